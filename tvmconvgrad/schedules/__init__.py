@@ -1,0 +1,42 @@
+"""How fast: the rules that turn a tensor expression into a program for a target. Importing this imports TVM."""
+
+from __future__ import annotations
+
+import tvm
+
+from tvmconvgrad.schedules.base import Rule, Scheduled
+from tvmconvgrad.schedules.llvm import llvm_rules
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+
+__all__ = ["Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
+
+
+def rules(target: Target) -> list[Rule]:
+    """All rules for a target. A new family of targets joins here."""
+    return llvm_rules(tvm.target.Target(target.to_dict()))
+
+
+def names(target: Target) -> list[str]:
+    """The names that `schedule` takes."""
+    return [rule.name for rule in rules(target)]
+
+
+def applicable(problem: Problem, target: Target) -> list[str]:
+    """The names of the rules that take a problem, the cheapest first."""
+    costs = [(rule.cost(problem), rule.name) for rule in rules(target)]
+    return [name for _, name in sorted((cost, name) for cost, name in costs if cost is not None)]
+
+
+def schedule(problem: Problem, target: Target, name: str | None = None) -> Scheduled:
+    """The scheduled program of a problem: by the cheapest rule that takes it, or by the one called `name`.
+
+    Raises ValueError when no rule has that name, or when it does not take the problem.
+    """
+    if name is not None and name not in names(target):
+        raise ValueError(f"schedule: {name!r} is unknown for {target}, expected one of {', '.join(names(target))}")
+    usable = applicable(problem, target)
+    chosen = usable[0] if name is None else name
+    if chosen not in usable:
+        raise ValueError(f"schedule: {chosen!r} does not take {problem}, expected one of {', '.join(usable)}")
+    return next(rule for rule in rules(target) if rule.name == chosen).schedule(problem)

@@ -1,0 +1,38 @@
+"""What a schedule is: a rule that knows which problems it takes, plans its numbers, and rewrites the expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tvm.ir import IRModule
+
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Sum
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A problem's program, ready to be compiled, and where it came from."""
+
+    expression: Sum
+    module: IRModule
+    rule: str
+    decisions: Mapping[str, int | list[int]]
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{name}={value}" for name, value in self.decisions.items())
+        return f"{self.rule}({numbers})"
+
+
+class Rule(Protocol):
+    """One way to compute a family of problems fast on one kind of target."""
+
+    name: str
+
+    def cost(self, problem: Problem) -> float | None:
+        """Expected time, in any unit that the target's rules share; None: not mine."""
+
+    def schedule(self, problem: Problem) -> Scheduled:
+        """The scheduled program of a problem that `cost` accepted."""

@@ -1,0 +1,14 @@
+"""Schedules for CPUs."""
+
+import tvm
+
+from tvmconvgrad.schedules.base import Rule
+from tvmconvgrad.schedules.llvm.filters import FilterRule
+from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.positions import PositionsRule
+
+
+def llvm_rules(target: tvm.target.Target) -> list[Rule]:
+    """The rules for an `llvm` target; for equal costs the first one is taken."""
+    machine = Machine.of(target)
+    return [rule(machine, lanes) for rule in (FilterRule, PositionsRule) for lanes in ("channels", "groups")]

@@ -1,0 +1,183 @@
+"""Filter gradients on a CPU.
+
+The sum over (n, *x) is a matrix product for every tap: rows are channels of Y, columns channels of X. One register
+tile holds `rows` x `columns` partial sums over a chunk of positions that stays in the cache, then adds them to memory:
+
+    parallel (split, group block, column range, row range)   # `split`: a fixed share of the chunks, its own result
+      for chunk:                                             # positions whose packed rows and columns fit the L2 cache
+        for column block, row block, tap:
+          tile = 0                                           # in registers
+          for position in chunk: tile += Y[position + tap, rows] * X[position, columns]
+          partial[split] += tile
+    result = sum over splits                                 # in a fixed order: the bits don't depend on the threads
+
+Lanes of the vectors are the channels of X, or, where a group has too few, the groups themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import prod
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+TASKS = 16
+"""How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: `taps` of the last axis x `c` x `o` channels x `groups`; the last above 1 is the vector."""
+
+    taps: int
+    c: int
+    o: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of the schedule."""
+
+    tile: Tile
+    chunk: tuple[int, ...]
+    splits: int
+    column_ranges: int
+    row_ranges: int
+
+
+@dataclass(frozen=True)
+class FilterRule:
+    """Filter gradients with vectors over `lanes`: "channels" (of X) or "groups"."""
+
+    machine: Machine
+    lanes: str
+
+    @property
+    def name(self) -> str:
+        return f"filter-{self.lanes}"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Multiply-adds, padded ones included, over the share of peak that the tile reaches."""
+        if problem.gradient is not Gradient.FILTER or (self.lanes == "groups" and problem.geometry.groups == 1):
+            return None
+        return self._best_tile(problem)[0]
+
+    def schedule(self, problem: Problem) -> Scheduled:
+        plan = self.plan(problem)
+        tile = plan.tile
+        expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o))
+        sch = Schedule(expression.prim_func())
+        blocks.pack_data(sch, "y_extended", problem.data_format, tile.c, tile.groups)
+        blocks.pack_data(sch, "x_extended", problem.data_format, tile.o, tile.groups)
+        _schedule_sum(sch, problem.geometry.rank, plan)
+        blocks.finish_pass(sch, sch.get_sblock("result"))
+        return Scheduled(expression, sch.mod, self.name, asdict(plan))
+
+    def plan(self, problem: Problem) -> Plan:
+        """The numbers, from the machine and the sizes of the problem."""
+        _, tile = self._best_tile(problem)
+        geometry = problem.geometry
+        c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
+        bytes_per_position = F32_BYTES * tile.groups * (c_group + tile.o)
+        limit = min(max(self.machine.l2 // 2 // bytes_per_position, 48), 768)
+        extents = (geometry.batch, *geometry.x)
+        chunk = blocks.inner_extents(extents, limit)
+        chunks = prod(extents) // prod(chunk)
+        group_blocks = ceil_to(geometry.groups, tile.groups) // tile.groups
+        filter_bytes = F32_BYTES * group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
+        operand_bytes = F32_BYTES * (prod(problem.y_shape) + prod(problem.x_shape))
+        splits = blocks.largest_divisor(chunks, min(-(-TASKS // group_blocks), operand_bytes // (4 * filter_bytes)))
+        wanted = -(-TASKS // (group_blocks * splits))
+        columns = blocks.largest_divisor(o_group // tile.o, wanted)
+        rows = blocks.largest_divisor(c_group // tile.c, -(-wanted // columns))
+        return Plan(tile, tuple(chunk), splits, columns, rows)
+
+    def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
+        return min((self._tile_cost(problem, tile), tile) for tile in self._tiles(problem))
+
+    def _tiles(self, problem: Problem) -> list[Tile]:
+        c_group, o_group = group_sizes(problem.geometry)
+        lanes, registers = self.machine.lanes, self.machine.registers
+        taps = [1, problem.geometry.k[-1]] if problem.geometry.k[-1] <= registers else [1]
+        if self.lanes == "groups":
+            widths = [lanes, lanes // 2] if lanes > 4 else [lanes]
+            few_c, few_o = ([d for d in blocks.divisors(size) if d <= registers] for size in (c_group, o_group))
+            tiles = [Tile(t, c, o, w) for t in taps for c in few_c for o in few_o for w in widths]
+        else:
+            widths = [lanes * n for n in (1, 2, 3, 4)] + [lanes // 2 * (lanes > 4)]
+            few_c = range(1, min(c_group, registers) + 1)
+            tiles = [Tile(t, c, o, 1) for t in taps for c in few_c for o in widths if o]
+        return [tile for tile in tiles if self._efficiency(tile) > 0]
+
+    def _efficiency(self, tile: Tile) -> float:
+        if self.lanes == "groups":
+            rows = tile.taps * tile.c
+            return self.machine.tile_efficiency(rows * tile.o, rows + tile.o, tile.groups)
+        vector = min(tile.o, self.machine.lanes)
+        rows, columns = tile.taps * tile.c, tile.o // vector
+        return self.machine.tile_efficiency(rows * columns, rows + columns, vector)
+
+    def _tile_cost(self, problem: Problem, tile: Tile) -> float:
+        c_group, o_group = group_sizes(problem.geometry)
+        padded = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o) * ceil_to(problem.geometry.groups, tile.groups)
+        return padded / self._efficiency(tile)
+
+
+def _schedule_sum(sch: Schedule, rank: int, plan: Plan) -> None:
+    """Split the sum over positions into splits, chunks and what a register tile adds up."""
+    total = sch.get_sblock("sum")
+    loops = sch.get_loops(total)
+    positions = loops[3 + rank :]
+    parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
+    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts))
+    chunks = sch.fuse(*(outer for outer, _ in parts))
+    partial = total
+    if plan.splits > 1:
+        split, _ = sch.split(chunks, [plan.splits, None])
+        partial = sch.rfactor(split, 0)
+    tile = _tile_sums(sch, rank, plan, partial)
+    sch.set_scope(tile, 0, "local")
+    _order_tile(sch, rank, plan, tile, partial)
+    if plan.splits > 1:
+        _sum_splits(sch, total)
+
+
+def _tile_sums(sch: Schedule, rank: int, plan: Plan, partial: SBlockRV) -> SBlockRV:
+    """Factor the chunk out of the sum: what is left is one tile's sum over one chunk."""
+    *_, chunk = sch.get_loops(partial)[: len(sch.get_loops(partial)) - (rank + 1)]
+    return sch.rfactor(chunk, 0)
+
+
+def _order_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, partial: SBlockRV) -> None:
+    """Nest the loops as the module's text says."""
+    g, *rest = sch.get_loops(tile)
+    k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
+    split = rest[:1] if plan.splits > 1 else []
+    chunk, *positions = rest[len(split) :]
+    g0, g1 = sch.split(g, [None, plan.tile.groups])
+    c_range, c0, c1 = sch.split(c, [plan.row_ranges, None, plan.tile.c])
+    o_range, o0, o1 = sch.split(o, [plan.column_ranges, None, plan.tile.o])
+    k0, k1 = sch.split(k[-1], [None, plan.tile.taps])
+    tasks = [*split, g0, o_range, c_range]
+    register_tile = [k1, c1, o1, g1]
+    sch.reorder(*tasks, chunk, o0, c0, *k[:-1], k0, *positions, *register_tile)
+    blocks.vectorize_tile(sch, tile, register_tile)
+    sch.reverse_compute_at(partial, k0, preserve_unit_loops=True)
+    blocks.vectorize_tile(sch, partial, sch.get_loops(partial)[-4:])
+    sch.parallel(sch.fuse(*tasks))
+    sch.decompose_reduction(tile, positions[0])
+
+
+def _sum_splits(sch: Schedule, total: SBlockRV) -> None:
+    *spatial, split = sch.get_loops(total)
+    sch.reorder(*spatial[:-1], split, spatial[-1])
+    sch.parallel(sch.fuse(*spatial[:-1]))

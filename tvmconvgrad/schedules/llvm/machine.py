@@ -1,0 +1,45 @@
+"""A small model of the CPU, from which schedules take their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm.target import codegen
+
+F32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a schedule needs to know of a CPU. Sizes in bytes; `lanes` is the f32 elements of one vector register.
+
+    Cache sizes are those that today's cores have at least: LLVM knows none, and asking the machine at hand would make
+    the code, and with it the bits of a result, depend on where it was built.
+    """
+
+    lanes: int
+    registers: int
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+
+    @classmethod
+    def of(cls, target: tvm.target.Target) -> Machine:
+        """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
+        if codegen.llvm_cpu_has_features("avx512f", target):
+            return cls(lanes=16, registers=32)
+        if codegen.llvm_cpu_has_features("avx", target):
+            return cls(lanes=8, registers=16)
+        neon = codegen.llvm_cpu_has_features("neon", target)
+        return cls(lanes=4, registers=32 if neon else 16)
+
+    def tile_efficiency(self, fmas: int, loads: int, lanes: int) -> float:
+        """The share of peak that a register tile may reach; 0 when it spills.
+
+        A step of the innermost loop has `fmas` vector FMAs and `loads` loads. Two FMAs and two loads start in a
+        cycle, and an FMA's result is ready after four: fewer than eight sums leave the units idle, and so do more
+        loads than FMAs. Loads are weighed a little heavier, since they also miss.
+        """
+        if fmas + 3 > self.registers:
+            return 0.0
+        return min(1.0, fmas / 8) * min(1.0, 1.6 * fmas / (fmas + loads)) * lanes / self.lanes

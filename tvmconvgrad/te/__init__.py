@@ -1,0 +1,14 @@
+"""The mathematics: each gradient as a tensor expression, one file an operator."""
+
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te.data_gradient import data_gradient
+from tvmconvgrad.te.filter_gradient import filter_gradient
+from tvmconvgrad.te.forward import forward
+from tvmconvgrad.te.tensors import Multiples, Sum
+
+EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, Gradient.FORWARD: forward}
+
+
+def express(problem: Problem, multiples: Multiples) -> Sum:
+    """The tensor expression of `problem`, with channels, groups and positions rounded up to `multiples`."""
+    return EXPRESSIONS[problem.gradient](problem, multiples)

@@ -1,0 +1,61 @@
+"""ConvolutionBackpropFilters and ConvTransposeBackpropFilters: the gradient with respect to the filter.
+
+    W[k, c, o] = sum over n, x of  Y[n, x * stride - pads_begin + k * dilation, c] * X[n, x, o]
+
+Y is the convolution's big side (its input), X the small side (the gradient of its output). For ConvTranspose the same
+two tensors meet with their roles exchanged: its input is X, the gradient of its output is Y. The sum is the same.
+"""
+
+from __future__ import annotations
+
+from tvm import te
+
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import tensors
+from tvmconvgrad.te.tensors import Index, Multiples, Sum
+
+
+def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
+    """The filter gradient of `problem`, its channels and groups rounded up to `multiples`."""
+    geometry = problem.geometry
+    rank = geometry.rank
+    c_group, o_group = tensors.group_sizes(geometry)
+    first, second = tensors.placeholders(problem)
+    y, x = (first, second) if problem.operator.startswith("Convolution") else (second, first)
+
+    reach = [
+        (size - 1) * stride + (taps - 1) * dilation + 1
+        for size, stride, taps, dilation in zip(geometry.x, geometry.strides, geometry.k, geometry.dilations)
+    ]
+    y_extended = tensors.extended_data(
+        y, problem, "y_extended", c_group, geometry.y, geometry.pads_begin, reach, (multiples.groups, multiples.c)
+    )
+    x_extended = tensors.extended_data(
+        x, problem, "x_extended", o_group, geometry.x, [0] * rank, geometry.x, (multiples.groups, multiples.o)
+    )
+
+    n, *at = tensors.reduce_axes((geometry.batch, *geometry.x), ("n", *tensors.spatial_names("x", rank)))
+
+    def element(g: Index, *rest: Index) -> Index:
+        *k, c, o = rest
+        meets = [i * s + j * d for i, s, j, d in zip(at, geometry.strides, k, geometry.dilations)]
+        return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at))
+
+    groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]
+    total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
+    result = te.compute(
+        problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
+    )
+    return Sum((first, second, result), ("y_extended", "x_extended"), ("sum",), "result")
+
+
+def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:
+    """The sum that belongs at the user's `index` of the filter."""
+    rank = problem.geometry.rank
+    width = {"X": rank, "C": 1, "O": 1}
+    parts: dict[str, tuple[Index, ...]] = {}
+    for axis in problem.filter_axes:
+        parts[axis], index = index[: width[axis]], index[width[axis] :]
+    (c,), (o,) = parts["C"], parts["O"]
+    _, o_group = tensors.group_sizes(problem.geometry)
+    return total(o // o_group, *parts["X"], c, o % o_group)
