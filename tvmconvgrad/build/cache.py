@@ -1,0 +1,188 @@
+"""The store of built kernels on disk, shared by all processes of a user.
+
+Whatever happens to its files, a reader gets the bytes that were stored for its description or nothing: what
+is damaged or foreign is set aside with a warning and built again.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from tvmconvgrad.build import folder as folders
+from tvmconvgrad.build.entry import DamagedFile, Entry, key_of, pack, read_entry
+from tvmconvgrad.build.folder import CacheFolderError
+
+SUFFIX = ".kernel"
+LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely
+
+
+class CacheWarning(UserWarning):
+    """The cache on disk could not be used as it should; the kernel itself is right."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """An entry with the length of its library, in bytes, in place of the library."""
+
+    key: str
+    description: dict[str, Any]
+    facts: dict[str, Any]
+    library_bytes: int
+
+
+class KernelCache:
+    """Built kernels by description, in `folder` (None: `default_folder()`, looked up at each use).
+
+    `wait_seconds` bounds the wait for another process that builds; after it the kernel is built here too.
+    Every method raises CacheFolderError when another user could have written to the folder.
+    """
+
+    def __init__(self, folder: Path | None = None, *, wait_seconds: float = 600.0) -> None:
+        self._folder = folder
+        self._wait_seconds = wait_seconds
+
+    @property
+    def folder(self) -> Path:
+        """Where the entries lie now."""
+        return folders.default_folder() if self._folder is None else self._folder
+
+    def load(self, description: Mapping[str, Any]) -> Entry | None:
+        """The entry stored for an equal description, verified; None when none can be trusted."""
+        return _read(self.folder, key_of(description))
+
+    def store(self, description: Mapping[str, Any], library: bytes, facts: Mapping[str, Any]) -> Entry:
+        """Publish a built kernel in one step. OSError when it cannot be written."""
+        entry = Entry.of(description, library, facts)
+        _publish(self.folder, entry)
+        return entry
+
+    def load_or_build(
+        self, description: Mapping[str, Any], build: Callable[[], tuple[bytes, Mapping[str, Any]]]
+    ) -> Entry:
+        """The stored entry, else what `build` returns as (library, facts), stored.
+
+        Of several processes one builds and the others wait for it. A disk that is full or read-only costs a
+        CacheWarning; errors of `build` pass through.
+        """
+        folder, key = self.folder, key_of(description)
+        entry = _read(folder, key)
+        if entry is not None:
+            return entry
+        with self._turn(folder, key):
+            entry = _read(folder, key)
+            if entry is None:
+                entry = Entry.of(description, *build())
+                _keep(folder, entry)
+        return entry
+
+    def entries(self) -> list[Summary]:
+        """What is stored, in the order of the keys; damaged entries are set aside."""
+        folder = self.folder
+        found = (_read(folder, path.name.removesuffix(SUFFIX)) for path in _paths(folder))
+        entries = [entry for entry in found if entry is not None]
+        return [Summary(one.key, one.description, one.facts, len(one.library)) for one in entries]
+
+    def size(self) -> int:
+        """Bytes of all files in the folder, the quarantine's and unfinished ones included."""
+        folder = self.folder
+        if not _exists(folder):
+            return 0
+        return sum(_length(Path(where, name)) for where, _, names in os.walk(folder) for name in names)
+
+    def clear(self) -> int:
+        """Remove all entries, the quarantine and what killed writers left; how many entries there were."""
+        folder = self.folder
+        count = sum(folders.remove(path) for path in _paths(folder))
+        folders.remove(folder / folders.QUARANTINE)
+        folders.remove_stale(folder)
+        return count
+
+    def _turn(self, folder: Path, key: str) -> AbstractContextManager[object]:
+        # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
+        # RuntimeError: this thread holds the lock already, building another kernel.
+        locks = folder / "locks"
+        try:
+            folders.make_folder(folder)
+            locks.mkdir(mode=0o700, exist_ok=True)
+            lock = FileLock(locks / f"{int(key[:8], 16) % LOCKS:02d}.lock")
+            return lock.acquire(timeout=self._wait_seconds)
+        except CacheFolderError:
+            raise
+        except (OSError, RuntimeError) as reason:
+            _warn(f"a kernel is built without waiting for other processes: {reason}")
+            return nullcontext()
+
+
+def _read(folder: Path, key: str) -> Entry | None:
+    path = folder / (key + SUFFIX)
+    if not _exists(folder):
+        return None
+    try:
+        return _verified(path, key)
+    except FileNotFoundError:
+        pass
+    except OSError as reason:
+        _warn(f"kernel {path} cannot be read: {reason}")
+    except DamagedFile as reason:
+        _warn(f"kernel {path} is set aside and will be built again: {reason}")
+    return None
+
+
+def _verified(path: Path, key: str) -> Entry:
+    seen = path.lstat()
+    try:
+        entry = read_entry(path)
+        if entry.key != key:
+            raise DamagedFile("it holds another kernel")
+    except DamagedFile:
+        folders.set_aside(path, seen)
+        raise
+    return entry
+
+
+def _keep(folder: Path, entry: Entry) -> None:
+    try:
+        _publish(folder, entry)
+    except CacheFolderError:
+        raise
+    except OSError as reason:
+        _warn(f"built kernels cannot be kept in {folder}: {reason}")
+
+
+def _publish(folder: Path, entry: Entry) -> None:
+    folders.make_folder(folder)
+    folders.remove_stale(folder)
+    folders.publish(folder / (entry.key + SUFFIX), pack(entry))
+
+
+def _exists(folder: Path) -> bool:
+    try:
+        folders.check_folder(folder)
+    except CacheFolderError:
+        raise
+    except OSError:  # missing, or out of reach
+        return False
+    return True
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*" + SUFFIX)) if _exists(folder) else []
+
+
+def _length(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, CacheWarning, stacklevel=4)

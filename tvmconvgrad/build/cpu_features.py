@@ -1,0 +1,33 @@
+"""What of a CPU LLVM's code generation uses, under the names that LLVM and the operating system give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SAME = (
+    "ssse3 popcnt avx avx2 fma f16c bmi2 movbe adx gfni avx512f avx512cd avx512bw avx512dq avx512vl avx512vbmi "
+    "sve sve2 bf16 i8mm"
+)
+_LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avx512fp16": "avx512_fp16",
+    "avxvnni": "avx_vnni",
+    "neon": "asimd",
+    "fullfp16": "asimdhp",
+    "dotprod": "asimddp",
+    "lse": "atomics",
+}
+
+
+def in_system_words(llvm_features: Iterable[str]) -> set[str]:
+    """Those of LLVM's features that are instructions a kernel may contain; tuning hints and the rest are left out."""
+    return {_LLVM_TO_SYSTEM[name] for name in llvm_features if name in _LLVM_TO_SYSTEM}
