@@ -1,0 +1,49 @@
+"""Convolution gradients, compiled by Apache TVM, with the semantics of oneDNN Graph's operators.
+
+    import tvmconvgrad as cg
+
+    op = cg.ConvolutionBackpropFilters(
+        strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 64, 128)
+    )
+    filter_delta = op(input_forward, output_delta)
+    kernel = op.compile(input_forward.shape, output_delta.shape, dtype="f32", target="llvm -mcpu=native")
+    kernel(input_forward, output_delta, out=filter_delta)
+
+Importing this package, and calling kernels that are in the cache, imports no compiler.
+"""
+
+from tvmconvgrad.build.cache import CacheWarning
+from tvmconvgrad.build.folder import CacheFolderError
+from tvmconvgrad.operators import (
+    ConvolutionBackpropData,
+    ConvolutionBackpropFilters,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvTransposeBackpropData,
+    ConvTransposeBackpropFilters,
+    ConvTransposeBackwardData,
+    ConvTransposeBackwardWeights,
+)
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
+from tvmconvgrad.targets import Target
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CacheFolderError",
+    "CacheWarning",
+    "ConvTransposeBackpropData",
+    "ConvTransposeBackpropFilters",
+    "ConvTransposeBackwardData",
+    "ConvTransposeBackwardWeights",
+    "ConvolutionBackpropData",
+    "ConvolutionBackpropFilters",
+    "ConvolutionBackwardData",
+    "ConvolutionBackwardWeights",
+    "Kernel",
+    "Target",
+    "__version__",
+    "get_num_threads",
+    "set_num_threads",
+]

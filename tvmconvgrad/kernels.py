@@ -1,0 +1,89 @@
+"""The way from a problem to a kernel that can be called: from memory, from the cache on disk, or built now."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import threading
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.native import Function, load_function
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target, host_features
+
+# What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
+_SOURCES = ("te", "schedules", "build/pipeline.py", "build/compiler.py")
+
+
+class _Loaded:
+    """One built kernel in this process, filled once by the thread that comes first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.content: tuple[Function | None, dict[str, Any]] | None = None
+
+
+_loaded: dict[tuple[str, Target, str | None], _Loaded] = {}
+
+
+def get_kernel(problem: Problem, target: Target, schedule: str | None = None) -> Kernel:
+    """The kernel of a problem for this machine.
+
+    Raises ValueError when the target's code cannot run here or no schedule has the name, CacheFolderError when the
+    cache folder is not the user's alone, MissingLinker when it has to be built and there is no C compiler.
+    """
+    if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
+        return Kernel(problem, target, "zero()", 0, None)
+    slot = _loaded.setdefault((problem.key, target, schedule), _Loaded())
+    with slot.lock:
+        if slot.content is None:
+            slot.content = _load(problem, target, schedule)
+        function, facts = slot.content
+    return Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)
+
+
+def describe(problem: Problem, target: Target, schedule: str | None = None) -> dict[str, Any]:
+    """All that determines a kernel's code, as JSON's types: the cache's key."""
+    return {
+        "problem": problem.key,
+        "target": str(target),
+        "schedule": schedule,
+        "sources": _sources_digest(),
+        "apache-tvm": importlib.metadata.version("apache-tvm"),
+        "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
+        "machine": platform.machine(),
+        "system": platform.system(),
+    }
+
+
+def _load(problem: Problem, target: Target, schedule: str | None) -> tuple[Function, dict[str, Any]]:
+    def build() -> tuple[bytes, dict[str, Any]]:
+        from tvmconvgrad.build.compiler import compile_problem  # imports TVM's compiler: seconds
+
+        return compile_problem(problem, target, schedule)
+
+    entry = KernelCache().load_or_build(describe(problem, target, schedule), build)
+    _check_runs_here(target, entry.facts)
+    return load_function(entry.library), entry.facts
+
+
+def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
+    missing = sorted(set(facts["requires"]) - host_features())
+    if missing:
+        raise ValueError(f"target: code for {str(target)!r} needs {', '.join(missing)}, which this CPU does not have")
+
+
+@functools.cache
+def _sources_digest() -> str:
+    root = Path(__file__).parent
+    paths = [path for source in _SOURCES for path in ([root / source] if source.endswith(".py") else (root / source).rglob("*.py"))]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

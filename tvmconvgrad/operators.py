@@ -1,0 +1,159 @@
+"""The operators as a user calls them: the specification's attributes, compiled on demand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvmconvgrad import spec
+from tvmconvgrad.kernels import get_kernel
+from tvmconvgrad.runtime import arrays
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.names import NEW_NAMES
+from tvmconvgrad.spec.values import parse_ints
+from tvmconvgrad.targets import Target, parse_target
+
+Shape = Sequence[int]
+TargetLike = str | Mapping[str, Any] | Target | None
+
+
+class Compiled(spec.Operator):
+    """What every operator can do besides holding attributes: `op(first, second)` and `op.compile(shapes)`."""
+
+    def __call__(self, *inputs: Any, out: Any = None, target: TargetLike = None, **named: Any) -> Any:
+        """Compute the gradient; the kernel is taken from the cache, or built on the first call for these shapes.
+
+        Takes the specification's inputs in order or by name (old and new names): two tensors, f32, f16 or bf16, NumPy
+        arrays or anything with DLPack on the CPU; then, for the operators that have it, the result's shape, a 1-D s32
+        tensor or a sequence of ints, which wins over the attribute. `out` receives the result and is returned.
+        Without it the result is a tensor of the first input's kind. Raises ValueError or TypeError for what does not
+        fit, before any kernel runs.
+        """
+        first, second, wanted = self._bind(inputs, named)
+        names = self.input_names
+        one, two = (arrays.understand(name, value) for name, value in zip(names, (first, second)))
+        if one.dtype != two.dtype:
+            raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}; both must be the same")
+        kernel = _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, _parsed(target), None)
+        return kernel(first, second, out)
+
+    def compile(
+        self,
+        first_shape: Shape,
+        second_shape: Shape,
+        shape_input: Any = None,
+        *,
+        dtype: Any = "f32",
+        target: TargetLike = None,
+        schedule: str | None = None,
+    ) -> Kernel:
+        """The kernel for inputs of these shapes, from the cache or built now.
+
+        `shape_input` is the result's shape, over the attribute. `dtype` is f32, f16 or bf16. `target` is a string such
+        as "llvm -mcpu=znver3" or TVM's dict, by default this machine's CPU. `schedule` forces one by name.
+        Raises ValueError or TypeError for what does not fit.
+        """
+        if schedule is not None and not isinstance(schedule, str):
+            raise TypeError(f"schedule: {schedule!r} is not a name")
+        problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
+        return get_kernel(problem, _parsed(target), schedule)
+
+    def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """The three inputs, whether they came by position or by name."""
+        slots = _input_spellings(type(self))
+        if len(inputs) > len(slots):
+            raise TypeError(f"{type(self).__name__} takes {len(slots)} inputs, {len(inputs)} were given")
+        bound: dict[int, Any] = dict(enumerate(inputs))
+        for name, value in named.items():
+            place = next((i for i, spellings in enumerate(slots) if name in spellings), None)
+            if place is None:
+                known = ", ".join("/".join(spellings) for spellings in slots)
+                raise TypeError(f"{type(self).__name__} has no input {name!r}, expected {known}, out or target")
+            if place in bound:
+                raise TypeError(f"{name}: given twice, also as {'/'.join(slots[place])} by position or other spelling")
+            bound[place] = value
+        for place, name in enumerate(self.input_names):
+            if place not in bound:
+                raise TypeError(f"{name}: missing; {type(self).__name__} needs {' and '.join(self.input_names)}")
+        return bound[0], bound[1], bound.get(2)
+
+    def _shape(self, wanted: Any) -> tuple[int, ...] | None:
+        """The shape input's value: a 1-D s32 tensor, or a sequence of ints."""
+        if wanted is None:
+            return None
+        name = self.spelled(self.shape_attribute) if self.shape_attribute else "shape_input"
+        if isinstance(wanted, (list, tuple)):
+            return parse_ints(name, wanted, low=0)
+        if not hasattr(wanted, "__dlpack__"):
+            raise TypeError(f"{name}: {wanted!r} is neither a 1-D s32 tensor nor a sequence of ints")
+        array = np.from_dlpack(wanted) if not isinstance(wanted, np.ndarray) else wanted
+        if array.dtype != np.int32 or array.ndim != 1:
+            raise TypeError(f"{name}: a {array.ndim}-D tensor of {array.dtype}, expected a 1-D tensor of s32")
+        return tuple(int(size) for size in array)
+
+
+class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):
+    __doc__ = spec.ConvolutionBackpropFilters.__doc__
+
+
+class ConvolutionBackwardWeights(Compiled, spec.ConvolutionBackwardWeights):
+    __doc__ = spec.ConvolutionBackwardWeights.__doc__
+
+
+class ConvolutionBackpropData(Compiled, spec.ConvolutionBackpropData):
+    __doc__ = spec.ConvolutionBackpropData.__doc__
+
+
+class ConvolutionBackwardData(Compiled, spec.ConvolutionBackwardData):
+    __doc__ = spec.ConvolutionBackwardData.__doc__
+
+
+class ConvTransposeBackpropFilters(Compiled, spec.ConvTransposeBackpropFilters):
+    __doc__ = spec.ConvTransposeBackpropFilters.__doc__
+
+
+class ConvTransposeBackwardWeights(Compiled, spec.ConvTransposeBackwardWeights):
+    __doc__ = spec.ConvTransposeBackwardWeights.__doc__
+
+
+class ConvTransposeBackpropData(Compiled, spec.ConvTransposeBackpropData):
+    __doc__ = spec.ConvTransposeBackpropData.__doc__
+
+
+class ConvTransposeBackwardData(Compiled, spec.ConvTransposeBackwardData):
+    __doc__ = spec.ConvTransposeBackwardData.__doc__
+
+
+def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
+    """The names of each input, old and new."""
+    if kind.gradient is spec.Gradient.FILTER:
+        tensors = ["input_forward", "output_delta"]
+    else:
+        tensors = ["output_delta", "filter"]
+    inputs = [*tensors, *([kind.shape_attribute] if kind.shape_attribute else [])]
+    return [(name, NEW_NAMES[name]) for name in inputs]
+
+
+@functools.lru_cache(maxsize=4096)
+def _kernel(
+    op: Compiled,
+    first_shape: tuple[int, ...],
+    second_shape: tuple[int, ...],
+    wanted: tuple[int, ...] | None,
+    dtype: str,
+    target: Target,
+    schedule: str | None,
+) -> Kernel:
+    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target, schedule)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed_text(target: str | None) -> Target:
+    return parse_target(target)
+
+
+def _parsed(target: TargetLike) -> Target:
+    return _parsed_text(target) if target is None or isinstance(target, str) else parse_target(target)

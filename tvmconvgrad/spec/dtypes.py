@@ -1,0 +1,25 @@
+"""The three element types: f32, f16 and bf16."""
+
+from __future__ import annotations
+
+from tvmconvgrad.spec.values import show
+
+ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+_NAMES = {"f32": "f32", "float32": "f32", "f16": "f16", "float16": "f16", "bf16": "bf16", "bfloat16": "bf16"}
+
+
+def parse_dtype(value: object) -> str:
+    """Return "f32", "f16" or "bf16" for such a name, a NumPy dtype or scalar type, or a torch dtype.
+
+    Raises ValueError, which names the three, for anything else, also for a type in foreign byte order.
+    """
+    name = (
+        value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None)
+    )
+    if not isinstance(name, str):
+        name = str(value)
+    dtype = _NAMES.get(name.removeprefix("torch."))
+    if dtype is None or getattr(value, "isnative", True) is False:
+        raise ValueError(f"dtype: {show(value)} is not supported, expected f32, f16 or bf16")
+    return dtype

@@ -1,0 +1,154 @@
+"""A gradient with every number resolved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from math import prod
+from typing import Any
+
+from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
+from tvmconvgrad.spec.geometry import Geometry
+from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
+from tvmconvgrad.spec.values import Shape, parse_choice, parse_int, parse_ints
+
+
+class Gradient(str, Enum):
+    """What is computed: the filter, the big side, or the small side (the data gradient of ConvTranspose)."""
+
+    FILTER = "filter"
+    DATA = "data"
+    FORWARD = "forward"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One gradient with every number resolved: all that a kernel depends on, and the tensors' names.
+
+    Made by an operator's `problem`, which has checked everything.
+    """
+
+    operator: str
+    """The old name, "ConvolutionBackpropFilters", whatever the caller used."""
+    gradient: Gradient
+    geometry: Geometry
+    data_format: str
+    """"NXC" or "NCX"."""
+    filter_axes: str
+    """Order of the filter's axes X, C (c//groups long) and O (o long)."""
+    dtype: str
+    """"f32", "f16" or "bf16"."""
+    input_names: tuple[str, str]
+    output_name: str
+
+    @property
+    def y_shape(self) -> Shape:
+        """Shape of the big side, in data_format."""
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.geometry.y)
+
+    @property
+    def x_shape(self) -> Shape:
+        """Shape of the small side, in data_format."""
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.geometry.x)
+
+    @property
+    def filter_shape(self) -> Shape:
+        """Shape of the filter or of its gradient, in its layout."""
+        g = self.geometry
+        return make_shape(self.filter_axes, {"C": g.c // g.groups, "O": g.o}, g.k)
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the forward operator is ConvTranspose."""
+        return self.operator.startswith("ConvTranspose")
+
+    @property
+    def filter_format(self) -> str:
+        """The filter's layout as the attribute spells it, "XIO" for example."""
+        formats = CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS
+        return next(name for name, axes in formats.items() if axes == self.filter_axes)
+
+    @property
+    def input_shapes(self) -> tuple[Shape, Shape]:
+        """Shapes of the two inputs, in the operator's order."""
+        if self.gradient is Gradient.DATA:
+            return self.x_shape, self.filter_shape
+        if self.gradient is Gradient.FORWARD:
+            return self.y_shape, self.filter_shape
+        return (self.x_shape, self.y_shape) if self.transposed else (self.y_shape, self.x_shape)
+
+    @property
+    def output_shape(self) -> Shape:
+        """Shape of the result."""
+        shapes = {
+            Gradient.FILTER: self.filter_shape,
+            Gradient.DATA: self.y_shape,
+            Gradient.FORWARD: self.x_shape,
+        }
+        return shapes[self.gradient]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two per product; padding is counted."""
+        return self.geometry.flops
+
+    @property
+    def key(self) -> str:
+        """One line of JSON with all that a kernel's code depends on: the same under old and new names."""
+        names = ("input_names", "output_name")
+        return json.dumps({k: v for k, v in self.to_dict().items() if k not in names}, sort_keys=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON's types; `from_dict` takes it back."""
+        return {**asdict(self), "gradient": self.gradient.value}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Problem:
+        """Return the problem of which `to_dict` made `data`, also by way of JSON.
+
+        Raises ValueError where `data` is nothing of the kind.
+        """
+        try:
+            fields = {
+                **data,
+                "gradient": Gradient(data["gradient"]),
+                "geometry": _geometry_from_dict(data["geometry"]),
+                "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
+                "dtype": parse_dtype(data["dtype"]),
+                "input_names": tuple(data["input_names"]),
+            }
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a problem's description: {type(error).__name__}: {error}") from error
+
+    def __str__(self) -> str:
+        g = self.geometry
+        data, filter_ = self.data_format, self.filter_format
+        input_formats = (data, data if self.gradient is Gradient.FILTER else filter_)
+        output_format = filter_ if self.gradient is Gradient.FILTER else data
+        parts = zip(self.input_names, input_formats, self.input_shapes, strict=True)
+        inputs = ", ".join(f"{name} {layout} {_times(shape)}" for name, layout, shape in parts)
+        return (
+            f"{self.operator} {self.dtype}: {inputs} -> {self.output_name} {output_format} "
+            f"{_times(self.output_shape)}; strides {_times(g.strides)}, pads {_times(g.pads_begin)}/"
+            f"{_times(g.pads_end)}, dilations {_times(g.dilations)}, groups {g.groups}"
+        )
+
+
+def tensor_bytes(shape: Shape, dtype: str) -> int:
+    """Return the bytes of a dense tensor."""
+    return prod(shape) * ITEM_BYTES[dtype]
+
+
+def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
+    scalars = ("batch", "groups", "c", "o")
+    ints = {name: parse_int(name, data[name], low=int(name == "groups")) for name in scalars}
+    sizes = {name: parse_ints(name, value, low=0) for name, value in data.items() if name not in scalars}
+    values: dict[str, Any] = {**ints, **sizes}
+    return Geometry(**values)
+
+
+def _times(sizes: Shape) -> str:
+    return "x".join(str(size) for size in sizes)

@@ -1,0 +1,151 @@
+"""From the shapes of a call to the geometry of a convolution: all checks, in the order a user would look.
+
+In Geometry's letters the filter has axes C and O. The specification calls them I and O for Convolution, but
+O and I for ConvTranspose.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvmconvgrad.spec.geometry import Geometry
+from tvmconvgrad.spec.layouts import Argument
+from tvmconvgrad.spec.misfits import big_misfit, kernel_misfit, small_misfit, whole_misfit
+from tvmconvgrad.spec.pads import Axis
+from tvmconvgrad.spec.values import S64_MAX, Shape
+
+if TYPE_CHECKING:
+    from tvmconvgrad.spec.base import Operator
+
+
+def filter_geometry(op: Operator, y: Argument, x: Argument, filter_: Argument) -> Geometry:
+    """Resolve a filter gradient: both sides and the filter's shape are given."""
+    first, second = (x, y) if op.transposed else (y, x)
+    _check_batch(second, first)
+    _check_groups(op, first)
+    _check_groups(op, second)
+    _check_whole_channels(op, filter_, x)
+    _check_split_channels(op, filter_, y)
+    axes = _axes(op, filter_)
+    for i, (axis, y_size, x_size) in enumerate(zip(axes, y.spatial, x.spatial, strict=True)):
+        if op.transposed:
+            _raise(y, i, big_misfit(axis, x_size, y_size, x.name, transposed=True))
+        else:
+            _raise(filter_, i, kernel_misfit(axis, y_size, y.name))
+            _raise(x, i, small_misfit(axis, x_size, y_size, y.name))
+    return _geometry(op, axes, y["N"], y["C"], x["C"], y.spatial, x.spatial)
+
+
+def data_geometry(op: Operator, x: Argument, filter_: Argument, y: Argument | None) -> Geometry:
+    """Resolve a Convolution's data gradient; without `y`, infer the shape of the big side."""
+    _check_groups(op, x)
+    _check_whole_channels(op, filter_, x)
+    channels = filter_["I"] * op.groups
+    if y is not None:
+        _check_batch(y, x)
+        if y["C"] != channels:
+            product = f"{filter_['I']}*{op.groups}, the input channels of {filter_.name} times groups"
+            raise y.misfit("C", f"expected {channels} = {product}")
+    axes = _axes(op, filter_)
+    for i, (axis, x_size) in enumerate(zip(axes, x.spatial, strict=True)):
+        if x_size == 0 and axis.output_padding is None and not axis.same:
+            raise x.misfit(
+                "X", "expected at least 1: without output_padding every Convolution has some output", i
+            )
+        if y is None:
+            _check_inferred(op, axis, x, i)
+        else:
+            _raise(y, i, big_misfit(axis, x_size, y.spatial[i], x.name, transposed=False))
+    inferred = (axis.big(size, axis.explicit) for axis, size in zip(axes, x.spatial, strict=True))
+    sizes = tuple(inferred) if y is None else y.spatial
+    return _geometry(op, axes, x["N"], channels, x["C"], sizes, x.spatial)
+
+
+def forward_geometry(op: Operator, y: Argument, filter_: Argument) -> Geometry:
+    """Resolve a ConvTranspose's data gradient, which infers the shape of the small side."""
+    _check_groups(op, y)
+    if filter_["I"] % op.groups:
+        raise filter_.misfit("I", f"expected a multiple of groups {op.groups}")
+    _check_split_channels(op, filter_, y)
+    axes = _axes(op, filter_)
+    for i, (axis, size) in enumerate(zip(axes, y.spatial, strict=True)):
+        if axis.output_padding is None:
+            _raise(filter_, i, kernel_misfit(axis, size, y.name))
+        _raise(y, i, whole_misfit(axis, size))
+    sizes = tuple(axis.whole_small(size) for axis, size in zip(axes, y.spatial, strict=True))
+    return _geometry(op, axes, y["N"], y["C"], filter_["I"], y.spatial, sizes)
+
+
+def _axes(op: Operator, filter_: Argument) -> list[Axis]:
+    """Return the spatial axes, having checked that the kernel is not empty."""
+    for i, size in enumerate(filter_.spatial):
+        if size == 0:
+            raise filter_.misfit("X", "expected at least 1", i)
+    return op.axes(filter_.spatial)
+
+
+def _raise(argument: Argument, spatial_axis: int, misfit: str | None) -> None:
+    if misfit is not None:
+        raise argument.misfit("X", misfit, spatial_axis)
+
+
+def _check_batch(argument: Argument, other: Argument) -> None:
+    if argument["N"] != other["N"]:
+        raise argument.misfit("N", f"expected {other['N']} as in {other.name}")
+
+
+def _check_groups(op: Operator, data: Argument) -> None:
+    if data["C"] % op.groups:
+        raise data.misfit("C", f"expected a multiple of groups {op.groups}")
+
+
+def _check_whole_channels(op: Operator, filter_: Argument, x: Argument) -> None:
+    """Check the filter's axis O, which groups do not split, against the small side."""
+    letter = "I" if op.transposed else "O"
+    if filter_[letter] != x["C"]:
+        raise filter_.misfit(letter, f"expected {x['C']}, the channels of {x.name}")
+
+
+def _check_split_channels(op: Operator, filter_: Argument, y: Argument) -> None:
+    """Check the filter's axis C, which holds one group's channels, against the big side."""
+    letter = "O" if op.transposed else "I"
+    if filter_[letter] * op.groups != y["C"]:
+        expected = f"{y['C'] // op.groups} = {y['C']}/{op.groups}"
+        raise filter_.misfit(letter, f"expected {expected}, the channels of {y.name} over groups")
+
+
+def _check_inferred(op: Operator, axis: Axis, x: Argument, i: int) -> None:
+    shape = op.spelled("output_shape")
+    if axis.same:
+        reason = f"required with auto_pad {axis.auto_pad}, since several fit"
+        raise ValueError(f"{shape}: missing; {reason}; give it as attribute or as third input")
+    size = axis.big(x.spatial[i], axis.explicit)
+    if size < 0:
+        begin, end = axis.explicit
+        raise x.misfit(
+            "X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i
+        )
+
+
+def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, x: Shape) -> Geometry:
+    pads = [axis.pads(small, big) for axis, small, big in zip(axes, x, y, strict=True)]
+    for axis, (begin, end), small, big in zip(axes, pads, x, y, strict=True):
+        # kernels index the padded big side in s64
+        if max(begin + big + end, axis.stride * max(0, small - 1) + axis.extent) > S64_MAX:
+            window = f"kernel {axis.kernel}, dilations {axis.dilation}, strides {axis.stride}"
+            raise ValueError(
+                f"pads_begin {begin}, pads_end {end}, {window}: the padded size exceeds 2**63 - 1"
+            )
+    return Geometry(
+        batch=n,
+        groups=op.groups,
+        c=c,
+        o=o,
+        y=y,
+        x=x,
+        k=tuple(axis.kernel for axis in axes),
+        strides=op.strides,
+        dilations=op.dilations,
+        pads_begin=tuple(begin for begin, _ in pads),
+        pads_end=tuple(end for _, end in pads),
+    )

@@ -1,0 +1,108 @@
+"""From whatever a caller passes to plain ints and strings, or an error that names the argument."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import reprlib
+from collections.abc import Collection, Mapping, Set
+from typing import SupportsIndex, TypeAlias, cast
+
+Ints: TypeAlias = "Collection[SupportsIndex]"
+"""A list, a tuple, a 1-D array: what the operators take for s64[]."""
+
+Shape: TypeAlias = tuple[int, ...]
+
+S64_MAX = 2**63 - 1
+MAX_SPATIAL_RANK = 3
+MAX_RANK = MAX_SPATIAL_RANK + 2
+
+
+class _Short(reprlib.Repr):
+    """repr() that cuts off, and does not fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxtuple = self.maxlist = 2 * MAX_RANK
+        self.maxstring = self.maxother = 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        # repr() refuses ints of some thousand digits
+        return repr(x) if x.bit_length() <= 128 else f"<int of {x.bit_length()} bits>"
+
+
+_SHORT = _Short()
+
+
+def show(value: object) -> str:
+    """Return `value` for a message: short, and on one line."""
+    return " ".join(_SHORT.repr(value).split())
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool) or "bool" in str(getattr(value, "dtype", ""))
+
+
+def parse_int(name: str, value: object, *, low: int, within: object = None) -> int:
+    """Return `value` as int of at least `low` (0 or 1) and at most 2**63 - 1.
+
+    `within` is the sequence that `value` is an entry of, for the message. Raises TypeError for what is no int
+    (also bool and float), ValueError outside of the range.
+    """
+    if type(value) is int and low <= value <= S64_MAX:
+        return value
+    got = f"{name}: got {show(value)}" if within is None else f"{name}: got {show(value)} in {show(within)}"
+    try:
+        number = None if _is_bool(value) else int(operator.index(cast(SupportsIndex, value)))
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"{got} of type {type(value).__name__}, expected an int")
+    if number < low:
+        raise ValueError(f"{got}, expected a {'positive' if low else 'non-negative'} int")
+    if number > S64_MAX:
+        raise ValueError(f"{got}, expected at most 2**63 - 1 (s64)")
+    return number
+
+
+def parse_ints(name: str, value: object, *, low: int) -> Shape:
+    """Return `value`, a sequence of at most five ints of at least `low` (0 or 1), as tuple of int.
+
+    Lists, tuples, ranges and 1-D integer arrays of any library will do. Raises TypeError for anything else
+    (also str, bytes, sets, mappings and generators), ValueError for entries out of range.
+    """
+    no_list = isinstance(value, (str, bytes, bytearray, memoryview, Mapping, Set, type))
+    if no_list or not isinstance(value, Collection) or getattr(value, "ndim", 1) != 1:
+        raise TypeError(
+            f"{name}: expected a sequence of ints, got {show(value)} of type {type(value).__name__}"
+        )
+    try:
+        count = len(value)
+    except OverflowError:  # range(10**30)
+        count = S64_MAX
+    if count > MAX_RANK:
+        raise ValueError(f"{name}: {show(value)} has {count} entries, expected at most {MAX_RANK}")
+    return tuple(parse_int(name, entry, low=low, within=value) for entry in value)
+
+
+def parse_choice(name: str, value: object, allowed: Collection[str]) -> str:
+    """Return `value` if it is one of `allowed`, letter for letter."""
+    expected = f"expected {' or '.join(repr(choice) for choice in allowed)}"
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: got {show(value)} of type {type(value).__name__}, {expected}")
+    if value not in allowed:
+        hint = "; letter case matters" if value.upper() in allowed else ""
+        raise ValueError(f"{name}: got {show(value)}, {expected}{hint}")
+    return next(choice for choice in allowed if choice == value)
+
+
+def check_count(name: str, values: Shape, count: int, reason: str) -> None:
+    """Raise ValueError, with `reason`, where `values` has not `count` entries."""
+    if len(values) != count:
+        raise ValueError(f"{name}: {values} has {len(values)} entries, expected {count}, {reason}")
+
+
+def nearest(word: str, words: Collection[str]) -> str:
+    """Return " (did you mean 'x'?)" for the one of `words` that is most like `word`, or ""."""
+    close = difflib.get_close_matches(word, words, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
