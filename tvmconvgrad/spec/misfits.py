@@ -45,7 +45,7 @@ def big_misfit(axis: Axis, x: int, y: int, x_name: str, *, transposed: bool) -> 
     rule = _transposed_rule(axis, x, pads)
     if axis.output_padding is not None:
         return None if y == least else f"expected {least} = {rule}, {source}"
-    if transposed or axis.same:
+    if transposed:
         return None if y >= least else f"expected at least {least} = {rule}, {source}"
     most = least + axis.stride - 1
     unreached = f" + (0 to {axis.stride - 1})" if axis.stride > 1 else ""

@@ -129,9 +129,9 @@ def _check_inferred(op: Operator, axis: Axis, x: Argument, i: int) -> None:
 
 def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, x: Shape) -> Geometry:
     pads = [axis.pads(small, big) for axis, small, big in zip(axes, x, y, strict=True)]
-    for axis, (begin, end), small, big in zip(axes, pads, x, y, strict=True):
+    for axis, (begin, end), big in zip(axes, pads, y, strict=True):
         # kernels index the padded big side in s64
-        if max(begin + big + end, axis.stride * max(0, small - 1) + axis.extent) > S64_MAX:
+        if max(begin + big + end, axis.extent) > S64_MAX:
             window = f"kernel {axis.kernel}, dilations {axis.dilation}, strides {axis.stride}"
             raise ValueError(
                 f"pads_begin {begin}, pads_end {end}, {window}: the padded size exceeds 2**63 - 1"
