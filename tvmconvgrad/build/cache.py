@@ -107,12 +107,13 @@ class KernelCache:
 
     def _turn(self, folder: Path, key: str) -> AbstractContextManager[object]:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
-        # RuntimeError: this thread holds the lock already, building another kernel.
+        # A singleton can be locked again by the thread that holds it, for a build that needs another kernel.
+        # RuntimeError: a process was forked while it held the lock.
         locks = folder / "locks"
         try:
             folders.make_folder(folder)
             locks.mkdir(mode=0o700, exist_ok=True)
-            lock = FileLock(locks / f"{int(key[:8], 16) % LOCKS:02d}.lock")
+            lock = FileLock(locks / f"{int(key[:8], 16) % LOCKS:02d}.lock", is_singleton=True)
             return lock.acquire(timeout=self._wait_seconds)
         except CacheFolderError:
             raise

@@ -1,0 +1,15 @@
+"""What the tests of building share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tvmconvgrad.build.cache import KernelCache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> KernelCache:
+    """An empty cache in a folder that does not exist yet."""
+    return KernelCache(tmp_path / "cache")
