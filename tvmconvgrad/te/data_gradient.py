@@ -27,7 +27,7 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum
+from tvmconvgrad.te.tensors import Index, Multiples, Sum, Window
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     combinations = list(itertools.product(*per_axis))
     if not combinations:
         zero = te.compute(problem.output_shape, lambda *_: tirx.const(0, tensors.result_dtype(problem)), name="result")
-        return Sum((x, w, zero), (), (), "result")
+        return Sum((x, w, zero), (), (), "result", direct=False)
     x_extended, begins = _extended_gradient(x, problem, combinations, multiples)
     names = ["sum"] if len(combinations) == 1 else [f"sum_{i}" for i in range(len(combinations))]
     parts = [
@@ -89,7 +89,8 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
         return _interleave(problem, combinations, parts, index).astype(tensors.result_dtype(problem))
 
     result = te.compute(problem.output_shape, interleaved, name="result")
-    return Sum((x, w, result), ("x_extended", "w_extended"), tuple(names), "result")
+    direct = all(stride == 1 for stride in geometry.strides)
+    return Sum((x, w, result), ("x_extended", "w_extended"), tuple(names), "result", direct)
 
 
 def _positions(phases: Sequence[Phases], multiples: Multiples) -> list[int]:
@@ -108,11 +109,9 @@ def _extended_gradient(
         begins.append(min(p[axis].t_begin - (p[axis].taps - 1) * p[axis].dilation for p, _ in reads))
         ends.append(max(p[axis].t_begin + positions for p, positions in reads))
     _, o_group = tensors.group_sizes(geometry)
-    extents = [end - begin for begin, end in zip(begins, ends)]
-    shifts = [-begin for begin in begins]
+    windows = [Window(size, end - begin, -begin) for size, begin, end in zip(geometry.x, begins, ends)]
     rounding = (multiples.groups, multiples.o)
-    stage = tensors.extended_data(x, problem, "x_extended", o_group, geometry.x, shifts, extents, rounding)
-    return stage, begins
+    return tensors.extended_data(x, problem, "x_extended", o_group, windows, rounding), begins
 
 
 def _phase_sum(
@@ -150,6 +149,7 @@ def _interleave(
     geometry = problem.geometry
     c_group, _ = tensors.group_sizes(geometry)
     n, channel, y = tensors.split_data_index(problem.data_format, index)
+    g, c = tensors.in_group(channel, c_group, geometry.groups)
     whole: list[Index] = []
     residues: list[Index] = []
     positions: list[Index] = []
@@ -166,7 +166,7 @@ def _interleave(
     for phases, part in zip(combinations, parts):
         r = [i - p.r_begin for i, p in zip(residues, phases)]
         t = [i - p.t_begin for i, p in zip(positions, phases)]
-        taken = part(n, channel // c_group, *r, *t, channel % c_group)
-        conditions = whole + [c for i, p in zip(residues, phases) for c in p.holds(i, p.period)]
+        taken = part(n, g, *r, *t, c)
+        conditions = whole + [held for i, p in zip(residues, phases) for held in p.holds(i, p.period)]
         value = tirx.if_then_else(tirx.all(*conditions), taken, value) if conditions else taken
     return value

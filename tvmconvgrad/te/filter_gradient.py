@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tvm import te
 
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum
+from tvmconvgrad.te.tensors import Index, Multiples, Sum, Window
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -23,22 +23,16 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     first, second = tensors.placeholders(problem)
     y, x = (first, second) if problem.operator.startswith("Convolution") else (second, first)
 
-    reach = [
-        (size - 1) * stride + (taps - 1) * dilation + 1
-        for size, stride, taps, dilation in zip(geometry.x, geometry.strides, geometry.k, geometry.dilations)
-    ]
-    y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, geometry.y, geometry.pads_begin, reach, (multiples.groups, multiples.c)
-    )
-    x_extended = tensors.extended_data(
-        x, problem, "x_extended", o_group, geometry.x, [0] * rank, geometry.x, (multiples.groups, multiples.o)
-    )
+    y_windows, strides = tensors.swept(geometry, geometry.x)
+    x_windows = [Window(size, size) for size in geometry.x]
+    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c))
+    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, (multiples.groups, multiples.o))
 
     n, *at = tensors.reduce_axes((geometry.batch, *geometry.x), ("n", *tensors.spatial_names("x", rank)))
 
     def element(g: Index, *rest: Index) -> Index:
         *k, c, o = rest
-        meets = [i * s + j * d for i, s, j, d in zip(at, geometry.strides, k, geometry.dilations)]
+        meets = [i * s + j * d for i, s, j, d in zip(at, strides, k, geometry.dilations)]
         return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at))
 
     groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]
@@ -58,4 +52,5 @@ def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index
         parts[axis], index = index[: width[axis]], index[width[axis] :]
     (c,), (o,) = parts["C"], parts["O"]
     _, o_group = tensors.group_sizes(problem.geometry)
-    return total(o // o_group, *parts["X"], c, o % o_group)
+    g, o = tensors.in_group(o, o_group, problem.geometry.groups)
+    return total(g, *parts["X"], c, o)

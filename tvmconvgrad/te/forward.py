@@ -22,20 +22,15 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     y, w = tensors.placeholders(problem)
 
     positions = [*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position)]
-    reach = [
-        (size - 1) * stride + (taps - 1) * dilation + 1
-        for size, stride, taps, dilation in zip(positions, geometry.strides, geometry.k, geometry.dilations)
-    ]
-    y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, geometry.y, geometry.pads_begin, reach, (multiples.groups, multiples.c)
-    )
+    windows, strides = tensors.swept(geometry, positions)
+    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, (multiples.groups, multiples.c))
     w_extended = tensors.extended_filter(w, problem, "w_extended", multiples)
 
     *k, c = tensors.reduce_axes((*geometry.k, y_extended.shape[2]), (*tensors.spatial_names("k", rank), "c"))
 
     def element(n: Index, g: Index, *rest: Index) -> Index:
         *x, o = rest
-        meets = [i * s + j * d for i, s, j, d in zip(x, geometry.strides, k, geometry.dilations)]
+        meets = [i * s + j * d for i, s, j, d in zip(x, strides, k, geometry.dilations)]
         return tensors.dot(y_extended(n, g, c, *meets), w_extended(g, *k, c, o), (*k, c))
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
@@ -43,8 +38,8 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     def cropped(*index: Index) -> Index:
         n, channel, x = tensors.split_data_index(problem.data_format, index)
-        value = total(n, channel // o_group, *x, channel % o_group)
-        return value.astype(tensors.result_dtype(problem))
+        g, o = tensors.in_group(channel, o_group, geometry.groups)
+        return total(n, g, *x, o).astype(tensors.result_dtype(problem))
 
     result = te.compute(problem.output_shape, cropped, name="result")
     return Sum((y, w, result), ("y_extended", "w_extended"), ("sum",), "result")

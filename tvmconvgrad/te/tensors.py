@@ -42,6 +42,25 @@ class Multiples:
 
 
 @dataclass(frozen=True)
+class Window:
+    """How a stage sees one spatial axis of a tensor of `size` elements.
+
+    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it.
+    """
+
+    size: int
+    extent: int
+    shift: int = 0
+    step: int = 1
+
+    def inside(self, index: Index) -> list[Index]:
+        """The conditions, as far as they are not always true, for the stage's element to be one of the tensor."""
+        low = [index * self.step >= self.shift] if self.shift > 0 else []
+        last = (self.extent - 1) * self.step - self.shift
+        return low + ([index * self.step < self.shift + self.size] if last >= self.size else [])
+
+
+@dataclass(frozen=True)
 class Sum:
     """A gradient as tensor expressions, with the stages that a schedule works on, by their block names."""
 
@@ -49,6 +68,8 @@ class Sum:
     operands: tuple[str, str]
     sums: tuple[str, ...]
     result: str
+    direct: bool = True
+    """Whether each element of the result is an element of the one sum, and not put together from several."""
 
     def prim_func(self) -> tirx.PrimFunc:
         """The function `main(first, second, result)`; 64-bit indices, since a tensor may exceed 2**31 elements."""
@@ -70,18 +91,18 @@ def group_sizes(geometry: Geometry) -> tuple[int, int]:
 
 def _guarded(inside: Sequence[Index], value: Callable[[], Index]) -> Index:
     """`value` where every condition holds, else zero, in f32."""
-    conditions = [c for c in inside if not (isinstance(c, bool) and c)]
     taken = value().astype(ACCUMULATOR)
-    if not conditions:
-        return taken
-    return tirx.if_then_else(tirx.all(*conditions), taken, tirx.const(0, ACCUMULATOR))
+    return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, ACCUMULATOR)) if inside else taken
 
 
-def _within(index: Index, extent: int, stage_extent: int, shift: int = 0) -> list[Index]:
-    """The conditions for shift <= index < shift + extent that 0 <= index < stage_extent leaves open."""
-    below = [index >= shift] if shift > 0 else []
-    above = [index < shift + extent] if shift + extent < stage_extent else []
-    return below + above
+def _within(index: Index, extent: int, stage_extent: int) -> list[Index]:
+    """The condition for index < extent, unless 0 <= index < stage_extent implies it."""
+    return [index < extent] if extent < stage_extent else []
+
+
+def in_group(channel: Index, size: int, groups: int) -> tuple[Index, Index]:
+    """(group, channel of the group) of a channel, where groups have `size` channels."""
+    return (tirx.const(0, "int64"), channel) if groups == 1 else (channel // size, channel % size)
 
 
 def data_index(data_format: str, n: Index, channel: Index, space: Sequence[Index]) -> tuple[Index, ...]:
@@ -102,32 +123,38 @@ def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple
 
 
 def extended_data(
-    tensor: Stage,
-    problem: Problem,
-    name: str,
-    channels: int,
-    sizes: Sequence[int],
-    shifts: Sequence[int],
-    extents: Sequence[int],
-    multiples: tuple[int, int],
+    tensor: Stage, problem: Problem, name: str, channels: int, windows: Sequence[Window], multiples: tuple[int, int]
 ) -> Stage:
     """A data tensor as (n, g, channel of the group, *space), extended by zeros.
 
-    `channels` is the group's; `sizes` are the tensor's spatial sizes, `extents` the stage's. Element `i` of the stage
-    is element `i - shift` of the tensor along each spatial axis; a negative shift cuts the beginning off.
-    `multiples` round groups and channels up.
+    `channels` is the group's; there is a window for each spatial axis; `multiples` round groups and channels up.
     """
     groups = problem.geometry.groups
     g_extent, c_extent = ceil_to(groups, multiples[0]), ceil_to(channels, multiples[1])
 
     def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
         inside = _within(g, groups, g_extent) + _within(c, channels, c_extent)
-        for i, size, extent, shift in zip(space, sizes, extents, shifts):
-            inside += _within(i, size, extent, shift)
-        where = [i - shift for i, shift in zip(space, shifts)]
+        inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
+        where = [i * window.step - window.shift for i, window in zip(space, windows)]
         return _guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)))
 
+    extents = [window.extent for window in windows]
     return te.compute((problem.geometry.batch, g_extent, c_extent, *extents), element, name=name)
+
+
+def swept(geometry: Geometry, positions: Sequence[int]) -> tuple[list[Window], list[int]]:
+    """What the taps sweep of Y at `positions` of X, and how far the stage's elements of two positions lie apart.
+
+    A single tap meets every stride-th element only; then just these are kept.
+    """
+    windows, strides = [], []
+    for size, count, taps, stride, dilation, pad in zip(
+        geometry.y, positions, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin
+    ):
+        reach = (count - 1) * stride + (taps - 1) * dilation + 1
+        windows.append(Window(size, reach, pad) if taps > 1 else Window(size, count, pad, stride))
+        strides.append(stride if taps > 1 else 1)
+    return windows, strides
 
 
 def extended_filter(tensor: Stage, problem: Problem, name: str, multiples: Multiples) -> Stage:

@@ -14,35 +14,35 @@ VECTORISED_ROW = 64
 """The longest loop that becomes vector code at once, in elements; a longer one is split first."""
 
 
-def pack_data(sch: Schedule, name: str, data_format: str, channels: int, groups: int) -> None:
-    """Store a data operand by blocks of channels and groups, and fill it in parallel.
+def pack_data(
+    sch: Schedule, block: SBlockRV, data_format: str, channels: int, groups: int, at: LoopRV | None = None
+) -> None:
+    """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
-    them to few sets of the cache.
+    them to few sets of the cache. Inside of a loop only what that loop's body reads is packed, and stays in the cache.
     """
-    block = sch.get_sblock(name)
     rank = len(sch.get_loops(block)) - 3
     sch.transform_layout(block, ("write", 0), _by_rank(rank, _blocked_data(channels, groups)))
-    n, g, c, *space = sch.get_loops(block)
+    if at is not None:
+        sch.compute_at(block, at, preserve_unit_loops=True)
+    n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    sch.reorder(n, *space[:-1], g0, c0, space[-1], c1, g1)
+    outer = [n, *space[:-1], g0, c0] if data_format == "NXC" else [n, g0, c0, *space[:-1]]
+    sch.reorder(*outer, space[-1], c1, g1)
     _vectorize(sch, g1 if groups > 1 else c1)
-    outer = [n, *space[:-1]]
-    if data_format == "NCX":
-        sch.reorder(n, g0, c0, *space)
-        outer = [n, g0, c0, *space[:-1]]
-    sch.parallel(sch.fuse(*outer))
+    if at is None:
+        sch.parallel(sch.fuse(*outer))
 
 
-def pack_filter(sch: Schedule, name: str, lanes: tuple[str, int], reduced: int, groups: int) -> None:
+def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced: int, groups: int) -> None:
     """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous.
 
     (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
     order in which a register tile reads it.
     """
-    block = sch.get_sblock(name)
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
     sch.transform_layout(block, ("write", 0), _by_rank(rank, _paneled_filter(channel == "o", width, reduced, groups)))
@@ -92,13 +92,21 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
-def vectorize_tile(sch: Schedule, block: SBlockRV, tile: Sequence[LoopRV]) -> None:
-    """Vectorise the last loop of a register tile that is longer than 1, and unroll the others."""
+def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
+    """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others.
+
+    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers.
+    """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
-    for loop in wide[:-1]:
+    if not wide:
+        return
+    *outer, vector = wide
+    if extent(sch, vector) > lanes:
+        registers, vector = sch.split(vector, [None, lanes])
+        outer.append(registers)
+    for loop in outer:
         sch.unroll(loop)
-    for loop in wide[-1:]:
-        sch.vectorize(loop)
+    sch.vectorize(vector)
 
 
 def finish_pass(sch: Schedule, block: SBlockRV) -> None:

@@ -53,6 +53,11 @@ class Plan:
     column_ranges: int
     row_ranges: int
 
+    @property
+    def packs_chunks(self) -> bool:
+        """Whether a task packs its chunks itself; not where several tasks would pack the same."""
+        return self.column_ranges == self.row_ranges == 1
+
 
 @dataclass(frozen=True)
 class FilterRule:
@@ -76,10 +81,13 @@ class FilterRule:
         tile = plan.tile
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o))
         sch = Schedule(expression.prim_func())
-        blocks.pack_data(sch, "y_extended", problem.data_format, tile.c, tile.groups)
-        blocks.pack_data(sch, "x_extended", problem.data_format, tile.o, tile.groups)
-        _schedule_sum(sch, problem.geometry.rank, plan)
-        blocks.finish_pass(sch, sch.get_sblock("result"))
+        nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
+        at = nest.chunk if plan.packs_chunks else None
+        for name, channels in zip(expression.operands, (tile.c, tile.o)):
+            blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
+        sch.parallel(sch.fuse(*nest.tasks))
+        sch.decompose_reduction(nest.tile, nest.position)
+        blocks.finish_pass(sch, sch.get_sblock(expression.result))
         return Scheduled(expression, sch.mod, self.name, asdict(plan))
 
     def plan(self, problem: Problem) -> Plan:
@@ -87,8 +95,8 @@ class FilterRule:
         _, tile = self._best_tile(problem)
         geometry = problem.geometry
         c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
-        bytes_per_position = F32_BYTES * tile.groups * (c_group + tile.o)
-        limit = min(max(self.machine.l2 // 2 // bytes_per_position, 48), 768)
+        bytes_per_position = F32_BYTES * tile.groups * (c_group + o_group)
+        limit = min(max(self.machine.l2 // 2 // bytes_per_position, 64), 1024)
         extents = (geometry.batch, *geometry.x)
         chunk = blocks.inner_extents(extents, limit)
         chunks = prod(extents) // prod(chunk)
@@ -120,11 +128,9 @@ class FilterRule:
 
     def _efficiency(self, tile: Tile) -> float:
         if self.lanes == "groups":
-            rows = tile.taps * tile.c
-            return self.machine.tile_efficiency(rows * tile.o, rows + tile.o, tile.groups)
+            return self.machine.tile_efficiency(tile.taps * tile.c, tile.o, tile.groups)
         vector = min(tile.o, self.machine.lanes)
-        rows, columns = tile.taps * tile.c, tile.o // vector
-        return self.machine.tile_efficiency(rows * columns, rows + columns, vector)
+        return self.machine.tile_efficiency(tile.taps * tile.c, tile.o // vector, vector)
 
     def _tile_cost(self, problem: Problem, tile: Tile) -> float:
         c_group, o_group = group_sizes(problem.geometry)
@@ -132,32 +138,37 @@ class FilterRule:
         return padded / self._efficiency(tile)
 
 
-def _schedule_sum(sch: Schedule, rank: int, plan: Plan) -> None:
+@dataclass(frozen=True)
+class Nest:
+    """The loops of a tile: over parallel tasks, over chunks, and the outermost over the positions of a chunk."""
+
+    tile: SBlockRV
+    tasks: list[LoopRV]
+    chunk: LoopRV
+    position: LoopRV
+
+
+def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
     """Split the sum over positions into splits, chunks and what a register tile adds up."""
     total = sch.get_sblock("sum")
-    loops = sch.get_loops(total)
-    positions = loops[3 + rank :]
+    positions = sch.get_loops(total)[3 + rank :]
     parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
     sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts))
     chunks = sch.fuse(*(outer for outer, _ in parts))
     partial = total
     if plan.splits > 1:
-        split, _ = sch.split(chunks, [plan.splits, None])
+        split, chunks = sch.split(chunks, [plan.splits, None])
         partial = sch.rfactor(split, 0)
-    tile = _tile_sums(sch, rank, plan, partial)
-    sch.set_scope(tile, 0, "local")
-    _order_tile(sch, rank, plan, tile, partial)
-    if plan.splits > 1:
+        chunks = sch.get_loops(partial)[4 + rank]
         _sum_splits(sch, total)
+    tile = sch.rfactor(chunks, 0)
+    sch.set_scope(tile, 0, "local")
+    return _nest_tile(sch, rank, plan, lanes, tile, partial)
 
 
-def _tile_sums(sch: Schedule, rank: int, plan: Plan, partial: SBlockRV) -> SBlockRV:
-    """Factor the chunk out of the sum: what is left is one tile's sum over one chunk."""
-    *_, chunk = sch.get_loops(partial)[: len(sch.get_loops(partial)) - (rank + 1)]
-    return sch.rfactor(chunk, 0)
-
-
-def _order_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, partial: SBlockRV) -> None:
+def _nest_tile(
+    sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV, partial: SBlockRV
+) -> Nest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
@@ -170,11 +181,10 @@ def _order_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, partial: S
     tasks = [*split, g0, o_range, c_range]
     register_tile = [k1, c1, o1, g1]
     sch.reorder(*tasks, chunk, o0, c0, *k[:-1], k0, *positions, *register_tile)
-    blocks.vectorize_tile(sch, tile, register_tile)
+    blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(partial, k0, preserve_unit_loops=True)
-    blocks.vectorize_tile(sch, partial, sch.get_loops(partial)[-4:])
-    sch.parallel(sch.fuse(*tasks))
-    sch.decompose_reduction(tile, positions[0])
+    blocks.vectorize_tile(sch, sch.get_loops(partial)[-4:], lanes)
+    return Nest(tile, tasks, chunk, positions[0])
 
 
 def _sum_splits(sch: Schedule, total: SBlockRV) -> None:

@@ -33,13 +33,15 @@ class Machine:
         neon = codegen.llvm_cpu_has_features("neon", target)
         return cls(lanes=4, registers=32 if neon else 16)
 
-    def tile_efficiency(self, fmas: int, loads: int, lanes: int) -> float:
-        """The share of peak that a register tile may reach; 0 when it spills.
+    def tile_efficiency(self, rows: int, columns: int, lanes: int) -> float:
+        """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
 
-        A step of the innermost loop has `fmas` vector FMAs and `loads` loads. Two FMAs and two loads start in a
-        cycle, and an FMA's result is ready after four: fewer than eight sums leave the units idle, and so do more
-        loads than FMAs. Loads are weighed a little heavier, since they also miss.
+        A step of the innermost loop loads `rows + columns` operands for `rows * columns` FMAs. It keeps all sums and
+        one side's operands in registers. Two FMAs and two loads start in a cycle, and an FMA's result is ready after
+        four: fewer than eight sums leave the units idle, and so do too many loads. Loads are weighed a little
+        heavier, since they also miss.
         """
-        if fmas + 3 > self.registers:
+        fmas, loads = rows * columns, rows + columns
+        if fmas + min(rows, columns) + 1 > self.registers:
             return 0.0
         return min(1.0, fmas / 8) * min(1.0, 1.6 * fmas / (fmas + loads)) * lanes / self.lanes

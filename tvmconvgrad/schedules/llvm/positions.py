@@ -17,17 +17,18 @@ Lanes of the vectors are the result's channels, or, where a group has too few, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import SBlockRV
+from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te import Multiples, Sum, express
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 TASKS = 32
@@ -78,14 +79,36 @@ class PositionsRule:
         expression = express(problem, Multiples(groups=tile.groups, c=c, o=o, position=tile.positions))
         sch = Schedule(expression.prim_func())
         if expression.sums:
-            data, panels = expression.operands
-            columns = "c" if _columns_are_c(problem) else "o"
-            blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups)
-            blocks.pack_filter(sch, panels, (columns, tile.columns), plan.summed, tile.groups)
-        for name in expression.sums:
-            _schedule_sum(sch, sch.get_sblock(name), problem.geometry.rank, plan)
-        blocks.finish_pass(sch, sch.get_sblock("result"))
+            self._schedule_sums(sch, problem, expression, plan)
+        if not self._writes_result(problem, expression, plan):
+            blocks.finish_pass(sch, sch.get_sblock(expression.result))
         return Scheduled(expression, sch.mod, self.name, asdict(plan))
+
+    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
+        tile = plan.tile
+        direct = self._writes_result(problem, expression, plan)
+        result = expression.result if direct else None
+        nests = [_nest_sum(sch, sch.get_sblock(name), problem.geometry.rank, plan, self.machine.lanes, result) for name in expression.sums]
+        data, panels = (sch.get_sblock(name) for name in expression.operands)
+        columns = "c" if _columns_are_c(problem) else "o"
+        # With several sums, or several tasks for the same positions, each would pack the data anew.
+        at = nests[0].tasks[-1] if len(nests) == 1 and blocks.extent(sch, nests[0].tasks[-1]) == 1 else None
+        blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, at)
+        blocks.pack_filter(sch, panels, (columns, tile.columns), plan.summed, tile.groups)
+        for nest in nests:
+            sch.parallel(sch.fuse(*nest.tasks))
+            sch.decompose_reduction(nest.block, nest.reduction)
+
+    @staticmethod
+    def _writes_result(problem: Problem, expression: Sum, plan: Plan) -> bool:
+        """Whether a tile goes straight to the result: where its columns are all the result's.
+
+        A condition on columns would take a vector apart, and the tile out of its registers.
+        """
+        columns, _ = _channels(problem)
+        groups = problem.geometry.groups
+        whole = columns % plan.tile.columns == 0 and groups % plan.tile.groups == 0
+        return expression.direct and whole
 
     def plan(self, problem: Problem) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
@@ -111,12 +134,9 @@ class PositionsRule:
 
     def _efficiency(self, tile: Tile) -> float:
         if self.lanes == "groups":
-            return self.machine.tile_efficiency(
-                tile.positions * tile.columns, tile.positions + tile.columns, tile.groups
-            )
+            return self.machine.tile_efficiency(tile.positions, tile.columns, tile.groups)
         vector = min(tile.columns, self.machine.lanes)
-        columns = tile.columns // vector
-        return self.machine.tile_efficiency(tile.positions * columns, tile.positions + columns, vector)
+        return self.machine.tile_efficiency(tile.positions, tile.columns // vector, vector)
 
     def _tile_cost(self, problem: Problem, tile: Tile) -> float:
         columns, summed = _channels(problem)
@@ -143,41 +163,60 @@ def _row_length(problem: Problem) -> int:
     return -(-geometry.y[-1] // geometry.strides[-1])
 
 
-def _schedule_sum(sch: Schedule, block: SBlockRV, rank: int, plan: Plan) -> None:
-    """Nest the loops as the module's text says."""
+@dataclass(frozen=True)
+class Nest:
+    """A sum's loops: those over parallel tasks, the last over column ranges, and the outermost that sums."""
+
+    block: SBlockRV
+    tasks: list[LoopRV]
+    reduction: LoopRV
+
+
+def _nest_sum(
+    sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int, result: str | None
+) -> Nest:
+    """Nest the loops as the module's text says, and write tiles to `result`, if it is named."""
     tile = plan.tile
     copy = sch.cache_write(block, 0, "local")
-    loops = sch.get_loops(block)
-    taps_at = len(loops) - rank - 1
-    n, g, *middle, column = loops[:taps_at]
-    *taps, summed = loops[taps_at:]
+    *spatial, summed = sch.get_loops(block)
+    spatial, taps = spatial[:-rank], spatial[-rank:]
+    n, g, *middle, column = spatial
     residues, positions = middle[:-rank], middle[-rank:]
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
     summed0, summed1 = sch.split(summed, [None, plan.summed])
     outer = [n, g0, *residues]
-    ranges, inner = _position_ranges(sch, outer, positions[:-1], row0)
-    tasks = prod(blocks.extent(sch, loop) for loop in [*outer, *ranges])
-    factor = blocks.largest_divisor(blocks.extent(sch, column0), -(-TASKS // tasks))
-    column_range, column0 = sch.split(column0, [factor, None])
+    ranges, inner = _split_ranges(sch, outer, [*positions[:-1], row0])
+    column_range, column0 = _split_columns(sch, [*outer, *ranges], column0)
     register_tile = [row1, column1, g1]
     sch.reorder(*outer, *ranges, column_range, column0, *inner, summed0, *taps, summed1, *register_tile)
-    blocks.vectorize_tile(sch, block, register_tile)
+    blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(copy, inner[-1], preserve_unit_loops=True)
-    blocks.vectorize_tile(sch, copy, sch.get_loops(copy)[-(rank + 1) :])
-    sch.parallel(sch.fuse(*outer, *ranges, column_range))
-    sch.decompose_reduction(block, summed0)
+    if result is not None:
+        # Only now: moving a block drops the condition that keeps a tile's surplus out of the result.
+        sch.reverse_compute_inline(sch.get_sblock(result))
+    blocks.vectorize_tile(sch, sch.get_loops(copy)[-len(spatial) :], lanes)
+    return Nest(block, [*outer, *ranges, column_range], summed0)
 
 
-def _position_ranges(sch, outer, positions, row0):  # type: ignore[no-untyped-def]
-    """Split the positions into ranges, for parallel tasks, and what is left inside of each."""
+def _split_ranges(
+    sch: Schedule, outer: Sequence[LoopRV], positions: Sequence[LoopRV]
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """Split the positions into ranges, enough for many tasks, and what is left inside of each."""
     tasks = prod(blocks.extent(sch, loop) for loop in outer)
     ranges, inner = [], []
-    for loop in [*positions, row0]:
+    for loop in positions:
         factor = blocks.largest_divisor(blocks.extent(sch, loop), -(-TASKS // tasks))
         tasks *= factor
         outside, inside = sch.split(loop, [factor, None])
         ranges.append(outside)
         inner.append(inside)
     return ranges, inner
+
+
+def _split_columns(sch: Schedule, outer: Sequence[LoopRV], column: LoopRV) -> list[LoopRV]:
+    """Split the column blocks, too, where there are few tasks otherwise."""
+    tasks = prod(blocks.extent(sch, loop) for loop in outer)
+    factor = blocks.largest_divisor(blocks.extent(sch, column), -(-TASKS // tasks))
+    return list(sch.split(column, [factor, None]))

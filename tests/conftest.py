@@ -1,0 +1,32 @@
+"""For all tests: a store of kernels of their own, filled ahead by several processes where a module asks for many."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.prefetch import prefetch
+
+_folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # before any test module is imported, and for all child processes: no test takes a kernel from the user's cache
+    config.stash[_folder] = folder = tempfile.TemporaryDirectory(prefix="tvmconvgrad-tests-")
+    os.environ["TVMCONVGRAD_CACHE_DIR"] = folder.name
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_folder].cleanup()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Build in parallel the kernels of a module's selected tests: of those with a parameter that has a `call`."""
+    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    parameters = (value for item in here for value in item.callspec.params.values())
+    prefetch(value.call for value in parameters if hasattr(value, "call"))
+    yield
