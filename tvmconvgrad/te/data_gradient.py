@@ -54,14 +54,14 @@ def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> li
     common = gcd(stride, dilation)
     period = stride // common
     more = kernel % period
+    met = {r for r in range(period) if (r * dilation - pad) % stride < y}
     found = []
     for r_begin, residues, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period)):
-        if not (residues and taps):
+        if not taps or met.isdisjoint(range(r_begin, r_begin + residues)):
             continue
         t_begin = -(((r_begin + residues - 1) * dilation - pad) // stride)
         t_end = (y - 1 + pad - r_begin * dilation) // stride
-        if t_end >= t_begin:
-            found.append(Phases(r_begin, residues, taps, t_begin, t_end - t_begin + 1, dilation // common, period))
+        found.append(Phases(r_begin, residues, taps, t_begin, t_end - t_begin + 1, dilation // common, period))
     return found
 
 

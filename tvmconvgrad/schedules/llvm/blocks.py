@@ -7,12 +7,9 @@ from math import prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.tirx import IndexMap, Var
 
 from tvmconvgrad.te.tensors import Index
-
-VECTORISED_ROW = 64
-"""The longest loop that becomes vector code at once, in elements; a longer one is split first."""
-
 
 def pack_data(
     sch: Schedule, block: SBlockRV, data_format: str, channels: int, groups: int, at: LoopRV | None = None
@@ -24,14 +21,18 @@ def pack_data(
     them to few sets of the cache. Inside of a loop only what that loop's body reads is packed, and stays in the cache.
     """
     rank = len(sch.get_loops(block)) - 3
-    sch.transform_layout(block, ("write", 0), _by_rank(rank, _blocked_data(channels, groups)))
+    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups)))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    outer = [n, *space[:-1], g0, c0] if data_format == "NXC" else [n, g0, c0, *space[:-1]]
-    sch.reorder(*outer, space[-1], c1, g1)
+    if data_format == "NXC":
+        outer = [n, *space[:-1]]
+        sch.reorder(*outer, space[-1], g0, c0, c1, g1)
+    else:
+        outer = [n, g0, c0, *space[:-1]]
+        sch.reorder(*outer, space[-1], c1, g1)
     _vectorize(sch, g1 if groups > 1 else c1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
@@ -45,7 +46,7 @@ def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced:
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
-    sch.transform_layout(block, ("write", 0), _by_rank(rank, _paneled_filter(channel == "o", width, reduced, groups)))
+    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups)))
     g, *k, c, o = sch.get_loops(block)
     lane, summed = (o, c) if channel == "o" else (c, o)
     g0, g1 = sch.split(g, [None, groups])
@@ -72,14 +73,18 @@ def _paneled_filter(lanes_are_o: bool, width: int, reduced: int, groups: int) ->
     return layout
 
 
-def _by_rank(rank: int, layout: Callable[..., tuple[Index, ...]]) -> Callable[..., tuple[Index, ...]]:
-    """The layout as a function of a fixed number of indices, which is all that TVM's index maps take."""
-    fixed: dict[int, Callable[..., tuple[Index, ...]]] = {
-        1: lambda a, b, c, d: layout(a, b, c, d),
-        2: lambda a, b, c, d, e: layout(a, b, c, d, e),
-        3: lambda a, b, c, d, e, f: layout(a, b, c, d, e, f),
-    }
-    return fixed[rank]
+def lanes_last(sch: Schedule, block: SBlockRV, axis: int, groups: int) -> None:
+    """Store what a block writes with `groups` neighbours of an axis innermost, where they are a vector's lanes."""
+    rank = len(sch.get(block).writes[0].region)
+    if groups > 1:
+        sch.transform_layout(
+            block, ("write", 0), _index_map(rank, lambda *i: (*i[:axis], i[axis] // groups, *i[axis + 1 :], i[axis] % groups))
+        )
+
+
+def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap:
+    indices = [Var(f"i{number}", "int64") for number in range(arity)]
+    return IndexMap(indices, list(layout(*indices)), None)
 
 
 def _vectorize(sch: Schedule, loop: LoopRV) -> None:
@@ -109,19 +114,27 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
     sch.vectorize(vector)
 
 
-def finish_pass(sch: Schedule, block: SBlockRV) -> None:
-    """An elementwise pass over memory: rows in parallel, the innermost loop in vectors."""
-    *outer, last = sch.get_loops(block)
-    length = extent(sch, last)
-    width = largest_divisor(length, VECTORISED_ROW)
-    if width > 1:
-        inner = last
-        if width < length:
-            last, inner = sch.split(last, [None, width])
-            outer.append(last)
-        sch.vectorize(inner)
-    if outer:
-        sch.parallel(sch.fuse(*outer))
+def finish_pass(sch: Schedule, block: SBlockRV, lanes: int, phases: Sequence[int] = ()) -> None:
+    """An elementwise pass over memory: rows in parallel, the innermost loop in vectors.
+
+    `phases` are the strides of an interleaved result, one for each loop. Such a loop is taken apart so that within
+    the unrolled part it is known at compile time which phase an element comes from.
+    """
+    outer, unrolled = [], []
+    *loops, last = sch.get_loops(block)
+    for loop, stride in zip(loops, phases or [1] * len(loops)):
+        if stride > 1 and extent(sch, loop) % stride == 0:
+            loop, phase = sch.split(loop, [None, stride])
+            unrolled.append(phase)
+        outer.append(loop)
+    width = largest_divisor(extent(sch, last), lanes)
+    last, vector = sch.split(last, [None, width])
+    inner = [outer.pop(), *unrolled] if unrolled else unrolled
+    sch.reorder(*outer, *inner, last, vector)
+    for loop in unrolled:
+        sch.unroll(loop)
+    _vectorize(sch, vector)
+    sch.parallel(sch.fuse(*outer))
 
 
 def divisors(value: int) -> list[int]:

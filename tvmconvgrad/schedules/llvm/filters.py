@@ -48,6 +48,7 @@ class Plan:
     """All numbers of the schedule."""
 
     tile: Tile
+    row_block: int
     chunk: tuple[int, ...]
     splits: int
     column_ranges: int
@@ -83,11 +84,11 @@ class FilterRule:
         sch = Schedule(expression.prim_func())
         nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
         at = nest.chunk if plan.packs_chunks else None
-        for name, channels in zip(expression.operands, (tile.c, tile.o)):
+        for name, channels in zip(expression.operands, (plan.row_block, tile.o)):
             blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        blocks.finish_pass(sch, sch.get_sblock(expression.result))
+        blocks.finish_pass(sch, sch.get_sblock(expression.result), self.machine.lanes)
         return Scheduled(expression, sch.mod, self.name, asdict(plan))
 
     def plan(self, problem: Problem) -> Plan:
@@ -104,10 +105,16 @@ class FilterRule:
         filter_bytes = F32_BYTES * group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
         operand_bytes = F32_BYTES * (prod(problem.y_shape) + prod(problem.x_shape))
         splits = blocks.largest_divisor(chunks, min(-(-TASKS // group_blocks), operand_bytes // (4 * filter_bytes)))
-        wanted = -(-TASKS // (group_blocks * splits))
+        wanted = max(1, TASKS // (group_blocks * splits))
         columns = blocks.largest_divisor(o_group // tile.o, wanted)
         rows = blocks.largest_divisor(c_group // tile.c, -(-wanted // columns))
-        return Plan(tile, tuple(chunk), splits, columns, rows)
+        return Plan(tile, self._row_block(tile, c_group), tuple(chunk), splits, columns, rows)
+
+    def _row_block(self, tile: Tile, c_group: int) -> int:
+        """How many channels of Y are packed together: a whole vector where that suits the tile, since they are copied
+        that way; a tile then reads its part of it."""
+        lanes = self.machine.lanes
+        return lanes if tile.groups == 1 and lanes % tile.c == 0 and c_group % lanes == 0 else tile.c
 
     def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
         return min((self._tile_cost(problem, tile), tile) for tile in self._tiles(problem))
@@ -163,6 +170,10 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
         _sum_splits(sch, total)
     tile = sch.rfactor(chunks, 0)
     sch.set_scope(tile, 0, "local")
+    blocks.lanes_last(sch, total, 0, plan.tile.groups)
+    if plan.splits > 1:
+        blocks.lanes_last(sch, partial, 1, plan.tile.groups)
+    blocks.lanes_last(sch, tile, 2 if plan.splits > 1 else 1, plan.tile.groups)
     return _nest_tile(sch, rank, plan, lanes, tile, partial)
 
 
@@ -183,7 +194,10 @@ def _nest_tile(
     sch.reorder(*tasks, chunk, o0, c0, *k[:-1], k0, *positions, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(partial, k0, preserve_unit_loops=True)
-    blocks.vectorize_tile(sch, sch.get_loops(partial)[-4:], lanes)
+    group, *added = sch.get_loops(partial)[-(rank + 3) :]
+    added = [*added, group] if plan.tile.groups > 1 else [group, *added]
+    sch.reorder(*added)
+    blocks.vectorize_tile(sch, added, lanes)
     return Nest(tile, tasks, chunk, positions[0])
 
 

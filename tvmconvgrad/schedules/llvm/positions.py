@@ -81,7 +81,8 @@ class PositionsRule:
         if expression.sums:
             self._schedule_sums(sch, problem, expression, plan)
         if not self._writes_result(problem, expression, plan):
-            blocks.finish_pass(sch, sch.get_sblock(expression.result))
+            strides = [1, *problem.geometry.strides] if problem.data_format == "NXC" else []
+            blocks.finish_pass(sch, sch.get_sblock(expression.result), self.machine.lanes, strides)
         return Scheduled(expression, sch.mod, self.name, asdict(plan))
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
@@ -178,6 +179,8 @@ def _nest_sum(
     """Nest the loops as the module's text says, and write tiles to `result`, if it is named."""
     tile = plan.tile
     copy = sch.cache_write(block, 0, "local")
+    for written in (block, copy):
+        blocks.lanes_last(sch, written, 1, tile.groups)
     *spatial, summed = sch.get_loops(block)
     spatial, taps = spatial[:-rank], spatial[-rank:]
     n, g, *middle, column = spatial
@@ -196,7 +199,10 @@ def _nest_sum(
     if result is not None:
         # Only now: moving a block drops the condition that keeps a tile's surplus out of the result.
         sch.reverse_compute_inline(sch.get_sblock(result))
-    blocks.vectorize_tile(sch, sch.get_loops(copy)[-len(spatial) :], lanes)
+    image, group, *rest = sch.get_loops(copy)[-len(spatial) :]
+    written = [image, *rest, group] if tile.groups > 1 else [image, group, *rest]
+    sch.reorder(*written)
+    blocks.vectorize_tile(sch, written, lanes)
     return Nest(block, [*outer, *ranges, column_range], summed0)
 
 
