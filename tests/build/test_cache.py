@@ -105,9 +105,7 @@ def test_a_folder_of_another_user_is_refused(cache: KernelCache) -> None:
     check_all_refuse(cache, "mode 0700.*belongs to user 12345")
 
 
-def test_a_folder_is_foreign_to_everybody_but_its_owner(
-    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_foreign_to_everybody_but_its_owner(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(cache)
     monkeypatch.setattr(os, "geteuid", lambda: cache.folder.stat().st_uid + 1)
     check_all_refuse(cache, "belongs to user")

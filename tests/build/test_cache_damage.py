@@ -113,9 +113,7 @@ def _writable(path: Path) -> None:
     path.chmod(0o666)
 
 
-@pytest.mark.parametrize(
-    "put", [put_folder, put_link_to_itself, _link_to_valid, put_socket, os.mkfifo, _writable]
-)
+@pytest.mark.parametrize("put", [put_folder, put_link_to_itself, _link_to_valid, put_socket, os.mkfifo, _writable])
 def test_what_is_no_private_file_is_set_aside(cache: KernelCache, put: Callable[[Path], None]) -> None:
     path = stored(cache)
     path.unlink()

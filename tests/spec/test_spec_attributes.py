@@ -89,9 +89,7 @@ def test_numpy_ints_and_arrays_will_do():
 
 def test_torch_sizes_and_tensors_will_do():
     torch = pytest.importorskip("torch")
-    op = ConvolutionBackpropFilters(
-        **{**GOOD, "strides": torch.tensor([2, 1]), "dilations": torch.Size((1, 4))}
-    )
+    op = ConvolutionBackpropFilters(**{**GOOD, "strides": torch.tensor([2, 1]), "dilations": torch.Size((1, 4))})
     assert op == ConvolutionBackpropFilters(**GOOD)
 
 
@@ -291,9 +289,7 @@ def test_both_spellings_of_one_attribute(operator):
     pairs = {"filter_shape": "weights_shape", "output_shape": "dst_shape"}
     if operator.shape_attribute:
         old, new = operator.shape_attribute, pairs[operator.shape_attribute]
-        with pytest.raises(
-            TypeError, match=rf"{old} \(1, 1, 1, 1\) and {new} \[2, 2, 2, 2\] are two spellings"
-        ):
+        with pytest.raises(TypeError, match=rf"{old} \(1, 1, 1, 1\) and {new} \[2, 2, 2, 2\] are two spellings"):
             operator(**GOOD, **{old: (1, 1, 1, 1), new: [2, 2, 2, 2]})
 
 

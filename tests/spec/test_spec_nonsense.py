@@ -14,9 +14,7 @@ from tvmconvgrad import spec
 OPERATORS = [getattr(spec, name) for name in spec.__all__ if name.startswith("Conv")]
 
 small = st.integers(-1, 4)
-scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
-)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5)
 
 
 def containers(inner):
@@ -34,8 +32,7 @@ nearly = st.one_of(
     st.sampled_from(words),
 )
 NAMES = sorted(
-    {name for op in OPERATORS for name in inspect.signature(op).parameters if name != "unknown"}
-    | {"stride", ""}
+    {name for op in OPERATORS for name in inspect.signature(op).parameters if name != "unknown"} | {"stride", ""}
 )
 
 
@@ -73,9 +70,7 @@ def plausible(draw):
     """Attributes and shapes of the right ranks, now and then fitting together."""
     operator, rank = draw(st.sampled_from(OPERATORS)), draw(st.integers(1, 3))
     per_axis = st.lists(st.one_of(small, st.sampled_from([0, 1, 1, 2, 2**62])), min_size=rank, max_size=rank)
-    shape = st.lists(
-        st.one_of(small, st.sampled_from([1, 1, 1, 2, 2**62])), min_size=rank + 2, max_size=rank + 2
-    )
+    shape = st.lists(st.one_of(small, st.sampled_from([1, 1, 1, 2, 2**62])), min_size=rank + 2, max_size=rank + 2)
     attributes = {
         "strides": draw(per_axis),
         "dilations": draw(per_axis),

@@ -91,9 +91,7 @@ def test_same_is_the_forward_convolutions_formula(y, kernel, stride, dilation, u
     total = max(0, extent - stride) if y % stride == 0 else max(0, extent - y % stride)
     x, less = (y + stride - 1) // stride, total // 2
     expected = (less, total - less) if upper else (total - less, less)
-    for name, geometry in geometries(
-        "same_upper" if upper else "same_lower", y, kernel, stride, dilation, x
-    ).items():
+    for name, geometry in geometries("same_upper" if upper else "same_lower", y, kernel, stride, dilation, x).items():
         assert (*geometry.pads_begin, *geometry.pads_end) == expected, name
 
 
@@ -115,13 +113,9 @@ def torch_size(torch, axes):
     y, kernel, stride, dilation, begin, end = zip(*axes, strict=True)
     data, weight = torch.empty(1, 1, *y, device="meta"), torch.empty(1, 1, *kernel, device="meta")
     pads = [p for pair in zip(reversed(begin), reversed(end), strict=True) for p in pair]
-    convolve = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][
-        len(y) - 1
-    ]
+    convolve = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][len(y) - 1]
     try:
-        return tuple(
-            convolve(torch.nn.functional.pad(data, pads), weight, stride=stride, dilation=dilation).shape[2:]
-        )
+        return tuple(convolve(torch.nn.functional.pad(data, pads), weight, stride=stride, dilation=dilation).shape[2:])
     except RuntimeError:
         return None
 
@@ -168,14 +162,10 @@ def test_convolution_sizes_are_torchs(axes, wrong):
 def test_transposed_sizes_are_torchs(axes, extra, wrong):
     torch = pytest.importorskip("torch")
     x, kernel, stride, dilation, pads, _ = zip(*axes, strict=True)
-    extra = tuple(
-        e % max(s, d) for e, s, d in zip(extra, stride, dilation, strict=False)
-    )  # all that torch takes
+    extra = tuple(e % max(s, d) for e, s, d in zip(extra, stride, dilation, strict=False))  # all that torch takes
     data, weight = torch.empty(1, 1, *x, device="meta"), torch.empty(1, 1, *kernel, device="meta")
     functional = torch.nn.functional
-    convolve = [functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d][
-        len(x) - 1
-    ]
+    convolve = [functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d][len(x) - 1]
     try:
         y = tuple(convolve(data, weight, None, stride, pads, extra, 1, dilation).shape[2:])
     except RuntimeError:

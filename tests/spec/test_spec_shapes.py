@@ -190,9 +190,7 @@ def test_axes_are_named_in_the_layout(data_format, filter_format, first, second,
 
 
 @pytest.mark.parametrize("operator", GOOD)
-@pytest.mark.parametrize(
-    "dtype", ["f64", "float", "F32", float, int, None, 32, "", "torch.float64", object()]
-)
+@pytest.mark.parametrize("dtype", ["f64", "float", "F32", float, int, None, 32, "", "torch.float64", object()])
 def test_bad_dtype(operator, dtype):
     extra, first, second = GOOD[operator]
     with pytest.raises(ValueError, match=r"^dtype: .* is not supported, expected f32, f16 or bf16$"):

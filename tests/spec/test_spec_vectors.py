@@ -27,11 +27,7 @@ def cases():
     files = sorted(VECTORS.glob("*.json"))
     if not files:
         pytest.skip(f"no test vectors in {VECTORS}; TVMCONVGRAD_TEST_DATA names the folder that has vectors/")
-    return [
-        (f"{file.stem}: {case['name']}", case)
-        for file in files
-        for case in json.loads(file.read_text())["cases"]
-    ]
+    return [(f"{file.stem}: {case['name']}", case) for file in files for case in json.loads(file.read_text())["cases"]]
 
 
 def problem_of(case, **changes):
@@ -45,9 +41,7 @@ def test_every_case_is_accepted():
     for name, case in cases():
         problem = problem_of(case)
         assert problem.output_shape == tuple(case["expected"]["shape"]), name
-        assert [list(shape) for shape in problem.input_shapes] == [
-            entry["shape"] for entry in case["inputs"]
-        ], name
+        assert [list(shape) for shape in problem.input_shapes] == [entry["shape"] for entry in case["inputs"]], name
         count += 1
     assert count > 200
 

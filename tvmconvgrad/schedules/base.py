@@ -29,7 +29,9 @@ class Scheduled:
 class Rule(Protocol):
     """One way to compute a family of problems fast on one kind of target."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What a user forces it by."""
 
     def cost(self, problem: Problem) -> float | None:
         """Expected time, in any unit that the target's rules share; None: not mine."""

@@ -14,9 +14,7 @@ def parse_dtype(value: object) -> str:
 
     Raises ValueError, which names the three, for anything else, also for a type in foreign byte order.
     """
-    name = (
-        value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None)
-    )
+    name = value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None)
     if not isinstance(name, str):
         name = str(value)
     dtype = _NAMES.get(name.removeprefix("torch."))

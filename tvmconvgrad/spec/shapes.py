@@ -49,9 +49,7 @@ def data_geometry(op: Operator, x: Argument, filter_: Argument, y: Argument | No
     axes = _axes(op, filter_)
     for i, (axis, x_size) in enumerate(zip(axes, x.spatial, strict=True)):
         if x_size == 0 and axis.output_padding is None and not axis.same:
-            raise x.misfit(
-                "X", "expected at least 1: without output_padding every Convolution has some output", i
-            )
+            raise x.misfit("X", "expected at least 1: without output_padding every Convolution has some output", i)
         if y is None:
             _check_inferred(op, axis, x, i)
         else:
@@ -122,9 +120,7 @@ def _check_inferred(op: Operator, axis: Axis, x: Argument, i: int) -> None:
     size = axis.big(x.spatial[i], axis.explicit)
     if size < 0:
         begin, end = axis.explicit
-        raise x.misfit(
-            "X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i
-        )
+        raise x.misfit("X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i)
 
 
 def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, x: Shape) -> Geometry:
@@ -133,9 +129,7 @@ def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, 
         # kernels index the padded big side in s64
         if max(begin + big + end, axis.extent) > S64_MAX:
             window = f"kernel {axis.kernel}, dilations {axis.dilation}, strides {axis.stride}"
-            raise ValueError(
-                f"pads_begin {begin}, pads_end {end}, {window}: the padded size exceeds 2**63 - 1"
-            )
+            raise ValueError(f"pads_begin {begin}, pads_end {end}, {window}: the padded size exceeds 2**63 - 1")
     return Geometry(
         batch=n,
         groups=op.groups,

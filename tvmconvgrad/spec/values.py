@@ -73,9 +73,7 @@ def parse_ints(name: str, value: object, *, low: int) -> Shape:
     """
     no_list = isinstance(value, (str, bytes, bytearray, memoryview, Mapping, Set, type))
     if no_list or not isinstance(value, Collection) or getattr(value, "ndim", 1) != 1:
-        raise TypeError(
-            f"{name}: expected a sequence of ints, got {show(value)} of type {type(value).__name__}"
-        )
+        raise TypeError(f"{name}: expected a sequence of ints, got {show(value)} of type {type(value).__name__}")
     try:
         count = len(value)
     except OverflowError:  # range(10**30)

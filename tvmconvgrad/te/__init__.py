@@ -6,6 +6,8 @@ from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
 from tvmconvgrad.te.tensors import Multiples, Sum
 
+__all__ = ["Multiples", "Sum", "express"]
+
 EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, Gradient.FORWARD: forward}
 
 

@@ -50,7 +50,7 @@ class Phases:
 
 
 def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
-    """The phases of one axis, those with more taps first; an axis without any element of Y that a tap meets has none."""
+    """The phases of one axis, those with more taps first; none where no tap meets any element of Y."""
     common = gcd(stride, dilation)
     period = stride // common
     more = kernel % period

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import ir, te, tirx
 
@@ -21,8 +22,8 @@ from tvmconvgrad.spec import Geometry, Problem
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
 
-Index = ir.Expr
-Stage = te.Tensor
+Index: TypeAlias = ir.Expr
+Stage: TypeAlias = te.Tensor
 
 
 def ceil_to(value: int, multiple: int) -> int:
@@ -65,7 +66,7 @@ class Sum:
     """A gradient as tensor expressions, with the stages that a schedule works on, by their block names."""
 
     arguments: tuple[Stage, Stage, Stage]
-    operands: tuple[str, str]
+    operands: tuple[str, ...]
     sums: tuple[str, ...]
     result: str
     direct: bool = True
@@ -192,5 +193,3 @@ def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar]) -> Index:
 def result_dtype(problem: Problem) -> str:
     """TVM's name of the result's type; the sums are rounded to it once."""
     return DTYPES[problem.dtype]
-
-

@@ -11,6 +11,7 @@ from tvm.tirx import IndexMap, Var
 
 from tvmconvgrad.te.tensors import Index
 
+
 def pack_data(
     sch: Schedule, block: SBlockRV, data_format: str, channels: int, groups: int, at: LoopRV | None = None
 ) -> None:
@@ -46,7 +47,9 @@ def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced:
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
-    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups)))
+    sch.transform_layout(
+        block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups))
+    )
     g, *k, c, o = sch.get_loops(block)
     lane, summed = (o, c) if channel == "o" else (c, o)
     g0, g1 = sch.split(g, [None, groups])
@@ -73,13 +76,15 @@ def _paneled_filter(lanes_are_o: bool, width: int, reduced: int, groups: int) ->
     return layout
 
 
-def lanes_last(sch: Schedule, block: SBlockRV, axis: int, groups: int) -> None:
-    """Store what a block writes with `groups` neighbours of an axis innermost, where they are a vector's lanes."""
-    rank = len(sch.get(block).writes[0].region)
-    if groups > 1:
-        sch.transform_layout(
-            block, ("write", 0), _index_map(rank, lambda *i: (*i[:axis], i[axis] // groups, *i[axis + 1 :], i[axis] % groups))
-        )
+def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
+    """Store what a block writes with `width` neighbours of an axis innermost, where they are a vector's lanes."""
+
+    def layout(*index: Index) -> tuple[Index, ...]:
+        place = axis % len(index)
+        return (*index[:place], index[place] // width, *index[place + 1 :], index[place] % width)
+
+    if width > 1:
+        sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
 
 
 def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap:
@@ -107,7 +112,7 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
         return
     *outer, vector = wide
     if extent(sch, vector) > lanes:
-        registers, vector = sch.split(vector, [None, lanes])
+        registers, vector = sch.split(vector, [None, largest_divisor(extent(sch, vector), lanes)])
         outer.append(registers)
     for loop in outer:
         sch.unroll(loop)

@@ -69,6 +69,7 @@ class FilterRule:
 
     @property
     def name(self) -> str:
+        """`filter-` and what the vectors are over."""
         return f"filter-{self.lanes}"
 
     def cost(self, problem: Problem) -> float | None:
@@ -78,6 +79,7 @@ class FilterRule:
         return self._best_tile(problem)[0]
 
     def schedule(self, problem: Problem) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `plan`."""
         plan = self.plan(problem)
         tile = plan.tile
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o))
@@ -129,7 +131,7 @@ class FilterRule:
             tiles = [Tile(t, c, o, w) for t in taps for c in few_c for o in few_o for w in widths]
         else:
             widths = [lanes * n for n in (1, 2, 3, 4)] + [lanes // 2 * (lanes > 4)]
-            few_c = range(1, min(c_group, registers) + 1)
+            few_c = list(range(1, min(c_group, registers) + 1))
             tiles = [Tile(t, c, o, 1) for t in taps for c in few_c for o in widths if o]
         return [tile for tile in tiles if self._efficiency(tile) > 0]
 
@@ -177,9 +179,7 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
     return _nest_tile(sch, rank, plan, lanes, tile, partial)
 
 
-def _nest_tile(
-    sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV, partial: SBlockRV
-) -> Nest:
+def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV, partial: SBlockRV) -> Nest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]

@@ -10,9 +10,11 @@ the result; taps and the other side's channels are summed:
         sum[rows, columns] = tile
 
 A panel (all taps and summed channels of one column block, packed in the order in which it is read) is used for a range
-of positions while it is in the L2 cache. A strided data gradient has one such sum for each of its phases (te/data_gradient.py).
+of positions while it is in the L2 cache. A strided data gradient has one such sum for each of its phases, see
+te/data_gradient.py.
 
-Lanes of the vectors are the result's channels, or, where a group has too few, the groups themselves.
+Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or, where there are few
+channels and no groups, the positions: the data then lies by channels, position after position.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.blocks import largest_divisor
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, express
@@ -40,11 +43,19 @@ SUMMED = 16
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """The register tile: `positions` x `columns` channels of the result x `groups`; the last above 1 is the vector."""
+    """The register tile: `positions` x `columns` channels of the result x `groups`, with vectors over `lanes`."""
 
     positions: int
     columns: int
     groups: int
+    lanes: str
+
+    @property
+    def vectors(self) -> tuple[int, int]:
+        """The sides of the tile whose product is its vectors, times the vector's length."""
+        if self.lanes == "positions":
+            return self.columns, self.positions
+        return self.positions, self.columns * self.groups
 
 
 @dataclass(frozen=True)
@@ -57,22 +68,26 @@ class Plan:
 
 @dataclass(frozen=True)
 class PositionsRule:
-    """Data gradients and forward sums with vectors over `lanes`: "channels" (of the result) or "groups"."""
+    """Data gradients and forward sums with vectors over `lanes`: "channels" (of the result), "groups", "positions"."""
 
     machine: Machine
     lanes: str
 
     @property
     def name(self) -> str:
+        """`positions-` and what the vectors are over."""
         return f"positions-{self.lanes}"
 
     def cost(self, problem: Problem) -> float | None:
         """Multiply-adds, padded ones included, over the share of peak that the tile reaches."""
-        if problem.gradient is Gradient.FILTER or (self.lanes == "groups" and problem.geometry.groups == 1):
+        geometry = problem.geometry
+        apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
+        if problem.gradient is Gradient.FILTER or (self.lanes == "groups" and geometry.groups == 1):
             return None
-        return self._best_tile(problem)[0]
+        return None if self.lanes == "positions" and apart else self._best_tile(problem)[0]
 
     def schedule(self, problem: Problem) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `plan`."""
         plan = self.plan(problem)
         tile = plan.tile
         c, o = (tile.columns, plan.summed) if _columns_are_c(problem) else (plan.summed, tile.columns)
@@ -89,7 +104,8 @@ class PositionsRule:
         tile = plan.tile
         direct = self._writes_result(problem, expression, plan)
         result = expression.result if direct else None
-        nests = [_nest_sum(sch, sch.get_sblock(name), problem.geometry.rank, plan, self.machine.lanes, result) for name in expression.sums]
+        rank, lanes = problem.geometry.rank, self.machine.lanes
+        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes, result) for name in expression.sums]
         data, panels = (sch.get_sblock(name) for name in expression.operands)
         columns = "c" if _columns_are_c(problem) else "o"
         # With several sums, or several tasks for the same positions, each would pack the data anew.
@@ -102,20 +118,20 @@ class PositionsRule:
 
     @staticmethod
     def _writes_result(problem: Problem, expression: Sum, plan: Plan) -> bool:
-        """Whether a tile goes straight to the result: where its columns are all the result's.
+        """Whether a tile goes straight to the result: where its vectors are all the result's.
 
-        A condition on columns would take a vector apart, and the tile out of its registers.
+        A condition on the lanes would take a vector apart, and the tile out of its registers.
         """
         columns, _ = _channels(problem)
-        groups = problem.geometry.groups
-        whole = columns % plan.tile.columns == 0 and groups % plan.tile.groups == 0
-        return expression.direct and whole
+        tile = plan.tile
+        whole = columns % tile.columns == 0 and problem.geometry.groups % tile.groups == 0
+        return expression.direct and whole and (tile.lanes != "positions" or _row_length(problem) % tile.positions == 0)
 
     def plan(self, problem: Problem) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
         _, tile = self._best_tile(problem)
         _, summed = _channels(problem)
-        return Plan(tile, min(summed, SUMMED))
+        return Plan(tile, 1 if self.lanes == "positions" else min(summed, SUMMED))
 
     def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
         return min((self._tile_cost(problem, tile), tile) for tile in self._tiles(problem))
@@ -123,21 +139,23 @@ class PositionsRule:
     def _tiles(self, problem: Problem) -> list[Tile]:
         columns, _ = _channels(problem)
         lanes, registers = self.machine.lanes, self.machine.registers
-        rows = range(1, registers)
+        few = [d for d in blocks.divisors(columns) if d <= registers]
+        halves = sorted({lanes, max(lanes // 2, 4)})
+        sizes: list[tuple[int, int, int]]
         if self.lanes == "groups":
-            few = [d for d in blocks.divisors(columns) if d <= registers]
-            widths = [lanes, lanes // 2] if lanes > 4 else [lanes]
-            tiles = [Tile(m, n, w) for m in rows for n in few for w in widths]
+            sizes = [(m, n, w) for m in range(1, registers) for n in few for w in halves]
+        elif self.lanes == "positions":
+            sizes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in halves]
         else:
-            widths = [lanes * n for n in (1, 2, 3, 4)] + ([lanes // 2] if lanes > 4 else []) + [4] * (lanes > 8)
-            tiles = [Tile(m, n, 1) for m in rows for n in widths]
+            widths = [*halves, *(lanes * n for n in (2, 3, 4))]
+            sizes = [(m, n, 1) for m in range(1, registers) for n in widths]
+        tiles = [Tile(*size, self.lanes) for size in sizes]
         return [tile for tile in tiles if self._efficiency(tile) > 0]
 
     def _efficiency(self, tile: Tile) -> float:
-        if self.lanes == "groups":
-            return self.machine.tile_efficiency(tile.positions, tile.columns, tile.groups)
-        vector = min(tile.columns, self.machine.lanes)
-        return self.machine.tile_efficiency(tile.positions, tile.columns // vector, vector)
+        rows, elements = tile.vectors
+        lanes = largest_divisor(elements, self.machine.lanes) if tile.lanes != "groups" else tile.groups
+        return self.machine.tile_efficiency(rows, elements // lanes, lanes)
 
     def _tile_cost(self, problem: Problem, tile: Tile) -> float:
         columns, summed = _channels(problem)
@@ -173,14 +191,14 @@ class Nest:
     reduction: LoopRV
 
 
-def _nest_sum(
-    sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int, result: str | None
-) -> Nest:
+def _nest_sum(sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int, result: str | None) -> Nest:
     """Nest the loops as the module's text says, and write tiles to `result`, if it is named."""
     tile = plan.tile
     copy = sch.cache_write(block, 0, "local")
+    by_positions = tile.lanes == "positions"
     for written in (block, copy):
         blocks.lanes_last(sch, written, 1, tile.groups)
+    blocks.lanes_last(sch, block, -2, tile.positions if by_positions else 1)
     *spatial, summed = sch.get_loops(block)
     spatial, taps = spatial[:-rank], spatial[-rank:]
     n, g, *middle, column = spatial
@@ -192,17 +210,17 @@ def _nest_sum(
     outer = [n, g0, *residues]
     ranges, inner = _split_ranges(sch, outer, [*positions[:-1], row0])
     column_range, column0 = _split_columns(sch, [*outer, *ranges], column0)
-    register_tile = [row1, column1, g1]
+    register_tile = [g1, column1, row1] if by_positions else [row1, column1, g1]
     sch.reorder(*outer, *ranges, column_range, column0, *inner, summed0, *taps, summed1, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(copy, inner[-1], preserve_unit_loops=True)
     if result is not None:
         # Only now: moving a block drops the condition that keeps a tile's surplus out of the result.
         sch.reverse_compute_inline(sch.get_sblock(result))
-    image, group, *rest = sch.get_loops(copy)[-len(spatial) :]
-    written = [image, *rest, group] if tile.groups > 1 else [image, group, *rest]
-    sch.reorder(*written)
-    blocks.vectorize_tile(sch, written, lanes)
+    image, group, *middle, row, column = sch.get_loops(copy)[-len(spatial) :]
+    written_tile = [group, column, row] if by_positions else [row, column, group]
+    sch.reorder(image, *middle, *written_tile)
+    blocks.vectorize_tile(sch, written_tile, lanes)
     return Nest(block, [*outer, *ranges, column_range], summed0)
 
 
@@ -213,7 +231,7 @@ def _split_ranges(
     tasks = prod(blocks.extent(sch, loop) for loop in outer)
     ranges, inner = [], []
     for loop in positions:
-        factor = blocks.largest_divisor(blocks.extent(sch, loop), -(-TASKS // tasks))
+        factor = largest_divisor(blocks.extent(sch, loop), -(-TASKS // tasks))
         tasks *= factor
         outside, inside = sch.split(loop, [factor, None])
         ranges.append(outside)
@@ -224,5 +242,5 @@ def _split_ranges(
 def _split_columns(sch: Schedule, outer: Sequence[LoopRV], column: LoopRV) -> list[LoopRV]:
     """Split the column blocks, too, where there are few tasks otherwise."""
     tasks = prod(blocks.extent(sch, loop) for loop in outer)
-    factor = blocks.largest_divisor(blocks.extent(sch, column), -(-TASKS // tasks))
+    factor = largest_divisor(blocks.extent(sch, column), -(-TASKS // tasks))
     return list(sch.split(column, [factor, None]))
