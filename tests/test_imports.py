@@ -1,0 +1,44 @@
+"""The compiler is loaded only to compile: neither importing the package nor calling a kept kernel needs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMPILER = "{'tvm', 'tvmconvgrad.te', 'tvmconvgrad.schedules', 'tvmconvgrad.build.compiler'}"
+CALL = """
+import numpy as np
+import tvmconvgrad as cg
+op = cg.ConvolutionBackpropData(strides=(2,), dilations=(1,), pads_begin=(0,), pads_end=(0,))
+result = op(np.ones((1, 3, 2), np.float32), np.ones((2, 1, 2), np.float32))
+assert result.tolist() == [[[2.0]] * 6], result
+"""
+
+
+def loaded(program: str, folder: Path) -> str:
+    """Which of the compiler's modules a program has loaded at its end."""
+    report = f"\nimport sys\nprint(sorted({COMPILER} & set(sys.modules)))"
+    environment = os.environ | {"TVMCONVGRAD_CACHE_DIR": str(folder)}
+    words = [sys.executable, "-c", program + report]
+    return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["tvmconvgrad", "tvmconvgrad.cli", "tvmconvgrad.spec", "tvmconvgrad.reference"])
+def test_imports_load_no_compiler(module: str, tmp_path: Path) -> None:
+    assert loaded(f"import {module}", tmp_path) == "[]"
+
+
+def test_a_kept_kernel_needs_no_compiler(tmp_path: Path) -> None:
+    assert "tvm" in loaded(CALL, tmp_path)
+    assert loaded(CALL, tmp_path) == "[]"
+
+
+def test_the_specification_needs_no_numpy(tmp_path: Path) -> None:
+    source = Path(__file__).parents[1] / "tvmconvgrad" / "spec"
+    imported = [line for path in source.glob("*.py") for line in path.read_text().splitlines() if "import" in line]
+    assert imported
+    assert not [line for line in imported if line.startswith(("import numpy", "from numpy", "import tvm", "from tvm "))]

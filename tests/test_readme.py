@@ -1,0 +1,49 @@
+"""What the README shows works as it is written there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tvmconvgrad.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("tvmconvgrad ")
+]
+
+
+def test_the_python_example() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shape, *kernel = done.stdout.splitlines()
+    assert shape == "(3, 3, 64, 128)"
+    assert kernel[0].startswith("ConvolutionBackpropFilters f32: input_forward NXC 8x56x56x64")
+
+
+def test_there_are_commands() -> None:
+    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "info", "cache"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str) -> None:
+    result = CliRunner().invoke(main, shlex.split(command)[1:])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md"])
+def test_links_lead_somewhere(document: str) -> None:
+    path = ROOT / document
+    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        assert link.startswith("https://") or (path.parent / link).exists(), link

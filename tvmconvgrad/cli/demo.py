@@ -1,0 +1,78 @@
+"""tvmconvgrad demo"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import rich_click as click
+
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.output import console, print_facts
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    default="deblurred.png",
+    help="Where the picture goes.",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses how the camera shakes.")
+def demo(output: Path, seed: int) -> int:
+    """Blur a photograph by a filter, find the filter again, and sharpen the photograph with it.
+
+    Both by descending along convolution gradients: ConvolutionBackpropFilters finds the filter, ConvolutionBackpropData
+    the photograph. Writes a picture of it all, and fails where an error stays above its bound.
+
+    \b
+    tvmconvgrad demo
+    tvmconvgrad demo --seed 4 -o shaken.png
+    """
+    missing = [name for name, module in (("matplotlib", "matplotlib"), ("pillow", "PIL")) if not _installed(module)]
+    if missing:
+        raise UserError(f"the demo needs {' and '.join(missing)}: pip install 'tvmconvgrad[demo]'")
+    if not output.absolute().parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.absolute().parent}")
+    return _demo(output, seed)
+
+
+def _demo(output: Path, seed: int) -> int:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+    from tvmconvgrad.demo import deblurring
+    from tvmconvgrad.demo.picture import draw
+
+    columns = (TextColumn("{task.description:<26}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with user_errors(), Progress(*columns, console=console()) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, steps: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=steps)
+            bars.update(tasks[what], completed=done)
+
+        result = deblurring.deblur(seed, progress)
+    try:
+        draw(result, output)
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from error
+    print_facts(
+        {
+            "found filter": _compared(result.filter_errors[-1], deblurring.FILTER_BOUND, "the filter"),
+            "sharpened photograph": _compared(result.image_errors[-1], deblurring.IMAGE_BOUND, "the blur's error"),
+            "picture": output,
+        }
+    )
+    return 0 if result.succeeded else 1
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _compared(error: float, bound: float, whole: str) -> str:
+    verdict = "below" if error < bound else "NOT below"
+    return f"error {100 * error:.2g} % of {whole}, {verdict} the bound of {100 * bound:g} %"

@@ -1,0 +1,34 @@
+"""tvmconvgrad info"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+
+import rich_click as click
+
+from tvmconvgrad import __version__, get_num_threads
+from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.output import in_bytes, print_facts
+from tvmconvgrad.targets import host_features, parse_target
+
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
+
+
+@click.command()
+def info() -> None:
+    """Versions, this machine's CPU as a target, threads, and the cache."""
+    store = KernelCache()
+    with user_errors():
+        facts: dict[str, object] = {
+            "tvmconvgrad": __version__,
+            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+            "Python": f"{sys.version.split()[0]} ({platform.system()}, {platform.machine()})",
+            "target": parse_target(),
+            "features": " ".join(sorted(host_features())),
+            "threads": get_num_threads(),
+            "cache": f"{store.folder} ({len(store.entries())} kernels, {in_bytes(store.size())})",
+        }
+    print_facts(facts)

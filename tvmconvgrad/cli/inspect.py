@@ -1,0 +1,85 @@
+"""tvmconvgrad inspect"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import (
+    Ints,
+    compile_options,
+    dtype_option,
+    make_operator,
+    operator_options,
+    shapes_option,
+)
+from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.targets import parse_target
+
+if TYPE_CHECKING:
+    from tvmconvgrad.build.inspection import Inspection
+
+
+@click.command()
+@operator_options
+@shapes_option(required=True)
+@dtype_option
+@compile_options
+@click.option("--te", is_flag=True, help="Print the mathematics, as a tensor expression.")
+@click.option("--tir", is_flag=True, help="Print the scheduled program.")
+@click.option("--asm", is_flag=True, help="Print the assembly.")
+def inspect(
+    operator: str,
+    shapes: tuple[Ints, Ints],
+    dtype: str | None,
+    target: str,
+    schedule: str | None,
+    te: bool,
+    tir: bool,
+    asm: bool,
+    **attributes: Any,
+) -> None:
+    """Show what a kernel is, without running it: also for targets that this machine cannot run.
+
+    OPERATOR is one of the specification's under its old or its new name, as for tvmconvgrad run. Without --te, --tir
+    and --asm: a summary, with the pads that are in force.
+
+    \b
+    tvmconvgrad inspect ConvolutionBackpropData --shapes 1,28,28,64 3,3,32,64 \\
+        --strides 2,2 --auto-pad same_upper --output-shape 1,56,56,32
+    tvmconvgrad inspect ConvTransposeBackpropData --shapes 1,28,28,64 3,3,32,64 \\
+        --auto-pad valid --target "llvm -mcpu=sapphirerapids" --asm
+    """
+    op = make_operator(operator, attributes, len(shapes[0]) - 2)
+    with user_errors():
+        problem = op.problem(*shapes, dtype=dtype or "f32")
+        resolved = parse_target(target)
+        if 0 in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
+            raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
+        from tvmconvgrad.build.inspection import inspect as inspect_problem  # imports TVM
+
+        found = inspect_problem(problem, resolved, schedule)
+    sections = [text for wanted, text in ((te, found.te), (tir, found.tir), (asm, found.assembly)) if wanted]
+    if sections:
+        click.echo("\n\n".join(text.strip("\n") for text in sections))
+        return
+    console().print(repr(op), style="bold", markup=False)
+    print_facts(_summary(found))
+
+
+def _summary(found: Inspection) -> dict[str, object]:
+    geometry = found.problem.geometry
+    shapes = (*found.problem.input_shapes, found.problem.output_shape)
+    names = (*found.problem.input_names, found.problem.output_name)
+    return {
+        **dict(zip(names, shapes, strict=True)),
+        "pads_begin": geometry.pads_begin,
+        "pads_end": geometry.pads_end,
+        "operations": f"{found.problem.flops / 1e9:.3g} GFLOP",
+        "target": found.target,
+        "schedule": found.schedule,
+        "workspace": in_bytes(found.workspace_bytes),
+        "assembly": f"{len(found.assembly.splitlines())} lines",
+    }

@@ -1,0 +1,93 @@
+"""The options that several commands take: an operator, its attributes, and what to compile it for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import rich_click as click
+
+import tvmconvgrad
+from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.operators import Compiled
+from tvmconvgrad.targets import DEFAULT
+
+Ints = tuple[int, ...]
+
+OPERATORS = [
+    f"{family}{way}"
+    for family in ("Convolution", "ConvTranspose")
+    for way in ("BackpropFilters", "BackpropData", "BackwardWeights", "BackwardData")
+]
+
+
+class IntList(click.ParamType):  # type: ignore[type-arg]
+    """Ints with commas or an x between them: 3,3 or 8x56x56x64."""
+
+    name = "ints"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ints:
+        """The ints, or an error that shows the text."""
+        if isinstance(value, tuple):
+            return value
+        if not re.fullmatch(r"-?\d+([,x]-?\d+)*", value):
+            self.fail(f"{value!r} is no list of ints, expected for example 3,3", param, ctx)
+        return tuple(int(number) for number in re.split("[,x]", value))
+
+
+INTS = IntList()
+
+# name, type, what it is; the operators themselves check everything else
+_ATTRIBUTES: list[tuple[str, Any, str]] = [
+    ("strides", INTS, "Strides, one for each spatial axis.  [default: ones]"),
+    ("dilations", INTS, "Dilations, one for each spatial axis.  [default: ones]"),
+    ("pads-begin", INTS, "Pads at the beginning of each spatial axis; required unless --auto-pad chooses them."),
+    ("pads-end", INTS, "Pads at the end of each spatial axis."),
+    ("auto-pad", str, "none, same_upper, same_lower or valid."),
+    ("output-padding", INTS, "Elements at the end of each spatial axis that the shapes leave open."),
+    ("groups", int, "Groups of channels."),
+    ("data-format", str, "NXC (channels last) or NCX."),
+    ("filter-format", str, "XIO or OIX; IOX and XOI too for ConvTranspose."),
+    ("weights-format", str, "New name of --filter-format."),
+    ("filter-shape", INTS, "Shape of the filter's gradient, in --filter-format."),
+    ("weights-shape", INTS, "New name of --filter-shape."),
+    ("output-shape", INTS, "Shape of the input's gradient, in --data-format."),
+    ("dst-shape", INTS, "New name of --output-shape."),
+]
+_NAMES = [name.replace("-", "_") for name, _, _ in _ATTRIBUTES]
+
+Command = Callable[..., Any]
+
+
+def operator_options(command: Command) -> Command:
+    """Add the argument OPERATOR, and an option for each attribute that any operator has."""
+    for name, kind, text in reversed(_ATTRIBUTES):
+        command = click.option(f"--{name}", type=kind, help=text, panel="Attributes")(command)
+    return click.argument("operator", metavar="OPERATOR", type=click.Choice(OPERATORS))(command)
+
+
+def compile_options(command: Command) -> Command:
+    """Add --target and --schedule."""
+    command = click.option("--schedule", metavar="NAME", help="Force a schedule by its name.")(command)
+    return click.option("--target", default=DEFAULT, show_default=True, help="What to compile for.")(command)
+
+
+def shapes_option(required: bool) -> Callable[[Command], Command]:
+    """Add --shapes."""
+    return click.option("--shapes", type=INTS, nargs=2, required=required, help="Shapes of the two inputs.")
+
+
+def dtype_option(command: Command) -> Command:
+    """Add --dtype, None where it is not given."""
+    return click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Type of all tensors.")(command)
+
+
+def make_operator(name: str, options: Mapping[str, Any], rank: int) -> Compiled:
+    """The operator with the attributes among a command's options; strides and dilations are ones by default."""
+    ones = (1,) * max(rank, 1)
+    attributes = {"strides": ones, "dilations": ones}
+    attributes |= {option: options[option] for option in _NAMES if options[option] is not None}
+    kind: type[Compiled] = getattr(tvmconvgrad, name)
+    with user_errors():
+        return kind(**attributes)

@@ -1,0 +1,155 @@
+"""tvmconvgrad run"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import rich_click as click
+
+import tvmconvgrad
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import (
+    Ints,
+    compile_options,
+    dtype_option,
+    make_operator,
+    operator_options,
+    shapes_option,
+)
+from tvmconvgrad.cli.output import in_bytes, in_seconds, print_facts
+from tvmconvgrad.reference import Verdict, judge
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
+from tvmconvgrad.runtime.kernel import Kernel
+
+Array = npt.NDArray[Any]
+
+
+@click.command()
+@operator_options
+@click.argument("files", nargs=-1, metavar="[FIRST.npy SECOND.npy]", type=click.Path(exists=True, dir_okay=False))
+@shapes_option(required=False)
+@dtype_option
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the random inputs.")
+@compile_options
+@click.option("--threads", type=int, help="Threads of a call.  [default: all CPUs]")
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="How often to measure the time.")
+@click.option("--check", is_flag=True, help="Compare with the definition; exit code 1 if wrong.")
+@click.option("--out", metavar="FILE.npy", type=click.Path(dir_okay=False, path_type=Path), help="Write the result.")
+def run(
+    operator: str,
+    files: tuple[str, ...],
+    shapes: tuple[Ints, Ints] | None,
+    dtype: str | None,
+    seed: int,
+    target: str,
+    schedule: str | None,
+    threads: int | None,
+    repeat: int,
+    check: bool,
+    out: Path | None,
+    **attributes: Any,
+) -> int:
+    """Compute a gradient, of two .npy files or of random tensors of given shapes, and measure the time.
+
+    OPERATOR is one of the specification's under its old or its new name: Convolution or ConvTranspose with
+    BackpropFilters, BackpropData, BackwardWeights or BackwardData. Its two inputs come in the specification's order.
+    Files hold f32 or f16, or bf16 as NumPy writes ml_dtypes' arrays.
+
+    \b
+    tvmconvgrad run ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\
+        --auto-pad same_upper --filter-shape 3,3,64,128 --check
+    tvmconvgrad run ConvolutionBackwardData diff_dst.npy weights.npy \\
+        --auto-pad valid --strides 2,2 --out diff_src.npy
+    """
+    first, second = _inputs(files, shapes, dtype, seed)
+    op = make_operator(operator, attributes, first.ndim - 2)
+    with user_errors():
+        if threads is not None:
+            tvmconvgrad.set_num_threads(threads)
+        if first.dtype != second.dtype:
+            raise ValueError(f"{op.input_names[1]}: is {second.dtype}, but {op.input_names[0]} is {first.dtype}")
+        kernel = op.compile(first.shape, second.shape, dtype=first.dtype, target=target, schedule=schedule)
+        result, seconds = _measured(kernel, first, second, repeat)
+    if out is not None:
+        _save(out, result)
+    facts = _facts(kernel, result, seconds, repeat)
+    verdict = judge(kernel.problem, first, second, result) if check else None
+    if verdict is not None:
+        facts["check"] = _in_words(verdict, result.size)
+    print_facts(facts)
+    return 0 if verdict is None or verdict.is_right else 1
+
+
+def _inputs(
+    files: tuple[str, ...], shapes: tuple[Ints, Ints] | None, dtype: str | None, seed: int
+) -> tuple[Array, Array]:
+    if bool(files) == (shapes is not None):
+        raise UserError("two .npy files or --shapes are needed, one of these")
+    if shapes is None:
+        if dtype is not None:
+            raise UserError("--dtype goes with --shapes: files have a type of their own")
+        if len(files) != 2:
+            raise UserError(f"expected two .npy files, the operator's inputs, got {len(files)}")
+        return _load(files[0]), _load(files[1])
+    rng = np.random.default_rng(seed)
+    with user_errors("--shapes: "):
+        # integers, whose sums are exact as long as they are small: --check then takes nothing but equality
+        one, two = (rng.integers(-4, 5, shape, np.int8).astype(NUMPY_DTYPES[dtype or "f32"]) for shape in shapes)
+    return one, two
+
+
+def _load(file: str) -> Array:
+    with user_errors(f"{file}: "):
+        try:
+            array: Array = np.load(file, allow_pickle=False)
+        except (EOFError, OSError) as error:
+            raise ValueError(f"cannot be read: {error}") from error
+        if not isinstance(array, np.ndarray):
+            raise ValueError("holds several arrays, expected a .npy file")
+    # NumPy's file format has no name for bf16, and keeps two bytes of no type
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
+
+
+def _save(path: Path, result: Array) -> None:
+    try:
+        with path.open("wb") as file:
+            np.save(file, result)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _measured(kernel: Kernel, first: Array, second: Array, repeat: int) -> tuple[Array, float]:
+    """The result, and the median time of a call after the first."""
+    result = kernel(first, second)
+    times = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        kernel(first, second, result)
+        times.append(time.perf_counter() - begin)
+    return result, statistics.median(times)
+
+
+def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[str, object]:
+    threads = tvmconvgrad.get_num_threads()
+    return {
+        "problem": kernel.problem,
+        "target": kernel.target,
+        "schedule": kernel.schedule,
+        "workspace": in_bytes(kernel.workspace_bytes),
+        "result": f"{kernel.problem.output_name} {result.shape} {kernel.problem.dtype}",
+        "time": f"{in_seconds(seconds)} (median of {repeat}, threads: {threads})",
+        "speed": f"{kernel.problem.flops / seconds / 1e9:.3g} GFLOP/s",
+    }
+
+
+def _in_words(verdict: Verdict, size: int) -> str:
+    judged = "right" if verdict.is_right else f"WRONG in {verdict.wrong} of {size} elements"
+    if verdict.exact:
+        return f"{judged}: equal to the definition" if verdict.is_right else f"{judged}, by up to {verdict.error:.3g}"
+    return f"{judged}: off by up to {verdict.error:.2g}, where rounding allows {verdict.allowed:.2g}"

@@ -1,0 +1,172 @@
+"""The gradients by their definition, in float64, one tap of the filter after the other: slow, plain, and exact enough
+to judge compiled kernels by. It shares nothing with them but the problem's numbers.
+
+Per tap k, with y = x * stride - pads_begin + k * dilation, and sums over what a side does not have:
+
+    filter    W[k]  = sum over n, x of  Y[n, y] * X[n, x]
+    data      Y[n, y] += sum over o of  X[n, x] * W[k]
+    forward   X[n, x] += sum over c of  Y[n, y] * W[k]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod, sqrt
+from types import EllipsisType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tvmconvgrad.spec import Geometry, Gradient, Problem
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+Window = tuple[slice | EllipsisType, ...]
+
+_F32_EPSILON = float(np.finfo(np.float32).eps)
+_F32_INTEGERS = 2**24
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a result compares with the reference.
+
+    `exact` says that the inputs are integers whose sums f32 holds exactly, so that nothing but equality will do.
+    Otherwise `allowed` is what rounding allows at the element with the largest error. `wrong` counts elements.
+    """
+
+    exact: bool
+    error: float
+    allowed: float
+    wrong: int
+
+    @property
+    def is_right(self) -> bool:
+        """Whether no element is wrong."""
+        return self.wrong == 0
+
+
+def reference(problem: Problem, first: Array, second: Array) -> Float64:
+    """The result of `problem` in float64, for two inputs of its shapes in the operator's order."""
+    geometry = problem.geometry
+    if problem.gradient is Gradient.FILTER:
+        big, small = (second, first) if problem.transposed else (first, second)
+        y, x = _padded(geometry, _side(problem, big)), _flat(_side(problem, small))
+        w = np.stack([_flat(y[window]) @ x.swapaxes(1, 2) for window in _windows(geometry)])
+        return _user_filter(problem, w)
+    taps = zip(_windows(geometry), _filter(problem, second), strict=True)
+    if problem.gradient is Gradient.DATA:
+        x = _flat(_side(problem, first))
+        y = _padded(geometry, np.zeros((*_channels(geometry, geometry.c), geometry.batch, *geometry.y)))
+        for window, tap in taps:
+            y[window] += (tap @ x).reshape(y[window].shape)
+        return _user_side(problem, y[_unpadded(geometry)])
+    y = _padded(geometry, _side(problem, first))
+    x = np.zeros((*_channels(geometry, geometry.o), geometry.batch * prod(geometry.x)))
+    for window, tap in taps:
+        x += tap.swapaxes(1, 2) @ _flat(y[window])
+    return _user_side(problem, x.reshape(*x.shape[:2], geometry.batch, *geometry.x))
+
+
+def judge(problem: Problem, first: Array, second: Array, result: Array) -> Verdict:
+    """Compare a result with the reference.
+
+    Integers whose sums stay within 2**24 have one right result: the sum, rounded to the result's type. Any other
+    element may be off by what summing its products in f32 in any order explains, about sqrt(number of products) units
+    in the last place of the sum of their magnitudes, and by rounding to the result's type.
+    """
+    one, two = first.astype(np.float64), second.astype(np.float64)
+    exact = reference(problem, one, two)
+    magnitude = reference(problem, abs(one), abs(two))
+    if exact.size == 0:
+        return Verdict(True, 0.0, 0.0, 0)
+    integers = all(np.array_equal(values, np.rint(values)) for values in (one, two))
+    is_exact = integers and float(magnitude.max()) <= _F32_INTEGERS
+    with np.errstate(over="ignore", invalid="ignore"):
+        got = result.astype(np.float64)
+        same = (exact.astype(result.dtype).astype(np.float64) == got) | (np.isnan(exact) & np.isnan(got))
+        error = np.where(same, 0.0, abs(got - exact))
+    allowed = np.zeros_like(exact) if is_exact else _allowed(problem, exact, magnitude, result.dtype)
+    worst = np.unravel_index(np.argmax(error), error.shape)
+    return Verdict(is_exact, float(error[worst]), float(allowed[worst]), int((~(error <= allowed)).sum()))
+
+
+def _allowed(problem: Problem, exact: Float64, magnitude: Float64, dtype: np.dtype[Any]) -> Float64:
+    info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    summing = (8 + sqrt(_products(problem))) * _F32_EPSILON / 2 * magnitude
+    return summing + abs(exact) * float(info.eps) / 2 + float(info.smallest_subnormal)
+
+
+def _products(problem: Problem) -> int:
+    """The most products that one element of the result sums."""
+    geometry = problem.geometry
+    if problem.gradient is Gradient.FILTER:
+        return geometry.batch * prod(geometry.x)
+    channels = geometry.o if problem.gradient is Gradient.DATA else geometry.c
+    return channels // geometry.groups * prod(geometry.k)
+
+
+def _windows(geometry: Geometry) -> Iterator[Window]:
+    """For each tap the elements of the padded y side that it meets, one for each element of the x side."""
+    for tap in itertools.product(*map(range, geometry.k)):
+        axes = zip(tap, geometry.dilations, geometry.strides, geometry.x, strict=True)
+        yield (..., *(slice(k * d, k * d + s * (x - 1) + 1 if x else k * d, s) for k, d, s, x in axes))
+
+
+def _padded(geometry: Geometry, y: Float64) -> Float64:
+    """The y side with zeros around it, as far as any tap reaches."""
+    reach = (s * (x - 1) + e for s, x, e in zip(geometry.strides, geometry.x, geometry.tap_extent, strict=True))
+    pads = zip(geometry.pads_begin, geometry.y, reach, strict=True)
+    return np.pad(y, [(0, 0)] * 3 + [(begin, max(0, end - begin - size)) for begin, size, end in pads])
+
+
+def _unpadded(geometry: Geometry) -> Window:
+    return (..., *(slice(begin, begin + y) for begin, y in zip(geometry.pads_begin, geometry.y, strict=True)))
+
+
+def _channels(geometry: Geometry, channels: int) -> tuple[int, int]:
+    return geometry.groups, channels // geometry.groups
+
+
+def _flat(side: Float64) -> Float64:
+    """(groups, channels, everything else)."""
+    return side.reshape(*side.shape[:2], prod(side.shape[2:]))
+
+
+def _side(problem: Problem, data: Array) -> Float64:
+    """A data tensor as (groups, channels of the group, batch, *space)."""
+    axis = problem.data_format.index("C") if problem.data_format == "NCX" else -1
+    channels_first: Float64 = np.moveaxis(data, axis, 0).astype(np.float64)
+    return channels_first.reshape(*_channels(problem.geometry, channels_first.shape[0]), *channels_first.shape[1:])
+
+
+def _user_side(problem: Problem, side: Float64) -> Float64:
+    channels_first = side.reshape(side.shape[0] * side.shape[1], *side.shape[2:])
+    return np.moveaxis(channels_first, 0, 1 if problem.data_format == "NCX" else -1)
+
+
+def _filter_order(problem: Problem) -> tuple[int, ...]:
+    """Where the axes (*X, C, O) stand in the user's filter."""
+    rank, axes = problem.geometry.rank, problem.filter_axes
+    begins = {axis: sum(rank if other == "X" else 1 for other in axes[: axes.index(axis)]) for axis in axes}
+    return (*range(begins["X"], begins["X"] + rank), begins["C"], begins["O"])
+
+
+def _filter(problem: Problem, filter_: Array) -> Float64:
+    """A filter as (taps, groups, c of the group, o of the group)."""
+    geometry = problem.geometry
+    ordered: Float64 = filter_.transpose(_filter_order(problem)).astype(np.float64)
+    c, o = ordered.shape[-2:]
+    taps: Float64 = ordered.reshape(prod(geometry.k), c, *_channels(geometry, o)).swapaxes(1, 2)
+    return taps
+
+
+def _user_filter(problem: Problem, taps: Float64) -> Float64:
+    geometry = problem.geometry
+    ordered: Float64 = taps.swapaxes(1, 2).reshape(*geometry.k, geometry.c // geometry.groups, geometry.o)
+    filter_: Float64 = ordered.transpose(np.argsort(_filter_order(problem)))
+    return filter_
