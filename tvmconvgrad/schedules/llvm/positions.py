@@ -3,8 +3,8 @@
 Each is a matrix product whose rows are neighbouring positions along the last axis and whose columns are channels of
 the result; taps and the other side's channels are summed:
 
-    parallel (n, group block, residue, position range, column range)
-      for column block, position outside the last axis, row block:
+    parallel (n, residue, position range, group range, column range)
+      for group block, column block, position outside the last axis, row block:
         tile = 0                                             # in registers
         for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
         sum[rows, columns] = tile
@@ -207,11 +207,13 @@ def _nest_sum(sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int,
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
     summed0, summed1 = sch.split(summed, [None, plan.summed])
-    outer = [n, g0, *residues]
+    outer = [n, *residues]
     ranges, inner = _split_ranges(sch, outer, [*positions[:-1], row0])
-    column_range, column0 = _split_columns(sch, [*outer, *ranges], column0)
+    group_range, g0 = _split_panels(sch, [*outer, *ranges], g0)
+    column_range, column0 = _split_panels(sch, [*outer, *ranges, group_range], column0)
+    tasks = [*outer, *ranges, group_range, column_range]
     register_tile = [g1, column1, row1] if by_positions else [row1, column1, g1]
-    sch.reorder(*outer, *ranges, column_range, column0, *inner, summed0, *taps, summed1, *register_tile)
+    sch.reorder(*tasks, g0, column0, *inner, summed0, *taps, summed1, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(copy, inner[-1], preserve_unit_loops=True)
     if result is not None:
@@ -221,7 +223,7 @@ def _nest_sum(sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int,
     written_tile = [group, column, row] if by_positions else [row, column, group]
     sch.reorder(image, *middle, *written_tile)
     blocks.vectorize_tile(sch, written_tile, lanes)
-    return Nest(block, [*outer, *ranges, column_range], summed0)
+    return Nest(block, tasks, summed0)
 
 
 def _split_ranges(
@@ -239,8 +241,8 @@ def _split_ranges(
     return ranges, inner
 
 
-def _split_columns(sch: Schedule, outer: Sequence[LoopRV], column: LoopRV) -> list[LoopRV]:
-    """Split the column blocks, too, where there are few tasks otherwise."""
+def _split_panels(sch: Schedule, outer: Sequence[LoopRV], panels: LoopRV) -> list[LoopRV]:
+    """Split the blocks of groups or columns, too, where there are few tasks otherwise."""
     tasks = prod(blocks.extent(sch, loop) for loop in outer)
-    factor = largest_divisor(blocks.extent(sch, column), -(-TASKS // tasks))
-    return list(sch.split(column, [factor, None]))
+    factor = largest_divisor(blocks.extent(sch, panels), -(-TASKS // tasks))
+    return list(sch.split(panels, [factor, None]))
