@@ -12,6 +12,9 @@ so that for each r the positions t carry a convolution of X with every q-th tap,
 
     P[n, r, t, c] = sum over j, o of  X[n, t - j * (dilation / e), o] * W[r + j * q, c, o]
 
+Where an axis of X is shorter than the taps of a residue, as in a layer that sees its whole input at once, the same sum
+goes over x instead, with j = t - x (if dilation / e is 1): the zeros are then beside the filter, and fewer.
+
 Residues with the same number of taps are computed together; an axis has at most two such numbers, the ceiling and the
 floor of kernel / period. Elements of Y that no residue meets get zero. With stride 1 there is one residue and P is Y.
 """
@@ -69,7 +72,6 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     """The data gradient of `problem`; positions of a phase along the last axis are rounded up, too."""
     geometry = problem.geometry
     x, w = tensors.placeholders(problem)
-    w_extended = tensors.extended_filter(w, problem, "w_extended", multiples)
     per_axis = [
         axis_phases(*numbers)
         for numbers in zip(geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
@@ -78,12 +80,9 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     if not combinations:
         zero = te.compute(problem.output_shape, lambda *_: tirx.const(0, tensors.result_dtype(problem)), name="result")
         return Sum((x, w, zero), (), (), "result", direct=False)
-    x_extended, begins = _extended_gradient(x, problem, combinations, multiples)
+    operands = _extended_operands(x, w, problem, combinations, multiples)
     names = ["sum"] if len(combinations) == 1 else [f"sum_{i}" for i in range(len(combinations))]
-    parts = [
-        _phase_sum(geometry, x_extended, begins, w_extended, phases, multiples, name)
-        for phases, name in zip(combinations, names)
-    ]
+    parts = [_phase_sum(geometry, operands, phases, multiples, name) for phases, name in zip(combinations, names)]
 
     def interleaved(*index: Index) -> Index:
         return _interleave(problem, combinations, parts, index).astype(tensors.result_dtype(problem))
@@ -98,45 +97,68 @@ def _positions(phases: Sequence[Phases], multiples: Multiples) -> list[int]:
     return [*(p.positions for p in phases[:-1]), tensors.ceil_to(phases[-1].positions, multiples.position)]
 
 
-def _extended_gradient(
-    x: te.Tensor, problem: Problem, combinations: Sequence[tuple[Phases, ...]], multiples: Multiples
-) -> tuple[te.Tensor, list[int]]:
-    """X extended by zeros over all that any phase reads, and the place in X where that begins along each axis."""
+@dataclass(frozen=True)
+class Operands:
+    """X and W extended by zeros over all that any phase reads."""
+
+    x: te.Tensor
+    w: te.Tensor
+    over_x: list[bool]
+    """For each axis, whether the sum goes over x, and not over taps."""
+    x_begins: list[int]
+    """Which element of X the stage begins with; of W, likewise."""
+    w_begins: list[int]
+
+
+def _extended_operands(
+    x: te.Tensor, w: te.Tensor, problem: Problem, combinations: Sequence[tuple[Phases, ...]], multiples: Multiples
+) -> Operands:
     geometry = problem.geometry
-    begins, ends = [], []
-    for axis in range(geometry.rank):
-        reads = [(phases, _positions(phases, multiples)[axis]) for phases in combinations]
-        begins.append(min(p[axis].t_begin - (p[axis].taps - 1) * p[axis].dilation for p, _ in reads))
-        ends.append(max(p[axis].t_begin + positions for p, positions in reads))
+    over_x, x_windows, w_windows = [], [], []
+    for axis, (size, taps) in enumerate(zip(geometry.x, geometry.k)):
+        reads = [(phases[axis], _positions(phases, multiples)[axis]) for phases in combinations]
+        over_x.append(size < max(p.taps for p, _ in reads) and reads[0][0].dilation == 1)
+        if over_x[-1]:
+            begin = min(p.r_begin + (p.t_begin - (size - 1)) * p.period for p, _ in reads)
+            last = max(p.r_begin + p.residues - 1 + (p.t_begin + count - 1) * p.period for p, count in reads)
+            x_windows.append(Window(size, size))
+            w_windows.append(Window(taps, last + 1 - begin, -begin))
+        else:
+            begin = min(p.t_begin - (p.taps - 1) * p.dilation for p, _ in reads)
+            end = max(p.t_begin + count for p, count in reads)
+            x_windows.append(Window(size, end - begin, -begin))
+            w_windows.append(Window(taps, taps))
     _, o_group = tensors.group_sizes(geometry)
-    windows = [Window(size, end - begin, -begin) for size, begin, end in zip(geometry.x, begins, ends)]
     rounding = (multiples.groups, multiples.o)
-    return tensors.extended_data(x, problem, "x_extended", o_group, windows, rounding), begins
+    return Operands(
+        tensors.extended_data(x, problem, "x_extended", o_group, x_windows, rounding),
+        tensors.extended_filter(w, problem, "w_extended", w_windows, multiples),
+        over_x,
+        [-window.shift for window in x_windows],
+        [-window.shift for window in w_windows],
+    )
 
 
 def _phase_sum(
-    geometry: Geometry,
-    x_extended: te.Tensor,
-    begins: Sequence[int],
-    w_extended: te.Tensor,
-    phases: Sequence[Phases],
-    multiples: Multiples,
-    name: str,
+    geometry: Geometry, operands: Operands, phases: Sequence[Phases], multiples: Multiples, name: str
 ) -> te.Tensor:
     """P[n, g, *r, *t, c] for one combination of phases, r and t counted from their beginnings."""
-    rank = geometry.rank
-    *j, o = tensors.reduce_axes(
-        (*(p.taps for p in phases), x_extended.shape[2]), (*tensors.spatial_names("k", rank), "o")
-    )
+    rank, over_x = geometry.rank, operands.over_x
+    extents = [size if by_x else p.taps for size, by_x, p in zip(geometry.x, over_x, phases)]
+    *summed, o = tensors.reduce_axes((*extents, operands.x.shape[2]), (*tensors.spatial_names("k", rank), "o"))
 
     def element(n: Index, g: Index, *rest: Index) -> Index:
         r, t, c = rest[:rank], rest[rank : 2 * rank], rest[-1]
-        meets = [i + p.t_begin - b - tap * p.dilation for i, p, b, tap in zip(t, phases, begins, j)]
+        at = [i + p.t_begin for i, p in zip(t, phases)]
+        x = [i if by_x else here - i * p.dilation for i, by_x, here, p in zip(summed, over_x, at, phases)]
+        j = [here - i if by_x else i for i, by_x, here in zip(summed, over_x, at)]
         taps = [i + p.r_begin + tap * p.period for i, p, tap in zip(r, phases, j)]
-        return tensors.dot(x_extended(n, g, o, *meets), w_extended(g, *taps, c, o), (*j, o))
+        x_index = [i - begin for i, begin in zip(x, operands.x_begins)]
+        w_index = [i - begin for i, begin in zip(taps, operands.w_begins)]
+        return tensors.dot(operands.x(n, g, o, *x_index), operands.w(g, *w_index, c, o), (*summed, o))
 
-    shape = (geometry.batch, x_extended.shape[1], *(p.residues for p in phases), *_positions(phases, multiples))
-    return te.compute((*shape, w_extended.shape[-2]), element, name=name)
+    shape = (geometry.batch, operands.x.shape[1], *(p.residues for p in phases), *_positions(phases, multiples))
+    return te.compute((*shape, operands.w.shape[-2]), element, name=name)
 
 
 def _interleave(

@@ -12,7 +12,7 @@ from tvm import te
 
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum, Window
+from tvmconvgrad.te.tensors import Index, Multiples, Sum
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -24,7 +24,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     y, x = (first, second) if problem.operator.startswith("Convolution") else (second, first)
 
     y_windows, strides = tensors.swept(geometry, geometry.x)
-    x_windows = [Window(size, size) for size in geometry.x]
+    x_windows = tensors.whole(geometry.x)
     y_extended = tensors.extended_data(y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c))
     x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, (multiples.groups, multiples.o))
 

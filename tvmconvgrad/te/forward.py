@@ -24,7 +24,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     positions = [*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position)]
     windows, strides = tensors.swept(geometry, positions)
     y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, (multiples.groups, multiples.c))
-    w_extended = tensors.extended_filter(w, problem, "w_extended", multiples)
+    w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
 
     *k, c = tensors.reduce_axes((*geometry.k, y_extended.shape[2]), (*tensors.spatial_names("k", rank), "c"))
 

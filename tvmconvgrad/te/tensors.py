@@ -143,6 +143,11 @@ def extended_data(
     return te.compute((problem.geometry.batch, g_extent, c_extent, *extents), element, name=name)
 
 
+def whole(sizes: Sequence[int]) -> list[Window]:
+    """Windows that see axes of these sizes as they are."""
+    return [Window(size, size) for size in sizes]
+
+
 def swept(geometry: Geometry, positions: Sequence[int]) -> tuple[list[Window], list[int]]:
     """What the taps sweep of Y at `positions` of X, and how far the stage's elements of two positions lie apart.
 
@@ -158,8 +163,10 @@ def swept(geometry: Geometry, positions: Sequence[int]) -> tuple[list[Window], l
     return windows, strides
 
 
-def extended_filter(tensor: Stage, problem: Problem, name: str, multiples: Multiples) -> Stage:
-    """The filter as (g, *k, c of the group, o of the group), extended by zeros in groups and channels."""
+def extended_filter(
+    tensor: Stage, problem: Problem, name: str, windows: Sequence[Window], multiples: Multiples
+) -> Stage:
+    """The filter as (g, *k, c of the group, o of the group), extended by zeros; with a window for each axis of k."""
     geometry = problem.geometry
     c_group, o_group = group_sizes(geometry)
     g_extent = ceil_to(geometry.groups, multiples.groups)
@@ -169,10 +176,13 @@ def extended_filter(tensor: Stage, problem: Problem, name: str, multiples: Multi
         *space, c, o = rest
         inside = _within(g, geometry.groups, g_extent) + _within(c, c_group, c_extent)
         inside += _within(o, o_group, o_extent)
-        where = filter_index(problem.filter_axes, space, c, g * o_group + o)
+        inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
+        taps = [i * window.step - window.shift for i, window in zip(space, windows)]
+        where = filter_index(problem.filter_axes, taps, c, g * o_group + o)
         return _guarded(inside, lambda: tensor(*where))
 
-    return te.compute((g_extent, *geometry.k, c_extent, o_extent), element, name=name)
+    extents = [window.extent for window in windows]
+    return te.compute((g_extent, *extents, c_extent, o_extent), element, name=name)
 
 
 def reduce_axes(extents: Sequence[int], names: Sequence[str]) -> list[tirx.IterVar]:
