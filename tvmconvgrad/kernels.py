@@ -15,10 +15,10 @@ from tvmconvgrad.build.cache import KernelCache
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target, host_features
+from tvmconvgrad.targets import Target, check_host, host_features
 
 # What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
-_SOURCES = ("te", "schedules", "build/pipeline.py", "build/compiler.py")
+_SOURCES = ("te", "schedules", "build/pipeline.py", "build/compiler.py", "build/services.c")
 
 
 class _Loaded:
@@ -68,9 +68,10 @@ def _load(problem: Problem, target: Target, schedule: str | None) -> tuple[Funct
 
         return compile_problem(problem, target, schedule)
 
+    check_host(target)
     entry = KernelCache().load_or_build(describe(problem, target, schedule), build)
     _check_runs_here(target, entry.facts)
-    return load_function(entry.library), entry.facts
+    return load_function(entry.library, problem), entry.facts
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
@@ -82,7 +83,8 @@ def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
 @functools.cache
 def _sources_digest() -> str:
     root = Path(__file__).parent
-    paths = [path for source in _SOURCES for path in ([root / source] if source.endswith(".py") else (root / source).rglob("*.py"))]
+    files = (root / source for source in _SOURCES)
+    paths = [path for file in files for path in (file.rglob("*.py") if file.is_dir() else [file])]
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

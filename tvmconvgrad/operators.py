@@ -1,5 +1,7 @@
 """The operators as a user calls them: the specification's attributes, compiled on demand."""
 
+# ruff: noqa: D101 -- the classes have the specification's docstrings
+
 from __future__ import annotations
 
 import functools
@@ -13,7 +15,7 @@ from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.runtime import arrays
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import parse_ints
+from tvmconvgrad.spec.values import parse_ints, show
 from tvmconvgrad.targets import Target, parse_target
 
 Shape = Sequence[int]
@@ -32,13 +34,33 @@ class Compiled(spec.Operator):
         Without it the result is a tensor of the first input's kind. Raises ValueError or TypeError for what does not
         fit, before any kernel runs.
         """
+        if len(inputs) == 2 and not named and target is None:
+            # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
+            first, second = inputs
+            if arrays.known_kind(first) and arrays.known_kind(second):
+                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype))
+                if kernel is not None:
+                    return kernel(first, second, out)
         first, second, wanted = self._bind(inputs, named)
+        kernel = self._kernel_for(first, second, wanted, _parsed(target))
+        if wanted is None and target is None and arrays.known_kind(first) and arrays.known_kind(second):
+            self._seen[first.shape, second.shape, first.dtype, second.dtype] = kernel
+        return kernel(first, second, out)
+
+    def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target) -> Kernel:
         names = self.input_names
         one, two = (arrays.understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
-            raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}; both must be the same")
-        kernel = _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, _parsed(target), None)
-        return kernel(first, second, out)
+            raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
+        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, None)
+
+    @functools.cached_property
+    def _seen(self) -> dict[tuple[Any, ...], Kernel]:
+        """Kernels of earlier calls by what is quick to compare: shapes and types as the tensors' library has them."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
 
     def compile(
         self,
@@ -57,7 +79,7 @@ class Compiled(spec.Operator):
         Raises ValueError or TypeError for what does not fit.
         """
         if schedule is not None and not isinstance(schedule, str):
-            raise TypeError(f"schedule: {schedule!r} is not a name")
+            raise TypeError(f"schedule: {show(schedule)} is not a name")
         problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
         return get_kernel(problem, _parsed(target), schedule)
 
@@ -88,8 +110,11 @@ class Compiled(spec.Operator):
         if isinstance(wanted, (list, tuple)):
             return parse_ints(name, wanted, low=0)
         if not hasattr(wanted, "__dlpack__"):
-            raise TypeError(f"{name}: {wanted!r} is neither a 1-D s32 tensor nor a sequence of ints")
-        array = np.from_dlpack(wanted) if not isinstance(wanted, np.ndarray) else wanted
+            raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
+        try:
+            array = wanted if isinstance(wanted, np.ndarray) else np.from_dlpack(wanted)
+        except Exception as reason:  # somebody else's code: it may raise anything
+            raise ValueError(f"{name}: {type(wanted).__name__} cannot be read through DLPack: {reason}") from reason
         if array.dtype != np.int32 or array.ndim != 1:
             raise TypeError(f"{name}: a {array.ndim}-D tensor of {array.dtype}, expected a 1-D tensor of s32")
         return tuple(int(size) for size in array)

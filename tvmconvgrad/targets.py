@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import re
 import shlex
 from collections.abc import Mapping
@@ -11,9 +12,13 @@ from typing import Any
 
 import archspec.cpu
 
+from tvmconvgrad.spec.values import show
+
 DEFAULT = "llvm -mcpu=native"
 KINDS = ("llvm",)
 OPTIONS = ("mcpu", "mattr", "mtriple")
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
 _NEWEST_CLANG = "99.0"
 
 
@@ -50,21 +55,23 @@ def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Targ
         return _resolved(target, _split(target))
     if isinstance(target, Mapping):
         return _resolved(target, dict(target))
-    raise TypeError(f'target: {target!r} is neither a string such as "{DEFAULT}" nor a dict')
+    raise TypeError(f'target: {show(target)} is neither a string such as "{DEFAULT}" nor a dict')
 
 
 def _split(text: str) -> dict[str, Any]:
     try:
         words = shlex.split(text)
     except ValueError as reason:
-        raise ValueError(f"target: {text!r} cannot be read: {reason}") from None
+        raise ValueError(f"target: {show(text)} cannot be read: {reason}") from None
     if not words:
         raise ValueError(f'target: {text!r} is empty, expected for example "{DEFAULT}"')
     options: dict[str, Any] = {"kind": words[0]}
     for word in words[1:]:
         match = re.fullmatch(r"-([a-z_]+)=(\S+)", word)
         if match is None:
-            raise ValueError(f"target: {word!r} in {text!r} is no option, expected for example -mcpu=native")
+            raise ValueError(f"target: {show(word)} in {show(text)} is no option, expected for example -mcpu=native")
+        if match[1] in options:
+            raise ValueError(f"target: -{match[1]} is given twice in {show(text)}")
         options[match[1]] = match[2]
     return options
 
@@ -72,19 +79,59 @@ def _split(text: str) -> dict[str, Any]:
 def _resolved(given: object, options: dict[str, Any]) -> Target:
     kind = options.pop("kind", "llvm")
     if kind not in KINDS:
-        raise ValueError(f"target: kind {kind!r} in {given!r} is not supported, expected {' or '.join(KINDS)}")
-    for name, value in options.items():
+        expected = f"expected {' or '.join(KINDS)}"
+        raise ValueError(f"target: kind {show(kind)} in {show(given)} is not supported, {expected}")
+    for name in options:
         if name not in OPTIONS:
-            raise ValueError(f"target: option {name!r} in {given!r} is unknown, expected one of {', '.join(OPTIONS)}")
-        if not isinstance(value, (str, list, tuple)) or (name != "mattr" and not isinstance(value, str)):
-            raise TypeError(f"target: option {name} is {value!r}, expected text")
-    mattr = options.get("mattr", ())
+            expected = f"expected one of {', '.join(OPTIONS)}"
+            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown, {expected}")
+    mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
+    if mtriple is not None:
+        _architecture(mtriple)
+    return Target(kind, host_cpu() if mcpu == "native" else mcpu, _features(options.get("mattr", ())), mtriple)
+
+
+def _word(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"target: {name} is {show(value)} of type {type(value).__name__}, expected a string")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", value):
+        raise ValueError(f"target: {name} is {show(value)}, expected letters, digits and ._+-")
+    return value
+
+
+def _features(mattr: object) -> tuple[str, ...]:
     features = mattr.split(",") if isinstance(mattr, str) else mattr
+    if not isinstance(features, (list, tuple)):
+        raise TypeError(f"target: mattr is {show(mattr)} of type {type(mattr).__name__}, expected a string or a list")
     for feature in features:
-        if not (isinstance(feature, str) and re.fullmatch(r"[+-][A-Za-z0-9._-]+", feature)):
-            raise ValueError(f"target: feature {feature!r} of mattr is not of the form +name or -name")
-    mcpu = options.get("mcpu")
-    return Target(kind, host_cpu() if mcpu == "native" else mcpu, tuple(features), options.get("mtriple"))
+        if not (isinstance(feature, str) and re.fullmatch(r"[+-][A-Za-z0-9][A-Za-z0-9._-]*", feature)):
+            raise ValueError(f"target: feature {show(feature)} of mattr is not of the form +name or -name")
+    return tuple(features)
+
+
+def _architecture(triple: str) -> str:
+    """LLVM's name of a triple's architecture; ValueError for one that no schedule knows. TVM crashes on nonsense."""
+    word = triple.partition("-")[0].lower()
+    if word not in ARCHITECTURES:
+        expected = f"expected one that begins with {' or '.join(sorted(set(ARCHITECTURES.values())))}"
+        raise ValueError(f"target: mtriple {triple!r} is for an unknown architecture, {expected}")
+    return ARCHITECTURES[word]
+
+
+def check_host(target: Target) -> None:
+    """Raise ValueError when code for a target cannot run here, whatever the CPU: another architecture or system."""
+    if target.mtriple is None:
+        return
+    host = ARCHITECTURES.get(platform.machine().lower(), platform.machine())
+    system = platform.system().lower()
+    named = next((name for word, name in SYSTEMS.items() if word in target.mtriple.lower()), system)
+    if (_architecture(target.mtriple), named) != (host, system):
+        raise ValueError(
+            f"target: {str(target)!r} is for {_architecture(target.mtriple)} and {named}, and this machine is {host} "
+            f"with {system}: its code can be generated here, but not run"
+        )
 
 
 @functools.cache

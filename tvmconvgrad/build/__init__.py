@@ -1,0 +1,1 @@
+"""From a problem to a shared library, and where it is kept."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 _SAME = (
     "ssse3 popcnt avx avx2 fma f16c bmi2 movbe adx gfni avx512f avx512cd avx512bw avx512dq avx512vl avx512vbmi "
-    "sve sve2 bf16 i8mm"
+    "avx512ifma sse4a fma4 xop tbm sve sve2 bf16 i8mm mops cssc faminmax"
 )
 _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "sse3": "pni",
@@ -21,8 +21,17 @@ _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "avx512vpopcntdq": "avx512_vpopcntdq",
     "avx512fp16": "avx512_fp16",
     "avxvnni": "avx_vnni",
+    "avxifma": "avx_ifma",
+    "avxneconvert": "avx_ne_convert",
+    "avxvnniint8": "avx_vnni_int8",
+    "avxvnniint16": "avx_vnni_int16",
+    "avx10.2": "avx10_2",
+    "egpr": "apx",
     "neon": "asimd",
     "fullfp16": "asimdhp",
+    "fp16fml": "asimdfhm",
+    "rdm": "asimdrdm",
+    "complxnum": "fcma",
     "dotprod": "asimddp",
     "lse": "atomics",
 }

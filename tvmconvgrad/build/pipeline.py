@@ -40,7 +40,7 @@ def _align_arguments(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.
 
 @tvm.instrument.pass_instrument
 class WorkspaceMeter:
-    """Adds up what a program allocates beyond the stack, once it is known; a kernel holds all of it at the same time."""
+    """Adds up what a program allocates beyond the stack; a kernel holds all of it at the same time."""
 
     def __init__(self) -> None:
         self.bytes = 0

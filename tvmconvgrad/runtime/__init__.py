@@ -1,0 +1,1 @@
+"""Calling kernels: tensors in and out, threads, memory. Needs neither TVM nor its runtime."""

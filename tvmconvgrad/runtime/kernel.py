@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from typing import Any
 
-import numpy as np
-
 from tvmconvgrad.runtime import arrays, threads
-from tvmconvgrad.runtime.arrays import Tensor
+from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.native import Function
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import Target
 
 PHYSICAL_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 62
@@ -30,16 +31,6 @@ class Kernel:
     schedule: str
     workspace_bytes: int
     function: Function | None = field(repr=False)
-    _shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
-    _dtype: Any = field(init=False, repr=False, compare=False)
-    _dense: bool = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        # What a call compares with, at hand: a call of a tiny layer should take little more than the layer.
-        problem = self.problem
-        object.__setattr__(self, "_shapes", (*problem.input_shapes, problem.output_shape))
-        object.__setattr__(self, "_dtype", arrays.NUMPY_DTYPES[problem.dtype])
-        object.__setattr__(self, "_dense", self.function is not None and problem.dtype != "bf16")
 
     @property
     def name(self) -> str:
@@ -51,24 +42,29 @@ class Kernel:
 
         Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor or a NumPy array. `out` may be strided,
         unaligned, or share memory with an input; the result is then computed aside and copied.
-        Raises ValueError or TypeError when a tensor is not what the kernel was compiled for, and MemoryError when the
-        workspace exceeds the machine's memory.
+        Raises ValueError or TypeError when a tensor is not what the kernel was compiled for, and MemoryError when
+        there is not enough memory for the workspace.
         """
-        if self._dense and self._are_ready(first, second, out):
-            result = np.empty(self._shapes[2], self._dtype) if out is None else out
-            self._launch(first, second, result)
-            return result
+        # First what most calls are, with as little work as possible: a tiny layer takes a few microseconds.
+        shapes, sizes, dtype = self._layout
+        one = arrays.ready(first, shapes[0], dtype)
+        two = arrays.ready(second, shapes[1], dtype)
+        kind = arrays.known_kind(first)
+        if one and two and kind is not None and self.function is not None:
+            result = kind.empty(shapes[2], dtype) if out is None else out
+            place = arrays.ready(result, shapes[2], dtype, write=True)
+            after = place + sizes[2]
+            if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
+                self._launch(self.function, one, two, place)
+                return result
         return self._call_checked(first, second, out)
 
-    def _are_ready(self, first: Any, second: Any, out: Any) -> bool:
-        """Whether all are NumPy arrays just as the kernel takes them: then nothing else needs a look."""
-        shapes, dtype = self._shapes, self._dtype
-        for value, shape in zip((first, second, out), shapes):
-            if value is None and shape is shapes[2]:
-                return True
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype or not value.flags.carray:
-                return False
-        return not (np.may_share_memory(first, out) or np.may_share_memory(second, out))
+    @cached_property
+    def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
+        """What a call compares with: shapes and bytes of the inputs and the result, and the type."""
+        shapes = (*self.problem.input_shapes, self.problem.output_shape)
+        dtype = self.problem.dtype
+        return shapes, tuple(prod(shape) * ITEM_BYTES[dtype] for shape in shapes), dtype
 
     def _call_checked(self, first: Any, second: Any, out: Any) -> Any:
         problem = self.problem
@@ -76,17 +72,17 @@ class Kernel:
         one = self._checked(names[0], first, shapes[0])
         two = self._checked(names[1], second, shapes[1])
         if out is None:
-            result = arrays.new_like(one, problem.output_shape, problem.dtype)
-            self._run(one, two, result)
-            return result.value
+            value = one.kind.empty(problem.output_shape, problem.dtype)
+            self._run(one, two, Tensor(value, problem.output_shape, problem.dtype, one.kind))
+            return value
         result = self._checked("out", out, problem.output_shape)
-        arrays.check_writable("out", result)
-        if arrays.is_native(result) and not (arrays.overlap(result, one) or arrays.overlap(result, two)):
+        result.kind.check_writable("out", result.value)
+        if result.kind.is_dense(result.value) and not (arrays.overlap(result, one) or arrays.overlap(result, two)):
             self._run(one, two, result)
         else:
-            aside = arrays.new_like(result, problem.output_shape, problem.dtype)
+            aside = result._replace(value=result.kind.empty(problem.output_shape, problem.dtype))
             self._run(one, two, aside)
-            arrays.copy_into(result, aside)
+            result.kind.copy(result.value, aside.value)
         return out
 
     def __str__(self) -> str:
@@ -95,22 +91,24 @@ class Kernel:
             f"  workspace {self.workspace_bytes} bytes"
         )
 
-    def _checked(self, name: str, value: Any, shape: tuple[int, ...]) -> Tensor:
+    def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
         tensor = arrays.understand(name, value)
         if tensor.shape != shape:
             raise ValueError(f"{name}: shape {tensor.shape} does not fit, this kernel is compiled for {shape}")
         if tensor.dtype != self.problem.dtype:
-            raise ValueError(f"{name}: dtype {tensor.dtype} does not fit, this kernel is compiled for {self.problem.dtype}")
+            expected = f"this kernel is compiled for {self.problem.dtype}"
+            raise ValueError(f"{name}: dtype {tensor.dtype} does not fit, {expected}")
         return tensor
 
     def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
         if self.function is None:
-            arrays.fill_zero(result)
+            result.kind.fill_zero(result.value)
             return
-        self._launch(arrays.native(one), arrays.native(two), arrays.native(result))
+        dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
+        self._launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
 
-    def _launch(self, *natives: Any) -> None:
+    def _launch(self, function: Function, first: int, second: int, out: int) -> None:
         if self.workspace_bytes > PHYSICAL_MEMORY:
             raise MemoryError(f"the workspace of {self.workspace_bytes} bytes exceeds this machine's memory")
-        threads.call(self.function, *natives)
-
+        threads.prepare()
+        function(first, second, out)

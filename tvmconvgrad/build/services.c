@@ -1,0 +1,235 @@
+/* What a compiled kernel asks of its surroundings: threads, memory, and a place for its errors.
+ *
+ * Linked into every kernel's library, which then needs nothing but libc. In a process with several libraries, the
+ * services of the first one serve all (tvmconvgrad_use): one pool of threads and one store of memory.
+ *
+ * TVM's own runtime is not used: each thread that calls it gets a pool of its own, which pins threads to cores, and
+ * which a forked child cannot leave: its destructor waits for workers that exist only in the parent.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define ALIGNMENT 64
+#define PAGE 4096
+#define KEPT 16          /* blocks of memory that wait for the next call */
+#define YIELDS 2000      /* about a millisecond: how long a worker looks for the next job before it sleeps */
+
+/* TVMParallelGroupEnv and FTVMParallelLambda of tvm/runtime/c_backend_api.h. */
+typedef struct { void *sync_handle; int32_t num_task; } Group;
+typedef int (*Task)(int task_id, Group *group, void *data);
+
+typedef struct { Task run; void *data; Group group; int next; int left; int failed; } Job;
+
+typedef struct { uint64_t bytes; char rest[ALIGNMENT - 8]; } Header;
+
+typedef struct {
+    int (*launch)(Task run, void *data, int num_task);
+    void *(*allocate)(int device_type, int device_id, uint64_t bytes, int code, int bits);
+    int (*release)(int device_type, int device_id, void *memory);
+} Services;
+
+/* Guards all that follows. It is not held while a task runs. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t posted = PTHREAD_COND_INITIALIZER;
+static Job *job;         /* the one that workers may help with */
+static int posts;        /* jobs so far; workers look at it without the mutex */
+static int sleepers;
+static int workers;
+static int threads = 1;
+static int fork_is_noted;
+static Header *kept[KEPT];
+
+/* ---- fork: the child has none of the workers ---- */
+
+static void before_fork(void) { pthread_mutex_lock(&mutex); }
+
+static void after_fork_in_parent(void) { pthread_mutex_unlock(&mutex); }
+
+static void after_fork_in_child(void) {
+    static const pthread_mutex_t new_mutex = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_cond_t new_cond = PTHREAD_COND_INITIALIZER;
+    mutex = new_mutex;
+    posted = new_cond;
+    job = NULL;
+    sleepers = workers = 0;
+}
+
+static void note_fork(void) {
+    if (!fork_is_noted)
+        fork_is_noted = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+}
+
+/* ---- threads ---- */
+
+/* Run tasks until all have begun; the mutex is held before and after. */
+static void help(Job *mine) {
+    while (mine->next < mine->group.num_task) {
+        int task = mine->next++;
+        pthread_mutex_unlock(&mutex);
+        int status = mine->run(task, &mine->group, mine->data);
+        pthread_mutex_lock(&mutex);
+        mine->failed |= status != 0;
+        __atomic_sub_fetch(&mine->left, 1, __ATOMIC_RELEASE);
+    }
+}
+
+static void *work(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&mutex);
+    for (;;) {
+        int seen = posts;
+        if (job) help(job);
+        pthread_mutex_unlock(&mutex);
+        for (int i = 0; i < YIELDS && __atomic_load_n(&posts, __ATOMIC_RELAXED) == seen; ++i) sched_yield();
+        pthread_mutex_lock(&mutex);
+        ++sleepers;
+        while (posts == seen) pthread_cond_wait(&posted, &mutex);
+        --sleepers;
+    }
+    return NULL;
+}
+
+/* Start workers until there are `count`, or as many as the system allows. No signal is delivered to them. */
+static void hire(int count) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (workers < count) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, work, NULL)) break;
+        pthread_detach(thread);
+        ++workers;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static int run_alone(Task run, void *data, int num_task) {
+    Group group = {NULL, num_task};
+    int failed = 0;
+    for (int task = 0; task < num_task; ++task) failed |= run(task, &group, data) != 0;
+    return failed ? -1 : 0;
+}
+
+/* num_task 0 leaves the number to the runtime. A pool that is busy with another thread's job is not waited for. */
+static int launch(Task run, void *data, int num_task) {
+    int wanted = num_task > 0 ? num_task : __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    if (wanted <= 1) return run_alone(run, data, 1);
+    pthread_mutex_lock(&mutex);
+    if (job) {
+        pthread_mutex_unlock(&mutex);
+        return run_alone(run, data, num_task > 0 ? num_task : 1);
+    }
+    note_fork();
+    if (workers < wanted - 1) hire(wanted - 1);
+    Job mine = {run, data, {NULL, wanted}, 0, wanted, 0};
+    job = &mine;
+    __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);
+    if (sleepers) pthread_cond_broadcast(&posted);
+    help(&mine);
+    pthread_mutex_unlock(&mutex);
+    while (__atomic_load_n(&mine.left, __ATOMIC_ACQUIRE)) sched_yield();
+    /* Whoever still looks at the job holds the mutex. */
+    pthread_mutex_lock(&mutex);
+    job = NULL;
+    pthread_mutex_unlock(&mutex);
+    return mine.failed ? -1 : 0;
+}
+
+/* ---- memory: new pages cost more than many kernels, so blocks are kept for the next call ---- */
+
+/* Take the smallest kept block of at least `bytes`; without one, the largest, which is then too small. */
+static Header *take(uint64_t bytes) {
+    int best = -1;
+    for (int i = 0; i < KEPT; ++i) {
+        if (!kept[i]) continue;
+        if (best < 0) { best = i; continue; }
+        int fits = kept[i]->bytes >= bytes, best_fits = kept[best]->bytes >= bytes;
+        if (fits == best_fits ? (kept[i]->bytes < kept[best]->bytes) == fits : fits) best = i;
+    }
+    if (best < 0) return NULL;
+    Header *block = kept[best];
+    kept[best] = NULL;
+    return block;
+}
+
+/* Keep a block in place of an empty or smaller one; returns what is to be freed. */
+static Header *keep(Header *block) {
+    int least = 0;
+    for (int i = 0; i < KEPT && kept[least]; ++i)
+        if (!kept[i] || kept[i]->bytes < kept[least]->bytes) least = i;
+    if (kept[least] && kept[least]->bytes >= block->bytes) return block;
+    Header *out = kept[least];
+    kept[least] = block;
+    return out;
+}
+
+static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
+    (void)device_type, (void)device_id, (void)code, (void)bits;
+    if (bytes > UINT64_MAX / 2) return NULL;
+    pthread_mutex_lock(&mutex);
+    note_fork();
+    Header *block = take(bytes);
+    pthread_mutex_unlock(&mutex);
+    if (!block || block->bytes < bytes) {
+        void *memory = NULL;
+        free(block);
+        bytes = (bytes + sizeof(Header) + PAGE - 1) / PAGE * PAGE;
+        if (posix_memalign(&memory, ALIGNMENT, bytes)) return NULL;
+        block = (Header *)memory;
+        block->bytes = bytes - sizeof(Header);
+    }
+    return block + 1;
+}
+
+static int release(int device_type, int device_id, void *memory) {
+    (void)device_type, (void)device_id;
+    pthread_mutex_lock(&mutex);
+    Header *surplus = keep((Header *)memory - 1);
+    pthread_mutex_unlock(&mutex);
+    free(surplus);
+    return 0;
+}
+
+/* ---- errors ---- */
+
+static __thread char message[1024];
+
+void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
+    int used = snprintf(message, sizeof message, "%s: ", kind);
+    for (int i = 0; i < count && used < (int)sizeof message; ++i)
+        if (parts[i]) used += snprintf(message + used, sizeof message - (size_t)used, "%s", parts[i]);
+}
+
+/* ---- what the loader calls ---- */
+
+/* The pointers that TVM's code calls through; a kernel without parallel loops or memory lacks some. */
+extern int (*__TVMBackendParallelLaunch)(Task, void *, int) __attribute__((weak));
+extern void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) __attribute__((weak));
+extern int (*__TVMBackendFreeWorkspace)(int, int, void *) __attribute__((weak));
+
+static const Services own = {launch, allocate, release};
+
+EXPORT const Services *tvmconvgrad_services(void) { return &own; }
+
+EXPORT void tvmconvgrad_use(const Services *services) {
+    if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = services->launch;
+    if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = services->allocate;
+    if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = services->release;
+}
+
+/* A library that nobody gives other services uses its own. */
+__attribute__((constructor)) static void use_own(void) { tvmconvgrad_use(&own); }
+
+/* From the next call on; of this library's services. */
+EXPORT void tvmconvgrad_set_threads(int count) { __atomic_store_n(&threads, count, __ATOMIC_RELAXED); }
+
+/* Why this thread's last call failed; "" when the kernel gave no reason: then it got no memory. */
+EXPORT const char *tvmconvgrad_error(void) { return message; }
+
+EXPORT void tvmconvgrad_clear_error(void) { message[0] = 0; }

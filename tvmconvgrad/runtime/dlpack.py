@@ -1,0 +1,85 @@
+"""The memory of a foreign tensor, through DLPack. NumPy's own from_dlpack knows no bf16."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from tvmconvgrad.runtime.native import DLTensor
+
+# DLPack's devices whose memory the CPU can read: CPU, pinned for CUDA, pinned for ROCm, managed by CUDA.
+_CPU_DEVICES = (1, 3, 11, 13)
+_DTYPES = {(2, 32, 1): "f32", (2, 16, 1): "f16", (4, 16, 1): "bf16"}
+_READ_ONLY = 1
+_capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule_is: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi)
+)
+
+
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned; the older DLManagedTensor begins with its DLTensor."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    )
+
+
+class Memory:
+    """Memory that NumPy can make an array of, by __array_interface__; of raw bytes as wide as `dtype`.
+
+    Holds the capsule, unused: it returns the memory to its owner when the last array is gone.
+    """
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.capsule = _export(name, value)
+        tensor, flags = _read(name, self.capsule)
+        dtype = _DTYPES.get((tensor.code, tensor.bits, tensor.lanes))
+        if dtype is None:
+            what = f"DLPack's type code {tensor.code} of {tensor.bits} bits in {tensor.lanes} lanes"
+            raise ValueError(f"{name}: {what} is not supported, expected f32, f16 or bf16")
+        self.dtype = dtype
+        bytes_ = tensor.bits // 8
+        strides = tuple(tensor.strides[i] * bytes_ for i in range(tensor.ndim)) if tensor.strides else None
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": tuple(tensor.shape[: tensor.ndim]),
+            "typestr": f"|V{bytes_}",
+            "strides": strides,
+            "data": ((tensor.data or 0) + tensor.byte_offset, bool(flags & _READ_ONLY)),
+        }
+
+
+def _export(name: str, value: Any) -> object:
+    kind = type(value).__name__
+    try:
+        device = tuple(int(part) for part in value.__dlpack_device__())
+        if device[0] in _CPU_DEVICES:
+            return _capsule(value)
+    except Exception as reason:  # somebody else's code: it may raise anything
+        raise ValueError(f"{name}: a {kind} cannot be read through DLPack: {reason}") from reason
+    raise ValueError(f"{name}: is on DLPack device {device}, expected the CPU, (1, 0)")
+
+
+def _capsule(value: Any) -> object:
+    try:
+        return value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # written before DLPack 1.0
+        return value.__dlpack__()
+
+
+def _read(name: str, capsule: object) -> tuple[DLTensor, int]:
+    if _capsule_is(capsule, b"dltensor"):
+        return DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), 0
+    if _capsule_is(capsule, b"dltensor_versioned"):
+        versioned = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+        if versioned.major == 1:
+            return versioned.tensor, versioned.flags
+    raise ValueError(f"{name}: its __dlpack__ gave {capsule!r}, expected a DLPack tensor of version 0 or 1")

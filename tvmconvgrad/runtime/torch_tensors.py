@@ -1,0 +1,78 @@
+"""PyTorch's tensors. Imported when the first one is seen; PyTorch itself is the caller's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmconvgrad.runtime.arrays import Kind, Shape, check_places
+
+
+def check(name: str, value: Any) -> None:
+    """Raise TypeError or ValueError for a tensor without dense memory on the CPU."""
+    if str(value.layout) != "torch.strided":
+        raise TypeError(f"{name}: a tensor of layout {value.layout} has no dense memory, expected torch.strided")
+    if value.device.type != "cpu":
+        raise ValueError(f"{name}: is on device {value.device}, expected the CPU, for which the kernel is")
+    if value.is_quantized:
+        raise ValueError(f"{name}: is quantized, dtype {value.dtype}, expected f32, f16 or bf16")
+    try:
+        place = value.untyped_storage().device.type
+    except RuntimeError:
+        place = "none"
+    if place != "cpu":  # it stands for others (under vmap), or for nothing (FakeTensor)
+        raise TypeError(f"{name}: a {type(value).__name__} without memory of its own, expected plain values")
+
+
+def torch_kind(torch: Any) -> Kind:
+    """What a kernel's call does with tensors of the module `torch`."""
+    return _TorchKind(torch)
+
+
+class _TorchKind:
+    """PyTorch's tensors on the CPU."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.strided = torch.strided
+        self.dtypes = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+    def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
+        if value.shape != shape or value.dtype is not self.dtypes[dtype] or not value.is_cpu:
+            return 0
+        if value.layout is not self.strided or not value.is_contiguous() or value.is_neg():
+            return 0
+        if write and value.requires_grad:
+            return 0
+        try:
+            address: int = value.data_ptr()
+        except RuntimeError:
+            return 0
+        return 0 if address % value.itemsize else address
+
+    def dense(self, value: Any) -> Any:
+        value = value.detach().contiguous().resolve_neg()
+        return value if self.is_dense(value) else value.clone()
+
+    def is_dense(self, value: Any) -> bool:
+        return bool(value.is_contiguous() and not value.is_neg() and value.data_ptr() % value.itemsize == 0)
+
+    def empty(self, shape: Shape, dtype: str) -> Any:
+        return self.torch.empty(shape, dtype=self.dtypes[dtype], device="cpu")
+
+    def copy(self, target: Any, source: Any) -> None:
+        target.detach().copy_(source)
+
+    def fill_zero(self, value: Any) -> None:
+        value.detach().zero_()
+
+    def extent(self, value: Any) -> tuple[int, int]:
+        begin = value.data_ptr()
+        if value.numel() == 0:
+            return begin, begin
+        span = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)) + 1
+        return begin, begin + span * value.itemsize
+
+    def check_writable(self, name: str, value: Any) -> None:
+        if value.requires_grad and self.torch.is_grad_enabled():
+            raise ValueError(f"{name}: requires grad, and autograd does not see what a kernel writes; detach it")
+        check_places(name, value.shape, value.stride())
