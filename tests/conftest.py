@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.prefetch import prefetch
+from tests.support.prefetch import Prefetcher
+from tvmconvgrad.runtime import threads
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
@@ -23,10 +24,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_folder].cleanup()
 
 
+@pytest.fixture(autouse=True)
+def threads_as_before() -> Iterator[None]:
+    """A number of threads that a test sets goes before the environment variable in all later ones."""
+    before = threads._requested
+    yield
+    threads._requested, threads._ready = before, False
+
+
+@pytest.fixture(scope="session")
+def prefetcher() -> Iterator[Prefetcher]:
+    found = Prefetcher()
+    yield found
+    found.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def kernels_ahead(request: pytest.FixtureRequest) -> Iterator[None]:
+def kernels_ahead(request: pytest.FixtureRequest, prefetcher: Prefetcher) -> None:
     """Build in parallel the kernels of a module's selected tests: of those with a parameter that has a `call`."""
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     parameters = (value for item in here for value in item.callspec.params.values())
-    prefetch(value.call for value in parameters if hasattr(value, "call"))
-    yield
+    prefetcher.prefetch(value.call for value in parameters if hasattr(value, "call"))

@@ -1,0 +1,161 @@
+"""Compiling real problems: for which targets, with which tools, and the words when it cannot be."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmconvgrad as cg
+from tvmconvgrad import kernels
+from tvmconvgrad.build import compiler
+from tvmconvgrad.build.compiler import MissingLinker
+from tvmconvgrad.targets import host_features, parse_target
+
+OP = cg.ConvolutionBackpropFilters(
+    strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), filter_shape=(3, 4, 16)
+)
+FIRST, SECOND = (2, 7, 4), (2, 7, 16)
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86-64's CPUs")
+CHECK = np.array([12, 14, 12], np.float32)  # how many products each tap sums
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing is built, on disk or in this process."""
+    monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernels, "_loaded", {})
+    return tmp_path / "cache"
+
+
+def right(kernel: Any) -> bool:
+    result = kernel(np.ones(FIRST, np.float32), np.ones(SECOND, np.float32))
+    return bool((result == CHECK[:, None, None]).all())
+
+
+def check_target(target: str, *words: str) -> None:
+    with pytest.raises(ValueError, match=r"^target: ") as error:
+        OP.compile(FIRST, SECOND, target=target)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_cpu_that_llvm_does_not_know() -> None:
+    check_target("llvm -mcpu=nonsense", "mcpu 'nonsense'", "unknown to LLVM")
+
+
+def test_a_feature_that_llvm_does_not_know() -> None:
+    check_target("llvm -mattr=+nonsense", "+nonsense", "unknown to LLVM")
+
+
+@on_x86
+def test_a_cpu_with_more_than_this_one(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
+    few = host_features() - {"avx2", "fma", "avx512f"}
+    monkeypatch.setattr(kernels, "host_features", lambda: few)
+    for _ in range(2):  # built, and from the cache
+        check_target("llvm -mcpu=x86-64-v3", "'llvm -mcpu=x86-64-v3'", "avx2, fma", "this CPU does not have")
+    check_target("llvm -mcpu=x86-64 -mattr=+avx2", "avx2")
+    assert right(OP.compile(FIRST, SECOND, target="llvm -mcpu=x86-64"))
+
+
+@on_x86
+def test_what_this_cpu_has_is_enough_for_itself() -> None:
+    # the two come from different sources: LLVM's table, and the operating system
+    assert compiler.required_features(parse_target("llvm -mcpu=native")) <= host_features()
+    old = compiler.required_features(parse_target("llvm -mcpu=bdver4"))
+    assert {"avx2", "fma4", "xop", "tbm", "sse4a"} <= old
+    assert {"avx512f", "avx512_bf16"} <= compiler.required_features(parse_target("llvm -mcpu=znver4"))
+    assert compiler.required_features(parse_target("llvm -mcpu=x86-64")) == set()
+
+
+@on_x86
+@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "arm64-apple-darwin", "x86_64-pc-windows-msvc"])
+def test_another_architecture_or_system(triple: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "compile_problem", lambda *_: pytest.fail("nothing is to be built"))
+    check_target(f"llvm -mtriple={triple}", triple, "this machine is x86_64 with linux", "not run")
+
+
+@on_x86
+def test_code_for_another_architecture() -> None:
+    problem = OP.problem(FIRST, SECOND)
+    built = compiler.build(problem, parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
+    assembly = built.executable.mod.inspect_source("s")
+    assert "fmla" in assembly  # which no x86 has
+    assert compiler.required_features(parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")) == {"asimd"}
+
+
+def test_schedules_that_there_are_not() -> None:
+    with pytest.raises(ValueError, match=r"schedule: 'nonsense' is unknown .*, expected one of"):
+        OP.compile(FIRST, SECOND, schedule="nonsense")
+    with pytest.raises(TypeError, match="schedule: 3 is not a name"):
+        OP.compile(FIRST, SECOND, schedule=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("variable", ["CXX", "CC"])
+def test_no_compiler(variable: str, monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
+    kernel = OP.compile(FIRST, SECOND)
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(empty_cache))
+    with pytest.raises(MissingLinker, match="install gcc or clang"):
+        OP.compile((2, 8, 4), (2, 8, 16))
+    monkeypatch.setenv(variable, "/nowhere/c++")
+    with pytest.raises(MissingLinker, match=r"/nowhere/c\+\+ cannot be run"):
+        OP.compile((2, 8, 4), (2, 8, 16))
+    monkeypatch.setattr(kernels, "_loaded", {})
+    assert right(OP.compile(FIRST, SECOND))  # in the cache: needs none
+    assert right(kernel)
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    with pytest.raises(MissingLinker, match=r"/bin/false .* failed"):
+        OP.compile(FIRST, SECOND)
+    monkeypatch.delenv("CXX")
+    assert right(OP.compile(FIRST, SECOND))
+
+
+def test_the_facts_of_a_kernel() -> None:
+    problem = OP.problem(FIRST, SECOND)
+    target = parse_target("llvm -mcpu=native")
+    library, facts = compiler.compile_problem(problem, target)
+    assert library.startswith(b"\x7fELF")
+    assert set(facts) == {"problem", "schedule", "workspace_bytes", "requires", "build_seconds"}
+    assert facts["problem"] == str(problem)
+    kernel = OP.compile(FIRST, SECOND)
+    assert (kernel.schedule, kernel.workspace_bytes) == (facts["schedule"], facts["workspace_bytes"])
+    assert kernel.schedule in str(kernel)
+    assert f"{kernel.workspace_bytes} bytes" in str(kernel)
+
+
+def test_the_description_names_everything_that_the_code_depends_on() -> None:
+    problem, target = OP.problem(FIRST, SECOND), parse_target("llvm -mcpu=native")
+    base = kernels.describe(problem, target)
+    others = [
+        kernels.describe(OP.problem(FIRST, SECOND, dtype="bf16"), target),
+        kernels.describe(OP.problem((2, 8, 4), (2, 8, 16)), target),
+        kernels.describe(problem, parse_target("llvm")),
+        kernels.describe(problem, target, "filter-channels"),
+    ]
+    assert all(other != base for other in others)
+    new = cg.ConvolutionBackwardWeights(
+        strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), weights_shape=(3, 4, 16)
+    )
+    assert kernels.describe(new.problem(FIRST, SECOND), target) == base
+
+
+@pytest.mark.parametrize("file", ["te/tensors.py", "schedules/base.py", "build/services.c", "build/pipeline.py"])
+def test_a_change_of_the_sources_changes_the_key(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kernels._sources_digest()
+    kernels._sources_digest.cache_clear()
+    read = Path.read_bytes
+    path = Path(kernels.__file__).parent / file
+    assert path.exists()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b" " if self == path else b""))
+    assert kernels._sources_digest() != before
+    monkeypatch.undo()
+    kernels._sources_digest.cache_clear()
+    assert kernels._sources_digest() == before

@@ -1,0 +1,64 @@
+"""No kernel touches a byte outside of its tensors: they lie between forbidden pages, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.case import DTYPES, Case
+from tests.support.convolution import Convolution, operands
+from tests.support.guarded import guarded, guarded_copy
+from tests.support.random_cases import random_cases
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = [
+    Case(operator, Convolution(2, groups, c, o, (6, 5), (5, 3), (2, 2), (1, 2), (1, 1), (0, 0), (0, 1)), dtype=dtype)
+    for operator in ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
+    for groups, c, o in ((1, 7, 3), (1, 17, 33), (3, 15, 21), (5, 5, 5))
+    for dtype in ("f32", "bf16")
+]
+MANY = random_cases(seed=77, count=120)
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="mprotect is needed")
+
+
+def run_between_forbidden_pages(case: Case) -> None:
+    """Both inputs and the result end at a forbidden page, then begin at one."""
+    kernel = case.call.compile()
+    inputs = case.arrays(operands(case.convolution, case.result))
+    expected = kernel(*inputs)
+    for at_end in (True, False):
+        out = guarded(expected.shape, DTYPES[case.dtype], at_end=at_end)
+        kernel(*(guarded_copy(array, at_end=at_end) for array in inputs), out=out)
+        assert np.array_equal(out, expected)
+
+
+def check(name: str) -> None:
+    """Run a list of cases in another process; the one it dies of is the last that it names."""
+    command = [sys.executable, "-m", "tests.operators.test_memory", name]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    lines = run.stdout.splitlines()
+    assert run.returncode == 0, f"exit {run.returncode} at {lines[-1] if lines else 'the start'}\n{run.stderr[-2000:]}"
+    assert len(lines) == len(globals()[name])
+
+
+def test_tails() -> None:
+    check("CASES")
+
+
+@pytest.mark.slow
+def test_random_cases() -> None:
+    check("MANY")
+
+
+if __name__ == "__main__":
+    for one in globals()[sys.argv[1]]:
+        print(one, flush=True)
+        run_between_forbidden_pages(one)

@@ -1,0 +1,96 @@
+"""Every rule of schedules, forced on all that it takes: the choice of a rule changes speed, never the result."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.support import layouts, reference
+from tests.support.case import OPERATORS, Case, assert_same
+from tests.support.convolution import Convolution, operands
+from tests.support.random_cases import random_cases
+from tests.support.sampling import every
+
+CONVOLUTIONS = [
+    # tails in channels, and dense sizes
+    Convolution(2, 1, 17, 33, (9, 11), (9, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(1, 1, 3, 16, (13, 15), (7, 8), (3, 5), (2, 2), (1, 1), (1, 2), (1, 2)),
+    # groups, depthwise, with multiplier; strides and dilations with and without a common factor
+    Convolution(2, 3, 15, 21, (10, 7), (5, 3), (3, 2), (2, 3), (1, 1), (1, 0), (0, 1)),
+    Convolution(1, 19, 19, 19, (8, 9), (4, 5), (3, 3), (2, 2), (1, 1), (1, 1), (0, 1)),
+    Convolution(2, 5, 5, 10, (12,), (5,), (4,), (2,), (1,), (1,), (0,)),
+    Convolution(1, 1, 8, 24, (14, 17), (5, 4), (3, 2), (2, 4), (2, 3), (0, 0), (0, 0)),
+    # 1x1, no window at all; 3-D
+    Convolution(3, 1, 32, 64, (7, 7), (7, 7), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 2, 6, 34, (5, 6, 7), (3, 4, 4), (2, 3, 3), (2, 1, 2), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
+]
+
+
+def cases() -> list[Case]:
+    """All convolutions and operators, layouts and types in turn."""
+    found: list[Case] = []
+    for conv in CONVOLUTIONS:
+        for operator in OPERATORS:
+            formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]
+            turn = len(found)
+            dtype = ("f32", "f32", "bf16", "f16")[turn // len(OPERATORS) % 4]
+            found.append(Case(operator, conv, *formats[turn % len(formats)], dtype))
+    return found
+
+
+def rules_for(case: Case) -> list[str]:
+    """Names of the rules that take a case."""
+    import tvmconvgrad
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    call = case.call
+    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
+    return list(schedules.applicable(problem, parse_target(None)))
+
+
+@cache
+def all_rules() -> set[str]:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    return set(schedules.names(parse_target(None)))
+
+
+def force(case: Case, rule: str) -> None:
+    call = case.call
+    kernel = type(call)(**{**vars(call), "schedule": rule}).compile()
+    assert kernel.schedule.startswith(rule)
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors)
+    got = kernel(*case.arrays(tensors))
+    want = expected.astype(got.dtype)
+    assert_same(layouts.to_canonical(got, case.axes(case.result)), want)
+
+
+def test_each_rule_is_forced_below() -> None:
+    assert {rule for case in cases() for rule in rules_for(case)} == all_rules()
+
+
+@pytest.mark.parametrize("case", every(5, cases()))
+def test_every_rule_gives_the_same(case: Case) -> None:
+    rules = rules_for(case)
+    assert rules
+    for rule in rules:
+        force(case, rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", random_cases(seed=5, count=80), ids=str)
+def test_every_rule_on_random_attributes(case: Case) -> None:
+    for rule in rules_for(case)[1:]:  # the first is what every other test runs
+        force(case, rule)
+
+
+def test_an_unknown_rule_is_an_error_that_lists_them() -> None:
+    case = cases()[0]
+    with pytest.raises(ValueError, match="schedule: 'nothing'") as error:
+        force(case, "nothing")
+    assert all(rule in str(error.value) for rule in all_rules())

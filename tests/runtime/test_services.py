@@ -1,0 +1,135 @@
+"""build/services.c, which every library carries: threads, memory and errors, called as a kernel calls them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.layers import FILTERS, WIDE_DATA, WIDE_FILTERS, layer, program
+from tests.support.case import Case, assert_same
+from tests.support.convolution import Array, Convolution
+from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.kernels import describe
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.native import load_function
+
+TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, TASK, ctypes.c_void_p, ctypes.c_int)
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int)
+RELEASE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+
+ONES = (1, 1)
+HALVED = Convolution(1, 1, 20, 24, (9, 11), (5, 6), (3, 3), (2, 2), ONES, ONES, ONES)
+STRIDED = Case("ConvolutionBackpropData", HALVED)
+FORWARD = Case("ConvTransposeBackpropData", HALVED)
+GROUPS = Convolution(2, 24, 24, 24, (9, 9), (9, 9), (3, 3), ONES, ONES, ONES, ONES)
+DEPTHWISE = Case("ConvolutionBackpropFilters", GROUPS)
+
+
+class Group(ctypes.Structure):
+    """TVMParallelGroupEnv."""
+
+    _fields_ = (("sync_handle", ctypes.c_void_p), ("num_task", ctypes.c_int32))
+
+
+class Services(ctypes.Structure):
+    """What a library can be given in place of its own services."""
+
+    _fields_ = (("launch", LAUNCH), ("allocate", ALLOCATE), ("release", RELEASE))
+
+
+def own_library(case: Case) -> tuple[Any, Kernel]:
+    """A library of its own of a kernel that has been built, and the kernel on top of it."""
+    kernel = case.call.compile()
+    entry = KernelCache().load(describe(kernel.problem, kernel.target))
+    assert entry is not None
+    function = load_function(entry.library, kernel.problem)
+    return function._library, Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, function)
+
+
+class Meter:
+    """Services that run tasks one after the other, and count the bytes in use."""
+
+    def __init__(self, tasks: int = 1) -> None:
+        self.tasks, self.most = tasks, 0
+        self.live: dict[int, Array] = {}
+        self.services = Services(LAUNCH(self.launch), ALLOCATE(self.allocate), RELEASE(self.release))
+
+    def launch(self, run: Any, data: int, _: int) -> int:
+        group = Group(None, self.tasks)
+        return max(abs(int(run(task, ctypes.addressof(group), data))) for task in range(self.tasks))
+
+    def allocate(self, device: int, number: int, size: int, code: int, bits: int) -> int:
+        assert (device, number, code) == (1, 0, 2)
+        memory = np.empty(size + 64, np.uint8)
+        address = memory.ctypes.data + -memory.ctypes.data % 64
+        self.live[address] = memory
+        self.most = max(self.most, sum(one.nbytes - 64 for one in self.live.values()))
+        return int(address)
+
+    def release(self, device: int, number: int, address: int) -> int:
+        del self.live[address]
+        return 0
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", [FILTERS, WIDE_FILTERS, WIDE_DATA, STRIDED, DEPTHWISE, FORWARD], ids=str)
+def test_the_workspace_is_what_a_call_allocates(case: Case, dtype: str) -> None:
+    case = case.with_dtype(dtype)
+    _, inputs, want = layer(case)
+    library, kernel = own_library(case)
+    for tasks in (1, 3):
+        meter = Meter(tasks)
+        library.tvmconvgrad_use(ctypes.addressof(meter.services))
+        assert_same(kernel(*inputs), want)
+        assert meter.live == {}
+        assert meter.most == kernel.workspace_bytes
+
+
+def test_errors_of_a_kernel_become_exceptions() -> None:
+    small, wide = own_library(FILTERS)[1], layer(WIDE_FILTERS)[0]
+    entry = KernelCache().load(describe(wide.problem, wide.target))
+    assert entry is not None
+    wrong = load_function(entry.library, small.problem)  # shapes that the library was not built for
+    addresses = [np.zeros(4096, np.float32).ctypes.data] * 3
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"(?s)Invalid input_forward.shape\[0\].*expected 4"):
+            wrong(*addresses)
+    kernel, inputs, want = layer(WIDE_FILTERS)
+    assert_same(kernel(*inputs), want)
+
+
+def test_libraries_share_one_pool() -> None:
+    for case in (STRIDED, DEPTHWISE, FORWARD):
+        layer(case)
+    code = """
+from tests.runtime.test_services import DEPTHWISE, FORWARD, STRIDED
+cg.set_num_threads(3)
+assert right()
+threads = len(os.listdir("/proc/self/task"))
+for case in (STRIDED, DEPTHWISE, FORWARD):
+    other, values, result = layer(case)
+    assert np.array_equal(other(*values), result)
+print(len(os.listdir("/proc/self/task")) - threads)
+"""
+    assert program(code) == "0"
+
+
+def test_tvm_in_the_same_process_takes_nothing_over() -> None:
+    code = """
+cg.set_num_threads(3)
+assert right()
+import tvm
+from tvmconvgrad.build.compiler import build
+own = build(kernel.problem, kernel.target).executable.jit()["main"]
+out = np.empty(want.shape, np.float32)
+for _ in range(3):
+    own(*inputs, out)
+    assert np.array_equal(out, want) and right()
+op = cg.ConvolutionBackpropData(strides=(1,), dilations=(1,), pads_begin=(0,), pads_end=(0,))
+print(op(np.ones((1, 3, 2), np.float32), np.ones((1, 2, 2), np.float32)).tolist())
+"""
+    assert program(code) == str([[[2.0, 2.0]] * 3])

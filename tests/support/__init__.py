@@ -1,0 +1,1 @@
+"""What the tests share: convolutions by their numbers, references, sources of cases."""

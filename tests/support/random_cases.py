@@ -1,0 +1,115 @@
+"""Random valid cases: the same for the same seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.support.case import OPERATORS, Case
+from tests.support.convolution import Convolution, Shape, same_pads
+from tests.support.layouts import DATA_FORMATS, filter_formats
+
+SPATIAL = {1: 40, 2: 13, 3: 7}
+"""The largest big side by rank."""
+AUTO_PADS = ("none", "none", "none", "same_upper", "same_lower", "valid")
+CHANNELS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17)
+
+
+def random_case(random: Random, operator: str, *, beyond: bool = True) -> Case:
+    """A valid case of an operator.
+
+    `beyond` allows sizes without a forward Convolution: elements of y past the last tap, strides or more of them,
+    which ConvTranspose reaches by its output_padding.
+    """
+    transposed = operator.startswith("ConvTranspose")
+    padded = operator != "ConvolutionBackpropFilters" and random.random() < 0.5
+    found: tuple[Convolution, Shape] | None = None
+    while found is None:
+        auto_pad = random.choice(AUTO_PADS)
+        extra = beyond and transposed and random.random() < 0.2
+        found = _convolution(random, auto_pad, extra=extra, padded=padded)
+    conv, sizes = found
+    # without the attribute ConvTransposeBackpropData takes the largest x
+    largest = all(b < s for b, s in zip(conv.beyond, conv.strides, strict=True))
+    padding = None if not padded and (largest or operator != "ConvTransposeBackpropData") else sizes
+    inferable = operator == "ConvolutionBackpropData" and not auto_pad.startswith("same")
+    inferable = inferable and (padding is not None or not any(conv.beyond))
+    ways = ["attribute", "attribute", "input"] + ["not"] * inferable
+    return Case(
+        operator,
+        conv,
+        data_format=random.choice(DATA_FORMATS),
+        filter_format=random.choice(list(filter_formats(operator))),
+        auto_pad=auto_pad,
+        output_padding=padding,
+        shape_by="not" if operator == "ConvTransposeBackpropData" else random.choice(ways),
+        new_names=random.random() < 0.5,
+    )
+
+
+def random_cases(seed: int, count: int, *, beyond: bool = True) -> list[Case]:
+    """Cases of the four operators in turn."""
+    random = Random(seed)
+    cases = (random_case(random, OPERATORS[i % len(OPERATORS)], beyond=beyond) for i in range(count))
+    return list(cases)
+
+
+def explicit(case: Case) -> Case:
+    """The same case with explicit pads in place of auto_pad."""
+    return replace(case, auto_pad="none")
+
+
+def _convolution(random: Random, auto_pad: str, *, extra: bool, padded: bool) -> tuple[Convolution, Shape] | None:
+    """A convolution and the output_padding that its sizes stand for; None where a kernel does not fit."""
+    rank = random.choice((1, 2, 2, 2, 3))
+    axes = []
+    for _ in range(rank):
+        if auto_pad.startswith("same"):
+            axis = _same_axis(random, auto_pad, SPATIAL[rank], padded=padded)
+        else:
+            axis = _explicit_axis(random, auto_pad, SPATIAL[rank], extra=extra)
+        if axis is None:
+            return None
+        axes.append(axis)
+    y, x, k, strides, dilations, begin, end, padding = (tuple(column) for column in zip(*axes, strict=True))
+    groups, c, o = _channels(random)
+    return Convolution(random.randint(1, 3), groups, c, o, y, x, k, strides, dilations, begin, end), padding
+
+
+def _channels(random: Random) -> tuple[int, int, int]:
+    """Groups and both channel counts: dense, grouped or depthwise."""
+    kind = random.choice(("dense", "dense", "grouped", "depthwise"))
+    if kind == "dense":
+        return 1, random.choice(CHANNELS), random.choice(CHANNELS)
+    if kind == "grouped":
+        groups = random.choice((2, 3, 4))
+        return groups, groups * random.choice(CHANNELS[:8]), groups * random.choice(CHANNELS[:8])
+    groups = random.choice((2, 5, 8, 13, 17))
+    return groups, groups, groups * random.choice((1, 1, 2))
+
+
+def _window(random: Random) -> tuple[int, int, int]:
+    """Kernel, stride and dilation of one axis."""
+    return random.choice((1, 1, 2, 3, 3, 4, 5)), random.choice((1, 1, 2, 3, 4)), random.choice((1, 1, 2, 3))
+
+
+def _same_axis(random: Random, auto_pad: str, largest: int, *, padded: bool) -> Shape | None:
+    """y, x, k, stride, dilation, pads and output_padding of one axis under same_upper or same_lower."""
+    y, (k, stride, dilation) = random.randint(1, largest), _window(random)
+    extent, x = (k - 1) * dilation + 1, -(-y // stride)
+    least = max(0, y - stride * (x - 1) - extent)
+    padding = random.randint(least, stride - 1) if padded else 0
+    return y, x, k, stride, dilation, *same_pads(auto_pad, y, x, extent, stride, padding), padding
+
+
+def _explicit_axis(random: Random, auto_pad: str, largest: int, *, extra: bool) -> Shape | None:
+    """The same under none or valid; None where the kernel does not fit."""
+    y, (k, stride, dilation) = random.randint(1, largest), _window(random)
+    extent = (k - 1) * dilation + 1
+    most = 0 if auto_pad == "valid" else random.choice((0, 2, extent + 1))
+    begin, end = random.randint(0, most), random.randint(0, most)
+    steps, rest = divmod(y + begin + end - extent, stride)
+    if steps < 0:
+        return None
+    more = stride * random.randint(1, 2) if extra else 0
+    return y + more, steps + 1, k, stride, dilation, begin, end, rest + more

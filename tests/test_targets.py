@@ -1,0 +1,144 @@
+"""Targets: spellings, what "native" is, and the words for what there is not."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, parse_target
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("llvm", Target()),
+        ("llvm -mcpu=znver3", Target(mcpu="znver3")),
+        ("  llvm   -mcpu=znver3 ", Target(mcpu="znver3")),
+        ("llvm -mcpu=x86-64-v3 -mattr=+avx512f,-fma", Target(mcpu="x86-64-v3", mattr=("+avx512f", "-fma"))),
+        ("llvm -mtriple=aarch64-linux-gnu", Target(mtriple="aarch64-linux-gnu")),
+    ],
+)
+def test_strings_and_dicts(text: str, target: Target) -> None:
+    assert parse_target(text) == target
+    assert parse_target(target) is target
+    assert parse_target(str(target)) == target
+    assert parse_target(target.to_dict()) == target
+    joined = {"mattr": ",".join(target.mattr)} if target.mattr else {}
+    assert parse_target({**target.to_dict(), **joined}) == target
+
+
+def test_native_is_this_cpu() -> None:
+    assert parse_target(None) == parse_target("llvm -mcpu=native") == parse_target({"kind": "llvm", "mcpu": "native"})
+    assert parse_target(None).mcpu == host_cpu() != "native"
+    assert str(parse_target(None)) == f"llvm -mcpu={host_cpu()}"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86-64's CPUs")
+def test_the_features_of_this_cpu_are_those_that_the_system_reports() -> None:
+    with open("/proc/cpuinfo") as file:
+        flags = next(line for line in file if line.startswith("flags")).partition(":")[2].split()
+    assert host_features() >= set(flags)
+    assert {"sse2", "fxsr"} <= host_features()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("", "is empty"),
+        ("cuda", "kind 'cuda'"),
+        ("nonsense -mcpu=znver3", "kind 'nonsense'"),
+        ("llvm znver3", "'znver3'"),
+        ("llvm -mcpu", "'-mcpu'"),
+        ("llvm --mcpu=znver3", "'--mcpu=znver3'"),
+        ("llvm -mcpu=znver3 -mcpu=znver4", "-mcpu is given twice"),
+        ("llvm -num-cores=4", "'-num-cores=4'"),
+        ("llvm -cores=4", "option 'cores'"),
+        ("llvm -mattr=avx2", "feature 'avx2'"),
+        ("llvm -mattr=+avx2,", "feature ''"),
+        ("llvm -mcpu='", "cannot be read"),
+        ("llvm -mtriple=nonsense", "unknown architecture, expected one that begins with aarch64 or x86_64"),
+        ("llvm -mtriple=riscv64-linux-gnu", "unknown architecture"),
+        ({"kind": "llvm", "mcpu": ""}, "mcpu is ''"),
+        ({"kind": "llvm", "mcpu": "zn ver3"}, "mcpu is 'zn ver3'"),
+        ({"kind": "llvm", "mcpu": "znver3\0"}, "mcpu is"),
+        ({"kind": "llvm", "mattr": ["+avx2", 3]}, "feature 3"),
+        ({"kind": "llvm", 3: 4}, "option 3"),
+        ({"kind": ["llvm"]}, "kind ['llvm']"),
+    ],
+)
+def test_targets_that_there_are_not(target: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=r"^target: ") as error:
+        parse_target(target)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "target", [3, b"llvm", ["llvm"], object(), {"kind": "llvm", "mcpu": 3}, {"mattr": {"+avx2"}}, {"mtriple": b"arm64"}]
+)
+def test_what_is_no_target(target: Any) -> None:
+    with pytest.raises(TypeError, match=r"^target: "):
+        parse_target(target)
+
+
+def test_a_dict_is_not_changed() -> None:
+    given = {"kind": "llvm", "mcpu": "native", "mattr": ["+sse2"]}
+    parse_target(given)
+    assert given == {"kind": "llvm", "mcpu": "native", "mattr": ["+sse2"]}
+
+
+@pytest.mark.parametrize(
+    ("machine", "system", "triple", "runs"),
+    [
+        ("x86_64", "Linux", None, True),
+        ("x86_64", "Linux", "x86_64-linux-gnu", True),
+        ("x86_64", "Linux", "x86_64", True),
+        ("AMD64", "Linux", "amd64-unknown-linux-musl", True),
+        ("aarch64", "Linux", "aarch64-linux-gnu", True),
+        ("arm64", "Darwin", "aarch64-apple-darwin", True),
+        ("x86_64", "Linux", "aarch64-linux-gnu", False),
+        ("aarch64", "Linux", "x86_64-linux-gnu", False),
+        ("x86_64", "Linux", "x86_64-apple-macos", False),
+        ("x86_64", "Linux", "x86_64-pc-windows-msvc", False),
+        ("riscv64", "Linux", "x86_64-linux-gnu", False),
+    ],
+)
+def test_where_code_runs(
+    machine: str, system: str, triple: str | None, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    target = Target(mtriple=triple)
+    if runs:
+        check_host(target)
+    else:
+        with pytest.raises(ValueError, match=r"^target: .* not run$"):
+            check_host(target)
+
+
+words = st.sampled_from(
+    ["llvm", "-mcpu=znver3", "-mcpu=", "-mattr=+a", "-", "=", "'", '"', "\\", "-mtriple=arm64", "#"]
+)
+values = st.recursive(
+    st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=4) | st.floats(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+dicts = st.dictionaries(st.sampled_from(["kind", "mcpu", "mattr", "mtriple", "host"]), values | st.just("llvm"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(words, max_size=5).map(" ".join) | st.text(max_size=20) | values | dicts)
+def test_nonsense_is_an_error_in_one_line(target: Any) -> None:
+    try:
+        found = parse_target(target)
+    except (TypeError, ValueError) as error:
+        assert str(error).startswith("target: ")
+        assert len(str(error).splitlines()) == 1
+        assert len(str(error)) < 2000
+    else:
+        assert parse_target(str(found)) == found
