@@ -138,7 +138,7 @@ def test_the_description_names_everything_that_the_code_depends_on() -> None:
         kernels.describe(OP.problem(FIRST, SECOND, dtype="bf16"), target),
         kernels.describe(OP.problem((2, 8, 4), (2, 8, 16)), target),
         kernels.describe(problem, parse_target("llvm")),
-        kernels.describe(problem, target, "filter-channels"),
+        kernels.describe(problem, target, "filter-o"),
     ]
     assert all(other != base for other in others)
     new = cg.ConvolutionBackwardWeights(

@@ -134,7 +134,10 @@ class PositionsRule:
         return Plan(tile, 1 if self.lanes == "positions" else min(summed, SUMMED))
 
     def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
-        return min((self._tile_cost(problem, tile), tile) for tile in self._tiles(problem))
+        """The cheapest tile and its cost; of equally cheap ones that with the least surplus, in work and memory."""
+        sized = [(self._padded_size(problem, tile), tile) for tile in self._tiles(problem)]
+        cost, _, tile = min((size / self._efficiency(tile), size, tile) for size, tile in sized)
+        return cost, tile
 
     def _tiles(self, problem: Problem) -> list[Tile]:
         columns, _ = _channels(problem)
@@ -157,11 +160,13 @@ class PositionsRule:
         lanes = largest_divisor(elements, self.machine.lanes) if tile.lanes != "groups" else tile.groups
         return self.machine.tile_efficiency(rows, elements // lanes, lanes)
 
-    def _tile_cost(self, problem: Problem, tile: Tile) -> float:
+    @staticmethod
+    def _padded_size(problem: Problem, tile: Tile) -> int:
+        """Multiply-adds, but for a factor that all tiles share."""
         columns, summed = _channels(problem)
         positions = _row_length(problem)
         padded = ceil_to(positions, tile.positions) * ceil_to(columns, tile.columns) * summed
-        return padded * ceil_to(problem.geometry.groups, tile.groups) / self._efficiency(tile)
+        return padded * ceil_to(problem.geometry.groups, tile.groups)
 
 
 def _columns_are_c(problem: Problem) -> bool:
