@@ -73,11 +73,13 @@ def interleaved(runs: list[Run], repeat: int) -> list[list[float]]:
     """Seconds of each run, taken in turn; a first round is not counted.
 
     A pause goes before each: OpenMP's threads, and ours, wait actively for a while and would take the other's cores.
+    After it, one run that is not timed wakes the threads up.
     """
     times: list[list[float]] = [[] for _ in runs]
     for turn in range(repeat + 1):
         for run, record in zip(runs, times):
             time.sleep(PAUSE)
+            run()
             begin = time.perf_counter()
             run()
             if turn:

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CALLERS = 4, ROUNDS = 2000, CHILDREN = 20, MOST_TASKS = 8, TOTAL = 1000 };
+enum { CALLERS = 4, ROUNDS = 2000, CHILDREN = 20, MOST_THREADS = 8, MOST_TASKS = MOST_THREADS * SHARES, TOTAL = 1000 };
 
 /* What a kernel's object file would define. */
 int (*__TVMBackendParallelLaunch)(Task, void *, int);
@@ -29,7 +29,7 @@ static void *call(void *start) {
     for (int round = 0; round < ROUNDS; ++round) {
         Work work = {{0}, round};
         long sum = 0;
-        if (round % 100 == 0) tvmconvgrad_set_threads(1 + (int)((round / 100 + (long)start) % MOST_TASKS));
+        if (round % 100 == 0) tvmconvgrad_set_threads(1 + (int)((round / 100 + (long)start) % MOST_THREADS));
         if (__TVMBackendParallelLaunch(add, &work, 0)) abort();
         for (int task = 0; task < MOST_TASKS; ++task) sum += work.sums[task];
         if (sum != (long)TOTAL * (TOTAL - 1) / 2) abort();

@@ -20,6 +20,8 @@
 #define KEPT 16          /* blocks of memory that wait for the next call */
 #define YIELDS 2000      /* about a millisecond: how long a worker looks for the next job before it sleeps */
 
+#define SHARES 8         /* tasks for each thread */
+
 /* TVMParallelGroupEnv and FTVMParallelLambda of tvm/runtime/c_backend_api.h. */
 typedef struct { void *sync_handle; int32_t num_task; } Group;
 typedef int (*Task)(int task_id, Group *group, void *data);
@@ -116,9 +118,11 @@ static int run_alone(Task run, void *data, int num_task) {
     return failed ? -1 : 0;
 }
 
-/* num_task 0 leaves the number to the runtime. A pool that is busy with another thread's job is not waited for. */
+/* num_task 0 leaves the number to the runtime: more tasks than threads, so that a late or slowed thread takes fewer.
+ * A pool that is busy with another thread's job is not waited for. */
 static int launch(Task run, void *data, int num_task) {
-    int wanted = num_task > 0 ? num_task : __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    int count = __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    int wanted = num_task > 0 ? num_task : count > 1 ? count * SHARES : 1;
     if (wanted <= 1) return run_alone(run, data, 1);
     pthread_mutex_lock(&mutex);
     if (job) {
@@ -126,7 +130,7 @@ static int launch(Task run, void *data, int num_task) {
         return run_alone(run, data, num_task > 0 ? num_task : 1);
     }
     note_fork();
-    if (workers < wanted - 1) hire(wanted - 1);
+    if (workers < count - 1) hire(count - 1);
     Job mine = {run, data, {NULL, wanted}, 0, wanted, 0};
     job = &mine;
     __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);

@@ -23,9 +23,10 @@ def names(target: Target) -> list[str]:
 
 
 def applicable(problem: Problem, target: Target) -> list[str]:
-    """The names of the rules that take a problem, the cheapest first."""
-    costs = [(rule.cost(problem), rule.name) for rule in rules(target)]
-    return [name for _, name in sorted((cost, name) for cost, name in costs if cost is not None)]
+    """The names of the rules that take a problem, the cheapest first; equally cheap ones in the order of `rules`."""
+    costs = ((rule.cost(problem), rule.name) for rule in rules(target))
+    usable = [(cost, name) for cost, name in costs if cost is not None]
+    return [name for _, name in sorted(usable, key=lambda pair: pair[0])]
 
 
 def schedule(problem: Problem, target: Target, name: str | None = None) -> Scheduled:

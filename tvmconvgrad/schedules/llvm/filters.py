@@ -188,7 +188,7 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
         split, chunks = sch.split(chunks, [plan.splits, None])
         partial = sch.rfactor(split, 0)
         chunks = sch.get_loops(partial)[4 + rank]
-        _sum_splits(sch, total)
+        _sum_splits(sch, total, plan.tile, lanes)
     tile = sch.rfactor(chunks, 0)
     sch.set_scope(tile, 0, "local")
     for block in (total, partial, tile) if plan.splits > 1 else (total, tile):
@@ -221,7 +221,12 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     return Nest(tile, tasks, chunk, positions[0])
 
 
-def _sum_splits(sch: Schedule, total: SBlockRV) -> None:
-    *spatial, split = sch.get_loops(total)
-    sch.reorder(*spatial[:-1], split, spatial[-1])
-    sch.parallel(sch.fuse(*spatial[:-1]))
+def _sum_splits(sch: Schedule, total: SBlockRV, tile: Tile, lanes: int) -> None:
+    """Add the splits up, in their order, along the axis that lies innermost in memory."""
+    g, *k, c, o, split = sch.get_loops(total)
+    inner = tile.loops(k[-1], c, o, g)[-1]
+    row, vector = sch.split(inner, [None, blocks.largest_divisor(blocks.extent(sch, inner), lanes)])
+    rows = [loop for loop in (g, *k, c, o) if loop is not inner]
+    sch.reorder(*rows, row, split, vector)
+    blocks.vectorize_tile(sch, [vector], lanes)
+    sch.parallel(sch.fuse(*rows, row))
