@@ -16,7 +16,7 @@ def parse_dtype(value: object) -> str:
     """
     name = value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None)
     if not isinstance(name, str):
-        name = str(value)
+        name = show(value)  # a torch dtype has no other name; anything else may fail to have one
     dtype = _NAMES.get(name.removeprefix("torch."))
     if dtype is None or getattr(value, "isnative", True) is False:
         raise ValueError(f"dtype: {show(value)} is not supported, expected f32, f16 or bf16")

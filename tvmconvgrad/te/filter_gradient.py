@@ -21,7 +21,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     rank = geometry.rank
     c_group, o_group = tensors.group_sizes(geometry)
     first, second = tensors.placeholders(problem)
-    y, x = (first, second) if problem.operator.startswith("Convolution") else (second, first)
+    y, x = (second, first) if problem.transposed else (first, second)
 
     y_windows, strides = tensors.swept(geometry, geometry.x)
     x_windows = tensors.whole(geometry.x)
