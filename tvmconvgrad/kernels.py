@@ -15,6 +15,7 @@ from tvmconvgrad.build.cache import KernelCache
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target, check_host, host_features
 
 # What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
@@ -40,10 +41,11 @@ def get_kernel(problem: Problem, target: Target, schedule: str | None = None) ->
     """
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
         return Kernel(problem, target, "zero()", 0, None)
-    slot = _loaded.setdefault((problem.key, target, schedule), _Loaded())
+    same = merged(problem)
+    slot = _loaded.setdefault((same.key, target, schedule), _Loaded())
     with slot.lock:
         if slot.content is None:
-            slot.content = _load(problem, target, schedule)
+            slot.content = _load(same, target, schedule)
         function, facts = slot.content
     return Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)
 

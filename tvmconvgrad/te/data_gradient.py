@@ -10,27 +10,29 @@ and the period q = stride / e, a tap is k = r + j * q with residue 0 <= r < q, a
 
 so that for each r the positions t carry a convolution of X with every q-th tap, dilated by dilation / e:
 
-    P[n, r, t, c] = sum over j, o of  X[n, t - j * (dilation / e), o] * W[r + j * q, c, o]
+    P[n, t, (r, c)] = sum over j, o of  X[n, t - j * (dilation / e), o] * W[r + j * q, c, o]
+
+Residues with the same number of taps are computed together, as channels (r, c) of one convolution; an axis has at most
+two such numbers, the ceiling and the floor of kernel / period. (To take all residues together, with zeros for missing
+taps, would let an infinite X reach elements that it does not meet.) Elements of Y that no residue meets get zero. With
+stride 1 there is one residue and P is Y.
 
 Where an axis of X is shorter than the taps of a residue, as in a layer that sees its whole input at once, the same sum
 goes over x instead, with j = t - x (if dilation / e is 1): the zeros are then beside the filter, and fewer.
-
-Residues with the same number of taps are computed together; an axis has at most two such numbers, the ceiling and the
-floor of kernel / period. Elements of Y that no residue meets get zero. With stride 1 there is one residue and P is Y.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum, Window
+from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,6 @@ class Phases:
     positions: int
     dilation: int
     period: int
-
-    def holds(self, r: Index, period: int) -> list[Index]:
-        """The conditions for r to be one of these residues, knowing 0 <= r < period."""
-        above = [r >= self.r_begin] if self.r_begin else []
-        below = [r < self.r_begin + self.residues] if self.r_begin + self.residues < period else []
-        return above + below
 
 
 def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
@@ -68,127 +64,175 @@ def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> li
     return found
 
 
-def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The data gradient of `problem`; positions of a phase along the last axis are rounded up, too."""
-    geometry = problem.geometry
-    x, w = tensors.placeholders(problem)
-    per_axis = [
-        axis_phases(*numbers)
-        for numbers in zip(geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
-    ]
-    combinations = list(itertools.product(*per_axis))
-    if not combinations:
-        zero = te.compute(problem.output_shape, lambda *_: tirx.const(0, tensors.result_dtype(problem)), name="result")
-        return Sum((x, w, zero), (), (), "result", direct=False)
-    operands = _extended_operands(x, w, problem, combinations, multiples)
-    names = ["sum"] if len(combinations) == 1 else [f"sum_{i}" for i in range(len(combinations))]
-    parts = [_phase_sum(geometry, operands, phases, multiples, name) for phases, name in zip(combinations, names)]
-
-    def interleaved(*index: Index) -> Index:
-        return _interleave(problem, combinations, parts, index).astype(tensors.result_dtype(problem))
-
-    result = te.compute(problem.output_shape, interleaved, name="result")
-    direct = all(stride == 1 for stride in geometry.strides)
-    return Sum((x, w, result), ("x_extended", "w_extended"), tuple(names), "result", direct)
-
-
-def _positions(phases: Sequence[Phases], multiples: Multiples) -> list[int]:
-    """How many positions t a phase's sum has along each axis."""
-    return [*(p.positions for p in phases[:-1]), tensors.ceil_to(phases[-1].positions, multiples.position)]
+def all_met(geometry: Geometry) -> bool:
+    """Whether a tap meets every element of Y."""
+    sizes = zip(geometry.k, geometry.strides, geometry.dilations)
+    return all(kernel >= stride and gcd(stride, dilation) == 1 for kernel, stride, dilation in sizes)
 
 
 @dataclass(frozen=True)
-class Operands:
-    """X and W extended by zeros over all that any phase reads."""
+class Part:
+    """One combination of the axes' phases: a convolution whose channels are the residues' and c."""
 
-    x: te.Tensor
-    w: te.Tensor
-    over_x: list[bool]
+    problem: Problem
+    phases: tuple[Phases, ...]
+    over_x: tuple[bool, ...]
     """For each axis, whether the sum goes over x, and not over taps."""
-    x_begins: list[int]
-    """Which element of X the stage begins with; of W, likewise."""
-    w_begins: list[int]
+    multiples: Multiples
+
+    @property
+    def positions(self) -> list[int]:
+        """How many positions t the sum has along each axis."""
+        counts = [p.positions for p in self.phases]
+        return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
+
+    @property
+    def taps(self) -> int:
+        """How many taps, or elements of X, the sum goes over."""
+        sizes = zip(self.problem.geometry.x, self.over_x, self.phases)
+        return prod(size if by_x else p.taps for size, by_x, p in sizes)
+
+    @property
+    def channels(self) -> int:
+        """Channels (r, c) of a group."""
+        return prod(p.residues for p in self.phases) * tensors.group_sizes(self.problem.geometry)[0]
+
+    def residues(self, channel: Index) -> tuple[list[Index], Index]:
+        """(r of each axis, from its beginning, and c) of a channel."""
+        c_group, _ = tensors.group_sizes(self.problem.geometry)
+        rest, c = tensors.in_group(channel, c_group, prod(p.residues for p in self.phases))
+        found: list[Index] = []
+        for phases in reversed(self.phases):
+            if phases.residues > 1:
+                found.insert(0, rest % phases.residues)
+                rest = rest // phases.residues
+            else:
+                found.insert(0, tirx.const(0, "int64"))
+        return found, c
+
+    def j_windows(self) -> list[tuple[int, int]]:
+        """(first j, number of them) that the sum reads along each axis."""
+        sizes = zip(self.problem.geometry.x, self.over_x, self.phases, self.positions)
+        return [(p.t_begin - size + 1, count + size - 1) if by_x else (0, p.taps) for size, by_x, p, count in sizes]
+
+    def x_window(self, axis: int) -> tuple[int, int]:
+        """(first x, end) that the sum reads along an axis."""
+        phases = self.phases[axis]
+        if self.over_x[axis]:
+            return 0, self.problem.geometry.x[axis]
+        begin = phases.t_begin - (phases.taps - 1) * phases.dilation
+        return begin, phases.t_begin + self.positions[axis]
+
+    def filter(self, w: te.Tensor, name: str) -> te.Tensor:
+        """The part's filter (g, *j, (r, c), o), extended by zeros."""
+        geometry, multiples = self.problem.geometry, self.multiples
+        _, o_group = tensors.group_sizes(geometry)
+        windows = self.j_windows()
+        g_extent = tensors.ceil_to(geometry.groups, multiples.groups)
+        channels, o_extent = tensors.ceil_to(self.channels, multiples.c), tensors.ceil_to(o_group, multiples.o)
+
+        def element(g: Index, *rest: Index) -> Index:
+            *j, channel, o = rest
+            r, c = self.residues(channel)
+            inside = tensors.within(g, geometry.groups, g_extent) + tensors.within(o, o_group, o_extent)
+            inside += tensors.within(channel, self.channels, channels)
+            taps = []
+            for at, (begin, extent), p, r_axis, kernel in zip(j, windows, self.phases, r, geometry.k):
+                tap = r_axis + p.r_begin + (at + begin) * p.period
+                inside += [tap >= 0] if begin < 0 else []
+                last = p.r_begin + p.residues - 1 + (begin + extent - 1) * p.period
+                inside += [tap < kernel] if last >= kernel else []
+                taps.append(tap)
+            where = tensors.filter_index(self.problem.filter_axes, taps, c, g * o_group + o)
+            return tensors.guarded(inside, lambda: w(*where))
+
+        extents = [extent for _, extent in windows]
+        return te.compute((g_extent, *extents, channels, o_extent), element, name=name)
+
+    def sum(self, x: te.Tensor, x_begins: Sequence[int], w: te.Tensor, name: str) -> te.Tensor:
+        """P[n, g, *t, (r, c)], t counted from its beginning; the stage of X begins with the elements `x_begins`."""
+        geometry = self.problem.geometry
+        windows = self.j_windows()
+        extents = [size if by_x else p.taps for size, by_x, p in zip(geometry.x, self.over_x, self.phases)]
+        names = (*tensors.spatial_names("k", geometry.rank), "o")
+        *summed, o = tensors.reduce_axes((*extents, int(x.shape[2])), names)
+
+        def element(n: Index, g: Index, *rest: Index) -> Index:
+            *t, channel = rest
+            x_index, w_index = [], []
+            for i, at, by_x, p, x_begin, (j_begin, _) in zip(summed, t, self.over_x, self.phases, x_begins, windows):
+                x_index.append(i - x_begin if by_x else at + (p.t_begin - x_begin) - i * p.dilation)
+                w_index.append(at + (p.t_begin - j_begin) - i if by_x else i)
+            return tensors.dot(x(n, g, o, *x_index), w(g, *w_index, channel, o), (*summed, o))
+
+        return te.compute((geometry.batch, x.shape[1], *self.positions, w.shape[-2]), element, name=name)
+
+    def place(self, n: Index, g: Index, *rest: Index) -> Place:
+        """Where an element of the sum belongs in Y."""
+        geometry, multiples = self.problem.geometry, self.multiples
+        c_group, _ = tensors.group_sizes(geometry)
+        *t, channel = rest
+        r, c = self.residues(channel)
+        inside: list[Index] = []
+        where = []
+        sizes = zip(geometry.y, geometry.strides, geometry.dilations, geometry.pads_begin, self.positions)
+        for (y, stride, dilation, pad, count), p, at, residue in zip(sizes, self.phases, t, r):
+            begin = p.t_begin * stride + p.r_begin * dilation - pad
+            element = at * stride + residue * dilation + begin
+            inside += [element >= 0] if begin < 0 else []
+            last = begin + (count - 1) * stride + (p.residues - 1) * dilation
+            inside += [element < y] if last >= y else []
+            where.append(element)
+        inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
+        inside += tensors.within(channel, self.channels, tensors.ceil_to(self.channels, multiples.c))
+        return Place(inside, list(tensors.data_index(self.problem.data_format, n, g * c_group + c, where)))
 
 
-def _extended_operands(
-    x: te.Tensor, w: te.Tensor, problem: Problem, combinations: Sequence[tuple[Phases, ...]], multiples: Multiples
-) -> Operands:
+def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
+    """The data gradient of `problem`; positions of a phase along the last axis are rounded up, too."""
+    x, w = tensors.placeholders(problem)
+    found = parts(problem, multiples)
+    dtype = tensors.result_dtype(problem)
+    results: list[te.Tensor] = []
+    places: list[Callable[..., Place]] = []
+    if not found or not all_met(problem.geometry):
+        results.append(te.compute(problem.output_shape, lambda *_: tirx.const(0, dtype), name="zero"))
+        places.append(lambda *index: Place([], list(index)))
+    if not found:
+        return Sum((x, w), tuple(results), (), (), places=tuple(places))
+    windows = x_windows(found)
+    _, o_group = tensors.group_sizes(problem.geometry)
+    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, windows, (multiples.groups, multiples.o))
+    names = [""] if len(found) == 1 else [f"_{i}" for i in range(len(found))]
+    for part, name in zip(found, names):
+        w_extended = part.filter(w, f"w_extended{name}")
+        total = part.sum(x_extended, [-window.shift for window in windows], w_extended, f"sum{name}")
+        results.append(_converted(total, dtype, f"result{name}"))
+        places.append(part.place)
+    operands = ("x_extended", *(f"w_extended{name}" for name in names))
+    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), tuple(places))
+
+
+def parts(problem: Problem, multiples: Multiples) -> list[Part]:
+    """All combinations of the axes' phases; none where no tap meets any element of Y."""
     geometry = problem.geometry
-    over_x, x_windows, w_windows = [], [], []
-    for axis, (size, taps) in enumerate(zip(geometry.x, geometry.k)):
-        reads = [(phases[axis], _positions(phases, multiples)[axis]) for phases in combinations]
-        over_x.append(size < max(p.taps for p, _ in reads) and reads[0][0].dilation == 1)
-        if over_x[-1]:
-            begin = min(p.r_begin + (p.t_begin - (size - 1)) * p.period for p, _ in reads)
-            last = max(p.r_begin + p.residues - 1 + (p.t_begin + count - 1) * p.period for p, count in reads)
-            x_windows.append(Window(size, size))
-            w_windows.append(Window(taps, last + 1 - begin, -begin))
-        else:
-            begin = min(p.t_begin - (p.taps - 1) * p.dilation for p, _ in reads)
-            end = max(p.t_begin + count for p, count in reads)
-            x_windows.append(Window(size, end - begin, -begin))
-            w_windows.append(Window(taps, taps))
-    _, o_group = tensors.group_sizes(geometry)
-    rounding = (multiples.groups, multiples.o)
-    return Operands(
-        tensors.extended_data(x, problem, "x_extended", o_group, x_windows, rounding),
-        tensors.extended_filter(w, problem, "w_extended", w_windows, multiples),
-        over_x,
-        [-window.shift for window in x_windows],
-        [-window.shift for window in w_windows],
+    numbers = zip(geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
+    per_axis = [axis_phases(*axis) for axis in numbers]
+    over_x = tuple(
+        bool(found) and size < max(p.taps for p in found) and found[0].dilation == 1
+        for size, found in zip(geometry.x, per_axis)
     )
+    return [Part(problem, phases, over_x, multiples) for phases in itertools.product(*per_axis)]
 
 
-def _phase_sum(
-    geometry: Geometry, operands: Operands, phases: Sequence[Phases], multiples: Multiples, name: str
-) -> te.Tensor:
-    """P[n, g, *r, *t, c] for one combination of phases, r and t counted from their beginnings."""
-    rank, over_x = geometry.rank, operands.over_x
-    extents = [size if by_x else p.taps for size, by_x, p in zip(geometry.x, over_x, phases)]
-    *summed, o = tensors.reduce_axes((*extents, operands.x.shape[2]), (*tensors.spatial_names("k", rank), "o"))
-
-    def element(n: Index, g: Index, *rest: Index) -> Index:
-        r, t, c = rest[:rank], rest[rank : 2 * rank], rest[-1]
-        at = [i + p.t_begin for i, p in zip(t, phases)]
-        x = [i if by_x else here - i * p.dilation for i, by_x, here, p in zip(summed, over_x, at, phases)]
-        j = [here - i if by_x else i for i, by_x, here in zip(summed, over_x, at)]
-        taps = [i + p.r_begin + tap * p.period for i, p, tap in zip(r, phases, j)]
-        x_index = [i - begin for i, begin in zip(x, operands.x_begins)]
-        w_index = [i - begin for i, begin in zip(taps, operands.w_begins)]
-        return tensors.dot(operands.x(n, g, o, *x_index), operands.w(g, *w_index, c, o), (*summed, o))
-
-    shape = (geometry.batch, operands.x.shape[1], *(p.residues for p in phases), *_positions(phases, multiples))
-    return te.compute((*shape, operands.w.shape[-2]), element, name=name)
+def x_windows(found: Sequence[Part]) -> list[Window]:
+    """All of X that any part reads, for each axis."""
+    windows = []
+    for axis, size in enumerate(found[0].problem.geometry.x):
+        begins, ends = zip(*(part.x_window(axis) for part in found))
+        windows.append(Window(size, max(ends) - min(begins), -min(begins)))
+    return windows
 
 
-def _interleave(
-    problem: Problem,
-    combinations: Sequence[tuple[Phases, ...]],
-    parts: Sequence[te.Tensor],
-    index: tuple[Index, ...],
-) -> Index:
-    """The element of Y at the user's `index`: from the phase that meets it, or zero."""
-    geometry = problem.geometry
-    c_group, _ = tensors.group_sizes(geometry)
-    n, channel, y = tensors.split_data_index(problem.data_format, index)
-    g, c = tensors.in_group(channel, c_group, geometry.groups)
-    whole: list[Index] = []
-    residues: list[Index] = []
-    positions: list[Index] = []
-    for i, stride, dilation, pad in zip(y, geometry.strides, geometry.dilations, geometry.pads_begin):
-        common = gcd(stride, dilation)
-        period = stride // common
-        inverse = pow(dilation // common, -1, period) if period > 1 else 0
-        padded = i + pad
-        r = tirx.floormod(tirx.floordiv(padded, common) * inverse, period) if period > 1 else tirx.const(0, "int64")
-        whole += [tirx.floormod(padded, common) == 0] if common > 1 else []
-        residues.append(r)
-        positions.append(tirx.floordiv(padded - r * dilation, stride))
-    value: Index = tirx.const(0, tensors.ACCUMULATOR)
-    for phases, part in zip(combinations, parts):
-        r = [i - p.r_begin for i, p in zip(residues, phases)]
-        t = [i - p.t_begin for i, p in zip(positions, phases)]
-        taken = part(n, g, *r, *t, c)
-        conditions = whole + [held for i, p in zip(residues, phases) for held in p.holds(i, p.period)]
-        value = tirx.if_then_else(tirx.all(*conditions), taken, value) if conditions else taken
-    return value
+def _converted(total: te.Tensor, dtype: str, name: str) -> te.Tensor:
+    return te.compute(total.shape, lambda *i: total(*i).astype(dtype), name=name)

@@ -40,7 +40,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     result = te.compute(
         problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
     )
-    return Sum((first, second, result), ("y_extended", "x_extended"), ("sum",), "result")
+    return Sum((first, second), (result,), ("y_extended", "x_extended"), ("sum",))
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

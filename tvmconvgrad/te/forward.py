@@ -11,7 +11,7 @@ from tvm import te
 
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum
+from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
 
 
 def forward(problem: Problem, multiples: Multiples) -> Sum:
@@ -21,7 +21,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     c_group, o_group = tensors.group_sizes(geometry)
     y, w = tensors.placeholders(problem)
 
-    positions = [*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position)]
+    positions = positions_of(problem, multiples)
     windows, strides = tensors.swept(geometry, positions)
     y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, (multiples.groups, multiples.c))
     w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
@@ -35,11 +35,18 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")
+    result = te.compute(total.shape, lambda *i: total(*i).astype(tensors.result_dtype(problem)), name="result")
 
-    def cropped(*index: Index) -> Index:
-        n, channel, x = tensors.split_data_index(problem.data_format, index)
-        g, o = tensors.in_group(channel, o_group, geometry.groups)
-        return total(n, g, *x, o).astype(tensors.result_dtype(problem))
+    def place(n: Index, g: Index, *rest: Index) -> Place:
+        *x, o = rest
+        inside = tensors.within(x[-1], geometry.x[-1], positions[-1])
+        inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
+        return Place(inside, list(tensors.data_index(problem.data_format, n, g * o_group + o, x)))
 
-    result = te.compute(problem.output_shape, cropped, name="result")
-    return Sum((y, w, result), ("y_extended", "w_extended"), ("sum",), "result")
+    return Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), (place,))
+
+
+def positions_of(problem: Problem, multiples: Multiples) -> list[int]:
+    """How many positions the sum has along each axis."""
+    *outer, last = problem.geometry.x
+    return [*outer, tensors.ceil_to(last, multiples.position)]

@@ -54,6 +54,11 @@ class Window:
     shift: int = 0
     step: int = 1
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether every element of the stage is one of the tensor."""
+        return self.shift <= 0 and (self.extent - 1) * self.step - self.shift < self.size
+
     def inside(self, index: Index) -> list[Index]:
         """The conditions, as far as they are not always true, for the stage's element to be one of the tensor."""
         low = [index * self.step >= self.shift] if self.shift > 0 else []
@@ -62,19 +67,40 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Sum:
-    """A gradient as tensor expressions, with the stages that a schedule works on, by their block names."""
+class Place:
+    """Where an element of a stage belongs in the user's tensor, if all of `inside` hold.
 
-    arguments: tuple[Stage, Stage, Stage]
+    Conditions on space come first, then those on groups and channels, over which vectors mostly lie.
+    """
+
+    inside: list[Index]
+    index: list[Index]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A gradient as tensor expressions, with the stages that a schedule works on, by their block names.
+
+    `results` are stages in the user's type. Where there are `places`, one for each, the results are in the sum's own
+    order of axes, surplus included, and `schedules.placing` writes them to the user's tensor; else the one result is
+    that tensor.
+    """
+
+    inputs: tuple[Stage, Stage]
+    results: tuple[Stage, ...]
     operands: tuple[str, ...]
+    """The stages that are multiplied: two for each sum; a first one is shared by all of them."""
     sums: tuple[str, ...]
-    result: str
-    direct: bool = True
-    """Whether each element of the result is an element of the one sum, and not put together from several."""
+    places: tuple[Callable[..., Place], ...] = ()
+
+    @property
+    def arguments(self) -> list[Stage]:
+        """Parameters of `prim_func`."""
+        return [*self.inputs, *self.results]
 
     def prim_func(self) -> tirx.PrimFunc:
-        """The function `main(first, second, result)`; 64-bit indices, since a tensor may exceed 2**31 elements."""
-        return te.create_prim_func(list(self.arguments), index_dtype_override="int64")
+        """The function of all arguments; 64-bit indices, since a tensor may exceed 2**31 elements."""
+        return te.create_prim_func(self.arguments, index_dtype_override="int64")
 
 
 def placeholders(problem: Problem) -> tuple[Stage, Stage]:
@@ -90,13 +116,13 @@ def group_sizes(geometry: Geometry) -> tuple[int, int]:
     return geometry.c // geometry.groups, geometry.o // geometry.groups
 
 
-def _guarded(inside: Sequence[Index], value: Callable[[], Index]) -> Index:
+def guarded(inside: Sequence[Index], value: Callable[[], Index]) -> Index:
     """`value` where every condition holds, else zero, in f32."""
     taken = value().astype(ACCUMULATOR)
     return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, ACCUMULATOR)) if inside else taken
 
 
-def _within(index: Index, extent: int, stage_extent: int) -> list[Index]:
+def within(index: Index, extent: int, stage_extent: int) -> list[Index]:
     """The condition for index < extent, unless 0 <= index < stage_extent implies it."""
     return [index < extent] if extent < stage_extent else []
 
@@ -123,6 +149,12 @@ def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple
     return tuple(index for axis in axes for index in parts[axis])
 
 
+def data_is_plain(problem: Problem, channels: int, windows: Sequence[Window], multiples: tuple[int, int]) -> bool:
+    """Whether `extended_data` neither adds zeros nor converts."""
+    rounded = problem.geometry.groups % multiples[0] or channels % multiples[1]
+    return problem.dtype == "f32" and not rounded and all(window.is_inside for window in windows)
+
+
 def extended_data(
     tensor: Stage, problem: Problem, name: str, channels: int, windows: Sequence[Window], multiples: tuple[int, int]
 ) -> Stage:
@@ -134,10 +166,10 @@ def extended_data(
     g_extent, c_extent = ceil_to(groups, multiples[0]), ceil_to(channels, multiples[1])
 
     def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
-        inside = _within(g, groups, g_extent) + _within(c, channels, c_extent)
+        inside = within(g, groups, g_extent) + within(c, channels, c_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         where = [i * window.step - window.shift for i, window in zip(space, windows)]
-        return _guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)))
+        return guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)))
 
     extents = [window.extent for window in windows]
     return te.compute((problem.geometry.batch, g_extent, c_extent, *extents), element, name=name)
@@ -174,12 +206,12 @@ def extended_filter(
 
     def element(g: Index, *rest: Index) -> Index:
         *space, c, o = rest
-        inside = _within(g, geometry.groups, g_extent) + _within(c, c_group, c_extent)
-        inside += _within(o, o_group, o_extent)
+        inside = within(g, geometry.groups, g_extent) + within(c, c_group, c_extent)
+        inside += within(o, o_group, o_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         taps = [i * window.step - window.shift for i, window in zip(space, windows)]
         where = filter_index(problem.filter_axes, taps, c, g * o_group + o)
-        return _guarded(inside, lambda: tensor(*where))
+        return guarded(inside, lambda: tensor(*where))
 
     extents = [window.extent for window in windows]
     return te.compute((g_extent, *extents, c_extent, o_extent), element, name=name)

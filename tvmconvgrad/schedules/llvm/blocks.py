@@ -119,26 +119,17 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
     sch.vectorize(vector)
 
 
-def finish_pass(sch: Schedule, block: SBlockRV, lanes: int, phases: Sequence[int] = ()) -> None:
-    """An elementwise pass over memory: rows in parallel, the innermost loop in vectors.
-
-    `phases` are the strides of an interleaved result, one for each loop. Such a loop is taken apart so that within
-    the unrolled part it is known at compile time which phase an element comes from.
-    """
-    outer, unrolled = [], []
-    *loops, last = sch.get_loops(block)
-    for loop, stride in zip(loops, phases or [1] * len(loops)):
-        if stride > 1 and extent(sch, loop) % stride == 0:
-            loop, phase = sch.split(loop, [None, stride])
-            unrolled.append(phase)
-        outer.append(loop)
-    width = largest_divisor(extent(sch, last), lanes)
-    last, vector = sch.split(last, [None, width])
-    inner = [outer.pop(), *unrolled] if unrolled else unrolled
-    sch.reorder(*outer, *inner, last, vector)
-    for loop in unrolled:
-        sch.unroll(loop)
+def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:
+    """An elementwise pass over memory: rows in parallel, the innermost loop in vectors."""
+    *outer, last = sch.get_loops(block)
+    _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
     _vectorize(sch, vector)
+    sch.parallel(sch.fuse(*outer))
+
+
+def fill_pass(sch: Schedule, block: SBlockRV) -> None:
+    """A pass that writes one constant: rows in parallel. LLVM makes a row a memset; TVM has no vectors of bf16 zeros."""
+    *outer, _ = sch.get_loops(block)
     sch.parallel(sch.fuse(*outer))
 
 

@@ -16,6 +16,7 @@ Lanes of the vectors are channels o, or c where o are few, or, where a group has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TypeVar
@@ -35,20 +36,34 @@ T = TypeVar("T")
 TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
 
+PACKING = 0.7
+"""Cycles an element to pack data in whole vectors: about what memory takes."""
+
+TRANSPOSING = 3.0
+"""Cycles an element to do the same one element at a time."""
+
+GROUPING = 1.0
+"""Cycles an element to pack groups of several channels, which lie apart."""
+
+LEAST_CHUNK = 32
+"""Positions of a chunk, at least: each chunk adds its tiles to memory."""
+
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """The register tile: `taps` of the last axis x `c` x `o` channels x `groups`, with vectors over `lanes`."""
+    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `lanes`."""
 
-    taps: int
+    taps: tuple[int, ...]
+    """Taps along each axis."""
     c: int
     o: int
     groups: int
     lanes: str
 
-    def loops(self, taps: T, c: T, o: T, groups: T) -> list[T]:
+    def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
         """The tile's loops in their order, the vector's last."""
-        return {"o": [taps, c, o, groups], "c": [taps, o, c, groups], "groups": [taps, c, o, groups]}[self.lanes]
+        channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
+        return [*taps, *channels[self.lanes]]
 
 
 @dataclass(frozen=True)
@@ -58,16 +73,13 @@ class Plan:
     tile: Tile
     c_block: int
     o_block: int
-    """How many channels are packed together."""
+    """How many channels are packed together; 0 where the data is read where it lies."""
+    packs: str
+    """Where data is packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
     chunk: tuple[int, ...]
     splits: int
     o_ranges: int
     c_ranges: int
-
-    @property
-    def packs_chunks(self) -> bool:
-        """Whether a task packs its chunks itself; not where several tasks would pack the same."""
-        return self.o_ranges == self.c_ranges == 1
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class FilterRule:
         return f"filter-{self.lanes}"
 
     def cost(self, problem: Problem) -> float | None:
-        """Multiply-adds, padded ones included, over the share of peak that the tile reaches."""
+        """Cycles of one core, about."""
         if problem.gradient is not Gradient.FILTER or (self.lanes == "groups" and problem.geometry.groups == 1):
             return None
         return self._best_tile(problem)[0]
@@ -95,57 +107,110 @@ class FilterRule:
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o))
         sch = Schedule(expression.prim_func())
         nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
-        at = nest.chunk if plan.packs_chunks else None
+        at = nest.chunk if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
-            blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
+            if channels:
+                blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
+            else:
+                sch.compute_inline(sch.get_sblock(name))
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        blocks.finish_pass(sch, sch.get_sblock(expression.result), self.machine.lanes)
+        blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
         return Scheduled(expression, sch.mod, self.name, asdict(plan))
 
     def plan(self, problem: Problem) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
-        _, tile = self._best_tile(problem)
+        _, _, tile = self._best_tile(problem)
         geometry = problem.geometry
         c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
-        bytes_per_position = F32_BYTES * tile.groups * (c_group + o_group)
-        limit = min(max(self.machine.l2 // 2 // bytes_per_position, 64), 1024)
+        c_block, o_block = self._blocks(problem, tile)
         extents = (geometry.batch, *geometry.x)
-        chunk = blocks.inner_extents(extents, limit)
+        chunk = blocks.inner_extents(extents, self._chunk(problem, tile))
         chunks = prod(extents) // prod(chunk)
         group_blocks = ceil_to(geometry.groups, tile.groups) // tile.groups
-        filter_bytes = F32_BYTES * group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
-        operand_bytes = F32_BYTES * (prod(problem.y_shape) + prod(problem.x_shape))
-        splits = blocks.largest_divisor(chunks, min(-(-TASKS // group_blocks), operand_bytes // (4 * filter_bytes)))
+        filter_elements = group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
+        y_elements, x_elements = prod(problem.y_shape), prod(problem.x_shape)
+        # Splits cost memory and its traffic: not more than that of the operands.
+        splits = blocks.largest_divisor(
+            chunks, min(-(-TASKS // group_blocks), (y_elements + x_elements) // filter_elements)
+        )
         wanted = max(1, TASKS // (group_blocks * splits))
         o_ranges = blocks.largest_divisor(o_group // tile.o, wanted)
         c_ranges = blocks.largest_divisor(c_group // tile.c, -(-wanted // o_ranges))
-        c_block, o_block = (self._block(tile, *sizes) for sizes in ((tile.c, c_group), (tile.o, o_group)))
-        return Plan(tile, c_block, o_block, tuple(chunk), splits, o_ranges, c_ranges)
+        packed = y_elements * o_ranges + x_elements * c_ranges
+        packs = "task" if packed <= 2 * (y_elements + x_elements) else "before"
+        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, o_ranges, c_ranges)
 
-    def _block(self, tile: Tile, size: int, channels: int) -> int:
-        """How many channels are packed together where a tile reads `size` of them: at least a whole vector where that
-        suits the tile, since they are copied that way; the tile then reads its part of it."""
+    def _chunk(self, problem: Problem, tile: Tile) -> int:
+        """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
+        sizes = zip(group_sizes(problem.geometry), self._blocks(problem, tile))
+        in_place, packed = 0, 0
+        for channels, block in sizes:
+            in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
+        limit = self.machine.l2 // 2 // (F32_BYTES * tile.groups * packed) if packed else 1024
+        limit = min(max(limit, 64), 1024)
+        return min(limit, self._l1_positions(in_place)) if in_place else limit
+
+    def _l1_positions(self, channels: int) -> int:
+        """How many positions fit the L1 cache with a little left, each of so many channels."""
+        return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
+
+    def _blocks(self, problem: Problem, tile: Tile) -> tuple[int, int]:
+        """How many channels of Y, and of X, are packed together where a tile reads c and o of them; 0: none.
+
+        At least a whole vector where that suits the tile, since they are copied that way. In a matrix product, data
+        whose chunk fits L1 as it lies is not packed.
+        """
+        c_group, o_group = group_sizes(problem.geometry)
         lanes = self.machine.lanes
-        return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
 
-    def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
+        def packed(size: int, channels: int) -> int:
+            return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
+
+        c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
+        if not _is_product(problem) or c_group % tile.c or o_group % tile.o:
+            return c_block, o_block
+        if self._l1_positions(c_group + o_group) >= LEAST_CHUNK:
+            return 0, 0
+        c_fits, o_fits = (self._l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
+        return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
+
+    def _best_tile(self, problem: Problem) -> tuple[float, int, Tile]:
         """The cheapest tile and its cost; of equally cheap ones that with the least surplus, in work and memory."""
-        sized = [(self._padded_size(problem, tile), tile) for tile in self._tiles(problem)]
-        cost, _, tile = min((size / self._efficiency(tile), size, tile) for size, tile in sized)
-        return cost, tile
+        return min((self._cost(problem, tile), _products(problem, tile), tile) for tile in self._tiles(problem))
+
+    def _cost(self, problem: Problem, tile: Tile) -> float:
+        """Cycles of one core, about: of the products, and of packing."""
+        computing = _products(problem, tile) / (2 * self.machine.lanes * self._efficiency(tile))
+        shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
+        for shape, channels, block in zip(shapes, sizes, self._blocks(problem, tile)):
+            computing += self._packing(problem, tile, channels, block) * prod(shape)
+        return computing
+
+    def _packing(self, problem: Problem, tile: Tile, channels: int, block: int) -> float:
+        """Cycles an element to pack blocks of so many channels."""
+        if block == 0:
+            return 0.0
+        if problem.data_format == "NCX":
+            return TRANSPOSING
+        if tile.groups > 1 and channels > 1:
+            return GROUPING
+        run = blocks.largest_divisor(tile.groups * block, self.machine.lanes)
+        return max(PACKING, 8 / run)
 
     def _tiles(self, problem: Problem) -> list[Tile]:
         c_group, o_group = group_sizes(problem.geometry)
         lanes, registers = self.machine.lanes, self.machine.registers
-        taps = [1, problem.geometry.k[-1]] if problem.geometry.k[-1] <= registers else [1]
+        *outer, last = problem.geometry.k
+        ones = (1,) * len(outer)
+        taps = sorted({(*ones, 1), (*ones, last), (*outer, last)})
         halves = sorted({lanes, max(lanes // 2, 4)})
         sizes: list[tuple[int, int, int]]
         if self.lanes == "groups":
             few_c, few_o = ([d for d in blocks.divisors(size) if d <= registers] for size in (c_group, o_group))
             sizes = [(c, o, w) for c in few_c for o in few_o for w in halves]
         else:
-            widths = [*halves, *(lanes * n for n in (2, 3, 4))]
+            widths = [*halves, *(lanes * n for n in (2, 3, 4, 6))]
             few = range(1, min(o_group if self.lanes == "c" else c_group, registers) + 1)
             sizes = [(w, n, 1) if self.lanes == "c" else (n, w, 1) for n in few for w in widths]
         tiles = [Tile(t, *size, self.lanes) for t in taps for size in sizes]
@@ -153,17 +218,30 @@ class FilterRule:
 
     def _efficiency(self, tile: Tile) -> float:
         """Y's operands are read for each tap, X's once."""
+        taps = prod(tile.taps)
         if tile.lanes == "groups":
-            return self.machine.tile_efficiency(tile.taps * tile.c, tile.o, tile.groups)
+            return self.machine.tile_efficiency(taps * tile.c, tile.o, tile.groups)
         vector = min(tile.o if tile.lanes == "o" else tile.c, self.machine.lanes)
         c, o = (tile.c, tile.o // vector) if tile.lanes == "o" else (tile.c // vector, tile.o)
-        return self.machine.tile_efficiency(tile.taps * c, o, vector)
+        return self.machine.tile_efficiency(taps * c, o, vector)
 
-    @staticmethod
-    def _padded_size(problem: Problem, tile: Tile) -> int:
-        """Multiply-adds, but for a factor that all tiles share."""
-        c_group, o_group = group_sizes(problem.geometry)
-        return ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o) * ceil_to(problem.geometry.groups, tile.groups)
+
+def _is_product(problem: Problem) -> bool:
+    """Whether the sum is a plain matrix product of f32 rows of channels."""
+    geometry = problem.geometry
+    numbers = (*geometry.k, *geometry.strides, geometry.groups)
+    pads = (*geometry.pads_begin, *geometry.pads_end)
+    plain = problem.data_format == "NXC" and problem.dtype == "f32" and geometry.x == geometry.y
+    return plain and max(numbers) == 1 and not any(pads)
+
+
+def _products(problem: Problem, tile: Tile) -> int:
+    """Multiply-adds, with all that is rounded up."""
+    geometry = problem.geometry
+    c_group, o_group = group_sizes(geometry)
+    channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o) * ceil_to(geometry.groups, tile.groups)
+    taps = prod(ceil_to(k, t) for k, t in zip(geometry.k, tile.taps))
+    return channels * taps * geometry.batch * prod(geometry.x)
 
 
 @dataclass(frozen=True)
@@ -208,15 +286,15 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     g0, g1 = sch.split(g, [None, plan.tile.groups])
     c_range, c0, c1 = sch.split(c, [plan.c_ranges, None, plan.tile.c])
     o_range, o0, o1 = sch.split(o, [plan.o_ranges, None, plan.tile.o])
-    k0, k1 = sch.split(k[-1], [None, plan.tile.taps])
+    k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
     tasks = [*split, g0, o_range, c_range]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
-    sch.reorder(*tasks, chunk, o0, c0, *k[:-1], k0, *positions, *register_tile)
+    sch.reorder(*tasks, chunk, o0, c0, *k0, *positions, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
-    sch.reverse_compute_at(partial, k0, preserve_unit_loops=True)
-    group, *outer, tap, c, o = sch.get_loops(partial)[-(rank + 3) :]
-    added = plan.tile.loops(tap, c, o, group)
-    sch.reorder(*outer, *added)
+    sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
+    group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
+    added = plan.tile.loops(taps, c, o, group)
+    sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
     return Nest(tile, tasks, chunk, positions[0])
 
@@ -224,7 +302,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
 def _sum_splits(sch: Schedule, total: SBlockRV, tile: Tile, lanes: int) -> None:
     """Add the splits up, in their order, along the axis that lies innermost in memory."""
     g, *k, c, o, split = sch.get_loops(total)
-    inner = tile.loops(k[-1], c, o, g)[-1]
+    inner = tile.loops(k, c, o, g)[-1]
     row, vector = sch.split(inner, [None, blocks.largest_divisor(blocks.extent(sch, inner), lanes)])
     rows = [loop for loop in (g, *k, c, o) if loop is not inner]
     sch.reorder(*rows, row, split, vector)

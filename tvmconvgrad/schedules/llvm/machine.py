@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 import tvm
 from tvm.target import codegen
 
 F32_BYTES = 4
+CACHE_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Machine:
     lanes: int
     registers: int
     l1: int = 32 << 10
+    l1_ways: int = 8
     l2: int = 512 << 10
 
     @classmethod
@@ -33,15 +36,22 @@ class Machine:
         neon = codegen.llvm_cpu_has_features("neon", target)
         return cls(lanes=4, registers=32 if neon else 16)
 
-    def tile_efficiency(self, rows: int, columns: int, lanes: int) -> float:
+    def tile_efficiency(self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25)) -> float:
         """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
 
         A step of the innermost loop loads `rows + columns` operands for `rows * columns` FMAs. It keeps all sums and
-        one side's operands in registers. Two FMAs and two loads start in a cycle, and an FMA's result is ready after
-        four: fewer than eight sums leave the units idle, and so do too many loads. Loads are weighed a little
-        heavier, since they also miss.
+        one side's operands in registers, and one operand of the other. Two FMAs start in a cycle, and an FMA's result
+        is ready after four: with fewer than about twelve sums the units idle. `costs` are what loading a row's and a
+        column's operand costs, as parts of an FMA, since some miss the L1 cache.
         """
-        fmas, loads = rows * columns, rows + columns
+        fmas = rows * columns
         if fmas + min(rows, columns) + 1 > self.registers:
             return 0.0
-        return min(1.0, fmas / 8) * min(1.0, 1.6 * fmas / (fmas + loads)) * lanes / self.lanes
+        loading = costs[0] * rows + costs[1] * columns
+        return min(1.0, fmas / 12) * fmas / (fmas + loading) * lanes / self.lanes
+
+    def rows_apart(self, stride: int) -> int:
+        """How many rows, `stride` bytes apart, may be read side by side: half of the lines of L1 that they map to."""
+        all_sets = self.l1 // CACHE_LINE // self.l1_ways
+        sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
+        return max(1, sets * self.l1_ways // 2)

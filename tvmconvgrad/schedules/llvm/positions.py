@@ -3,24 +3,25 @@
 Each is a matrix product whose rows are neighbouring positions along the last axis and whose columns are channels of
 the result; taps and the other side's channels are summed:
 
-    parallel (n, residue, position range, group range, column range)
+    parallel (n, position range, group range, column range)
       for group block, column block, position outside the last axis, row block:
         tile = 0                                             # in registers
         for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
-        sum[rows, columns] = tile
+        result[rows, columns] = tile
 
 A panel (all taps and summed channels of one column block, packed in the order in which it is read) is used for a range
-of positions while it is in the L2 cache. A strided data gradient has one such sum for each of its phases, see
-te/data_gradient.py.
+of positions while it is in the L2 cache; so is the range's data, which a task packs, too, where it needs zeros or
+another type, and else reads where it lies. A strided data gradient has one such sum for each combination of its phases,
+see te/data_gradient.py; they share the packed data.
 
-Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or, where there are few
-channels and no groups, the positions: the data then lies by channels, position after position.
+Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
+the data lies by channels, position after position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import prod
 
 from tvm.s_tir import Schedule
@@ -29,9 +30,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import largest_divisor
-from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Multiples, Sum, data_is_plain, express
+from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 TASKS = 32
@@ -39,6 +42,20 @@ TASKS = 32
 
 SUMMED = 16
 """Channels that are summed in one run: a cache line of f32."""
+
+SURPLUS = 1.6
+"""How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
+
+PACKING, PLACING = 0.7, 0.5
+"""Cycles an element to pack data, and to write results, in whole vectors: about what memory takes."""
+
+TRANSPOSING = 3.0
+"""Cycles an element to do the same one element at a time."""
+
+
+LOADING, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
+"""What a row's and a column's operand costs, as parts of an FMA: panels come from the L2 cache; data read in place, too,
+or from beyond."""
 
 
 @dataclass(frozen=True, order=True)
@@ -59,11 +76,95 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Size:
+    """The extents of one sum, of one group, before they are rounded up to a tile."""
+
+    positions: tuple[int, ...]
+    columns: int
+    products: int
+    """Taps and channels that are summed for each element."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """All numbers of the schedule."""
 
     tile: Tile
     summed: int
+    packs: str
+    """Where the data is packed: "task", "before" all tasks, or not at all: ""."""
+    range_tiles: int
+    """How many row blocks a range of positions should have."""
+    group_ranges: int
+    column_ranges: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the numbers of a schedule depend on."""
+
+    problem: Problem
+
+    @cached_property
+    def sums(self) -> list[Size]:
+        """All sums."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            return [Size(geometry.x, self.columns, self.summed * prod(geometry.k))]
+        found = parts(self.problem, Multiples())
+        return [Size(tuple(part.positions), part.channels, self.summed * part.taps) for part in found]
+
+    @property
+    def columns(self) -> int:
+        """Channels of the result, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return c if self.problem.gradient is Gradient.DATA else o
+
+    @property
+    def summed(self) -> int:
+        """Channels that are summed, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return o if self.problem.gradient is Gradient.DATA else c
+
+    @property
+    def halo(self) -> list[int]:
+        """How many more elements of the data a range reads along each axis than it has positions."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            return [(k - 1) * d // s for k, d, s in zip(geometry.k, geometry.dilations, geometry.strides)]
+        found = parts(self.problem, Multiples())
+        return [
+            max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
+        ]
+
+    def multiples(self, tile: Tile, summed: int) -> Multiples:
+        """What the tensor expression is rounded up to."""
+        by_c = self.problem.gradient is Gradient.DATA
+        c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
+        return Multiples(tile.groups, c, o, tile.positions)
+
+    def products(self, tile: Tile) -> int:
+        """Multiply-adds, with all that is rounded up."""
+        geometry = self.problem.geometry
+        groups = geometry.batch * ceil_to(geometry.groups, tile.groups)
+        return groups * sum(
+            prod(size.positions[:-1])
+            * ceil_to(size.positions[-1], tile.positions)
+            * ceil_to(size.columns, tile.columns)
+            * size.products
+            for size in self.sums
+        )
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """A way to split the positions into ranges."""
+
+    tiles: int
+    tasks: int
+    surplus: float
+    """How much more data the ranges read than there is: neighbours read the same at their border."""
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -79,7 +180,7 @@ class PositionsRule:
         return f"positions-{self.lanes}"
 
     def cost(self, problem: Problem) -> float | None:
-        """Multiply-adds, padded ones included, over the share of peak that the tile reaches."""
+        """Cycles of one core, about."""
         geometry = problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if problem.gradient is Gradient.FILTER or (self.lanes == "groups" and geometry.groups == 1):
@@ -89,102 +190,148 @@ class PositionsRule:
     def schedule(self, problem: Problem) -> Scheduled:
         """The program that the module's text describes, with the numbers of `plan`."""
         plan = self.plan(problem)
-        tile = plan.tile
-        c, o = (tile.columns, plan.summed) if _columns_are_c(problem) else (plan.summed, tile.columns)
-        expression = express(problem, Multiples(groups=tile.groups, c=c, o=o, position=tile.positions))
+        expression = express(problem, Sizes(problem).multiples(plan.tile, plan.summed))
         sch = Schedule(expression.prim_func())
         if expression.sums:
             self._schedule_sums(sch, problem, expression, plan)
-        if not self._writes_result(problem, expression, plan):
-            strides = [1, *problem.geometry.strides] if problem.data_format == "NXC" else []
-            blocks.finish_pass(sch, sch.get_sblock(expression.result), self.machine.lanes, strides)
-        return Scheduled(expression, sch.mod, self.name, asdict(plan))
+        if len(expression.results) > len(expression.sums):
+            blocks.fill_pass(sch, sch.get_sblock("zero"))
+        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, asdict(plan))
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
-        tile = plan.tile
-        direct = self._writes_result(problem, expression, plan)
-        result = expression.result if direct else None
-        rank, lanes = problem.geometry.rank, self.machine.lanes
-        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes, result) for name in expression.sums]
-        data, panels = (sch.get_sblock(name) for name in expression.operands)
-        columns = "c" if _columns_are_c(problem) else "o"
-        # With several sums, or several tasks for the same positions, each would pack the data anew.
-        at = nests[0].tasks[-1] if len(nests) == 1 and blocks.extent(sch, nests[0].tasks[-1]) == 1 else None
-        blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, at)
-        blocks.pack_filter(sch, panels, (columns, tile.columns), plan.summed, tile.groups)
+        rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
+        results = expression.results[-len(expression.sums) :]
+        nests = [
+            _nest_sum(sch, sch.get_sblock(name), sch.get_sblock(result.op.name), rank, plan, lanes)
+            for name, result in zip(expression.sums, results)
+        ]
+        data, *panels = (sch.get_sblock(name) for name in expression.operands)
+        if plan.packs:
+            at = nests[0].tasks[-1] if plan.packs == "task" else None
+            blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, at)
+        else:
+            sch.compute_inline(data)
+        columns = "c" if problem.gradient is Gradient.DATA else "o"
+        for panel in panels:
+            blocks.pack_filter(sch, panel, (columns, tile.columns), plan.summed, tile.groups)
         for nest in nests:
             sch.parallel(sch.fuse(*nest.tasks))
             sch.decompose_reduction(nest.block, nest.reduction)
 
-    @staticmethod
-    def _writes_result(problem: Problem, expression: Sum, plan: Plan) -> bool:
-        """Whether a tile goes straight to the result: where its vectors are all the result's.
-
-        A condition on the lanes would take a vector apart, and the tile out of its registers.
-        """
-        columns, _ = _channels(problem)
-        tile = plan.tile
-        whole = columns % tile.columns == 0 and problem.geometry.groups % tile.groups == 0
-        return expression.direct and whole and (tile.lanes != "positions" or _row_length(problem) % tile.positions == 0)
-
     def plan(self, problem: Problem) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
-        _, tile = self._best_tile(problem)
-        _, summed = _channels(problem)
-        return Plan(tile, 1 if self.lanes == "positions" else min(summed, SUMMED))
+        *_, tile = self._best_tile(problem)
+        sizes = Sizes(problem)
+        in_place = self._reads_in_place(sizes, tile)
+        summed = self._run(sizes, in_place)
+        group_blocks = ceil_to(problem.geometry.groups, tile.groups) // tile.groups
+        column_blocks = max((-(-size.columns // tile.columns) for size in sizes.sums), default=1)
+        ranges = self._ranges(sizes, tile, in_place)
+        group_ranges = largest_divisor(group_blocks, -(-TASKS // ranges.tasks))
+        column_ranges = largest_divisor(column_blocks, -(-TASKS // (ranges.tasks * group_ranges)))
+        alone = len(sizes.sums) == column_ranges == 1 and ranges.surplus <= SURPLUS
+        packs = "" if in_place else "task" if alone else "before"
+        return Plan(tile, summed, packs, ranges.tiles, group_ranges, column_ranges)
 
-    def _best_tile(self, problem: Problem) -> tuple[float, Tile]:
+    def _ranges(self, sizes: Sizes, tile: Tile, in_place: bool) -> Ranges:
+        """The largest ranges of which there are enough, whose data fits the L2 cache, and which share little of it with
+        their neighbours; of those demands the first ones matter less."""
+        if not sizes.sums:
+            return Ranges(1, 1, 1.0, 0)
+        largest = max(sizes.sums, key=lambda size: prod(size.positions))
+        extents = [*largest.positions[:-1], ceil_to(largest.positions[-1], tile.positions) // tile.positions]
+        found = []
+        for limit in sorted({prod(extents) // part for part in range(1, min(prod(extents), 4 * TASKS) + 1)}):
+            inner = blocks.inner_extents(extents, limit)
+            covered = [*inner[:-1], inner[-1] * tile.positions]
+            read = prod(size + halo for size, halo in zip(covered, sizes.halo))
+            surplus = 1.0 if in_place else read / prod(covered)
+            tasks = sizes.problem.geometry.batch * prod(extents) // prod(inner)
+            size = F32_BYTES * read * sizes.problem.geometry.groups * sizes.summed
+            found.append(Ranges(prod(inner), tasks, surplus, size))
+        little = [r for r in found if r.surplus <= SURPLUS] or [max(found, key=lambda r: r.tiles)]
+        fitting = [r for r in little if r.bytes <= self.machine.l2] or [min(little, key=lambda r: r.tiles)]
+        enough = [r for r in fitting if r.tasks >= TASKS]
+        return max(enough, key=lambda r: r.tiles) if enough else min(fitting, key=lambda r: r.tiles)
+
+    def _run(self, sizes: Sizes, in_place: bool) -> int:
+        """How many channels are summed in one run."""
+        if self.lanes == "positions":
+            return 1
+        return largest_divisor(sizes.summed, SUMMED) if in_place else min(sizes.summed, SUMMED)
+
+    def _best_tile(self, problem: Problem) -> tuple[float, int, Tile]:
         """The cheapest tile and its cost; of equally cheap ones that with the least surplus, in work and memory."""
-        sized = [(self._padded_size(problem, tile), tile) for tile in self._tiles(problem)]
-        cost, _, tile = min((size / self._efficiency(tile), size, tile) for size, tile in sized)
-        return cost, tile
+        sizes = Sizes(problem)
+        return min((self._cost(sizes, tile), sizes.products(tile), tile) for tile in self._tiles(sizes))
 
-    def _tiles(self, problem: Problem) -> list[Tile]:
-        columns, _ = _channels(problem)
+    def _cost(self, sizes: Sizes, tile: Tile) -> float:
+        """Cycles of one core, about: of the products, and of moving data and results."""
+        problem = sizes.problem
+        along = (problem.data_format == "NXC") != (tile.lanes == "positions")
+        in_place = self._reads_in_place(sizes, tile)
+        computing = sizes.products(tile) / (2 * self.machine.lanes * self._efficiency(tile, in_place))
+        packing = PACKING if along and (tile.lanes != "groups" or sizes.summed == 1) else TRANSPOSING
+        if in_place:
+            packing = 0.0
+        elif len(sizes.sums) > 1:
+            packing *= 2  # once to memory for all sums, and from there
+        placing = PLACING if along and _whole_vectors(sizes, tile, self.machine.lanes) else TRANSPOSING
+        data, _ = problem.input_shapes
+        return computing + packing * prod(data) + placing * prod(problem.output_shape)
+
+    def _reads_in_place(self, sizes: Sizes, tile: Tile) -> bool:
+        """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
+        rows, where they are far apart, don't displace each other from the cache."""
+        problem = sizes.problem
+        by_channels = problem.data_format == "NXC"
+        if problem.dtype != "f32" or by_channels == (tile.lanes == "positions") or tile.lanes == "groups":
+            return False
+        data, _ = problem.input_shapes
+        if by_channels and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
+            return False
+        return data_is_plain(problem, sizes.multiples(tile, self._run(sizes, True)))
+
+    def _tiles(self, sizes: Sizes) -> list[Tile]:
         lanes, registers = self.machine.lanes, self.machine.registers
-        few = [d for d in blocks.divisors(columns) if d <= registers]
+        columns = {size.columns for size in sizes.sums} or {sizes.columns}
+        few = sorted({d for count in columns for d in blocks.divisors(count) if d <= registers})
         halves = sorted({lanes, max(lanes // 2, 4)})
-        sizes: list[tuple[int, int, int]]
+        shapes: list[tuple[int, int, int]]
         if self.lanes == "groups":
-            sizes = [(m, n, w) for m in range(1, registers) for n in few for w in halves]
+            shapes = [(m, n, w) for m in range(1, registers) for n in few for w in halves]
         elif self.lanes == "positions":
-            sizes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in halves]
+            shapes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in halves]
         else:
-            widths = [*halves, *(lanes * n for n in (2, 3, 4))]
-            sizes = [(m, n, 1) for m in range(1, registers) for n in widths]
-        tiles = [Tile(*size, self.lanes) for size in sizes]
+            widths = [*halves, *(lanes * n for n in (2, 3, 4, 6))]
+            shapes = [(m, n, 1) for m in range(1, registers) for n in widths]
+        tiles = [Tile(*shape, self.lanes) for shape in shapes]
         return [tile for tile in tiles if self._efficiency(tile) > 0]
 
-    def _efficiency(self, tile: Tile) -> float:
+    def _efficiency(self, tile: Tile, in_place: bool = False) -> float:
         rows, elements = tile.vectors
-        lanes = largest_divisor(elements, self.machine.lanes) if tile.lanes != "groups" else tile.groups
-        return self.machine.tile_efficiency(rows, elements // lanes, lanes)
-
-    @staticmethod
-    def _padded_size(problem: Problem, tile: Tile) -> int:
-        """Multiply-adds, but for a factor that all tiles share."""
-        columns, summed = _channels(problem)
-        positions = _row_length(problem)
-        padded = ceil_to(positions, tile.positions) * ceil_to(columns, tile.columns) * summed
-        return padded * ceil_to(problem.geometry.groups, tile.groups)
+        if tile.lanes == "groups":
+            # Each sum has data of its own, which LLVM keeps for the next tap.
+            columns = elements // tile.groups
+            fits = rows * (columns + 1) < self.machine.registers
+            return self.machine.tile_efficiency(rows, columns, tile.groups) if fits else 0.0
+        lanes = largest_divisor(elements, self.machine.lanes)
+        return self.machine.tile_efficiency(rows, elements // lanes, lanes, LOADING_IN_PLACE if in_place else LOADING)
 
 
-def _columns_are_c(problem: Problem) -> bool:
-    return problem.gradient is Gradient.DATA
-
-
-def _channels(problem: Problem) -> tuple[int, int]:
-    """(channels of the result, summed channels), of one group."""
-    c, o = group_sizes(problem.geometry)
-    return (c, o) if _columns_are_c(problem) else (o, c)
-
-
-def _row_length(problem: Problem) -> int:
-    """Positions along the last axis; of a phase, in a strided data gradient."""
-    geometry = problem.geometry
-    if problem.gradient is Gradient.FORWARD:
-        return geometry.x[-1]
-    return -(-geometry.y[-1] // geometry.strides[-1])
+def _whole_vectors(sizes: Sizes, tile: Tile, lanes: int) -> bool:
+    """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
+    geometry = sizes.problem.geometry
+    if tile.lanes == "groups":
+        return sizes.columns == 1 and geometry.groups % tile.groups == 0
+    if tile.lanes == "positions":
+        stride = geometry.strides[-1] if sizes.problem.gradient is Gradient.DATA else 1
+        return stride == 1 and all(size.positions[-1] % tile.positions == 0 for size in sizes.sums)
+    vector = largest_divisor(tile.columns, lanes)
+    return all(
+        size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
+        for size in sizes.sums
+    )
 
 
 @dataclass(frozen=True)
@@ -196,58 +343,32 @@ class Nest:
     reduction: LoopRV
 
 
-def _nest_sum(sch: Schedule, block: SBlockRV, rank: int, plan: Plan, lanes: int, result: str | None) -> Nest:
-    """Nest the loops as the module's text says, and write tiles to `result`, if it is named."""
+def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan: Plan, lanes: int) -> Nest:
+    """Nest the loops as the module's text says, and write tiles to `result`."""
     tile = plan.tile
-    copy = sch.cache_write(block, 0, "local")
     by_positions = tile.lanes == "positions"
-    for written in (block, copy):
-        blocks.lanes_last(sch, written, 1, tile.groups)
+    sch.set_scope(block, 0, "local")
+    blocks.lanes_last(sch, block, 1, tile.groups)
     blocks.lanes_last(sch, block, -2, tile.positions if by_positions else 1)
     *spatial, summed = sch.get_loops(block)
-    spatial, taps = spatial[:-rank], spatial[-rank:]
-    n, g, *middle, column = spatial
-    residues, positions = middle[:-rank], middle[-rank:]
+    (n, g, *positions, column), taps = spatial[: rank + 3], spatial[rank + 3 :]
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
     summed0, summed1 = sch.split(summed, [None, plan.summed])
-    outer = [n, *residues]
-    ranges, inner = _split_ranges(sch, outer, [*positions[:-1], row0])
-    group_range, g0 = _split_panels(sch, [*outer, *ranges], g0)
-    column_range, column0 = _split_panels(sch, [*outer, *ranges, group_range], column0)
-    tasks = [*outer, *ranges, group_range, column_range]
+    rows = [*positions[:-1], row0]
+    inner = blocks.inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
+    split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
+    ranges, rows = ([pieces[i] for pieces in split] for i in (0, 1))
+    group_range, g0 = sch.split(g0, [plan.group_ranges, None])
+    column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.column_ranges), None])
+    tasks = [n, *ranges, group_range, column_range]
     register_tile = [g1, column1, row1] if by_positions else [row1, column1, g1]
-    sch.reorder(*tasks, g0, column0, *inner, summed0, *taps, summed1, *register_tile)
+    sch.reorder(*tasks, g0, column0, *rows, summed0, *taps, summed1, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
-    sch.reverse_compute_at(copy, inner[-1], preserve_unit_loops=True)
-    if result is not None:
-        # Only now: moving a block drops the condition that keeps a tile's surplus out of the result.
-        sch.reverse_compute_inline(sch.get_sblock(result))
-    image, group, *middle, row, column = sch.get_loops(copy)[-len(spatial) :]
-    written_tile = [group, column, row] if by_positions else [row, column, group]
+    sch.reverse_compute_at(result, rows[-1], preserve_unit_loops=True)
+    image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
+    written_tile = [group, channel, row] if by_positions else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     blocks.vectorize_tile(sch, written_tile, lanes)
     return Nest(block, tasks, summed0)
-
-
-def _split_ranges(
-    sch: Schedule, outer: Sequence[LoopRV], positions: Sequence[LoopRV]
-) -> tuple[list[LoopRV], list[LoopRV]]:
-    """Split the positions into ranges, enough for many tasks, and what is left inside of each."""
-    tasks = prod(blocks.extent(sch, loop) for loop in outer)
-    ranges, inner = [], []
-    for loop in positions:
-        factor = largest_divisor(blocks.extent(sch, loop), -(-TASKS // tasks))
-        tasks *= factor
-        outside, inside = sch.split(loop, [factor, None])
-        ranges.append(outside)
-        inner.append(inside)
-    return ranges, inner
-
-
-def _split_panels(sch: Schedule, outer: Sequence[LoopRV], panels: LoopRV) -> list[LoopRV]:
-    """Split the blocks of groups or columns, too, where there are few tasks otherwise."""
-    tasks = prod(blocks.extent(sch, loop) for loop in outer)
-    factor = largest_divisor(blocks.extent(sch, panels), -(-TASKS // tasks))
-    return list(sch.split(panels, [factor, None]))
