@@ -27,7 +27,10 @@ def loaded(program: str, folder: Path) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["tvmconvgrad", "tvmconvgrad.cli", "tvmconvgrad.spec", "tvmconvgrad.reference"])
+@pytest.mark.parametrize(
+    "module",
+    ["tvmconvgrad", "tvmconvgrad.cli", "tvmconvgrad.spec", "tvmconvgrad.reference", "tvmconvgrad.bench.report"],
+)
 def test_imports_load_no_compiler(module: str, tmp_path: Path) -> None:
     assert loaded(f"import {module}", tmp_path) == "[]"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support import onednn
@@ -13,12 +15,13 @@ from tests.support.sampling import every
 CASES = random_cases(seed=20250, count=520, beyond=False)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def installed() -> None:
-    onednn.oracle()
+@pytest.fixture(scope="module")
+def judge() -> Iterator[onednn.Judge]:
+    with onednn.judge() as found:
+        yield found
 
 
 @pytest.mark.parametrize("case", every(25, CASES))
-def test_same_as_onednn(case: Case) -> None:
+def test_same_as_onednn(judge: onednn.Judge, case: Case) -> None:
     tensors = operands(case.convolution, case.result)
-    assert_same(case.run(tensors), onednn.gradient(case, tensors))
+    assert_same(case.run(tensors), judge.gradient(case, tensors))

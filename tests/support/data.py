@@ -1,4 +1,4 @@
-"""The folder of test data that does not belong to the project: vectors/, shapes/ and onednn_oracle/."""
+"""The folder of test data that does not belong to the project: vectors/ and shapes/."""
 
 from __future__ import annotations
 

@@ -1,55 +1,63 @@
-"""Intel's oneDNN as a judge, by the oracle of the test data folder; it needs the wheels onednn and onednn-devel."""
+"""Intel's oneDNN as a judge, by the benchmark's driver of it; it needs the wheel onednn."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from functools import cache
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.support import data
 from tests.support.case import Case
 from tests.support.convolution import Array, Tensors
-from tests.support.layouts import to_canonical
 from tests.support.random_cases import explicit
+from tvmconvgrad.bench.job import Job
+from tvmconvgrad.bench.machine import choose_cpus
+from tvmconvgrad.bench.session import Session
+from tvmconvgrad.bench.variants import Variant, missing
+
+PLAIN = Variant("plain", "onednn", "plain")
+# what is no attribute of a job, but a part of its own
+NOT_ATTRIBUTES = {"data_format", "filter_format", "weights_format", "filter_shape", "weights_shape", "output_shape"}
+NOT_ATTRIBUTES |= {"dst_shape"}
 
 
-@cache
-def oracle() -> ModuleType:
-    """The module that drives oneDNN; skips the test where there is none."""
-    path = data.data_folder() / "onednn_oracle" / "oracle.py"
-    if not path.is_file():
-        pytest.skip(data.skip_reason("onednn_oracle"))
-    spec = importlib.util.spec_from_file_location("onednn_oracle", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    if not list((Path(module.ROOT) / "lib").glob("libdnnl.so*")):
-        pytest.skip("oneDNN is not installed (pip install onednn onednn-devel)")
-    return module
+class Judge:
+    """oneDNN in a process of its own, which it ends on what it refuses late."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def gradient(self, case: Case, tensors: Tensors) -> Array:
+        """The canonical result of oneDNN's own operator of the same name, which infers pads and shapes by itself."""
+        prepared = self._session.prepare(_job(_understood(case)), tensors)
+        assert not prepared.refusals, prepared.refusals
+        return prepared.ready[PLAIN.label].result
 
 
-def gradient(case: Case, tensors: Tensors) -> Array:
-    """The canonical result of oneDNN's own operator of the same name.
+@contextmanager
+def judge() -> Iterator[Judge]:
+    """A judge; skips the test where oneDNN is not installed."""
+    if missing(["onednn"]):
+        pytest.skip("oneDNN is not installed (pip install onednn)")
+    with Session([PLAIN], choose_cpus(1)) as session:
+        yield Judge(session)
 
-    oneDNN gets explicit pads where its own rule for same_upper and same_lower is known to leave the specification:
-    in the ConvTranspose operators, and with output_padding, which does not enter its rule.
+
+def _understood(case: Case) -> Case:
+    """With explicit pads where oneDNN's own rule for same_upper and same_lower leaves the specification.
+
+    In the ConvTranspose operators, and with output_padding, which does not enter its rule; and where its graph takes
+    no groups, and the primitive takes no auto_pad.
     """
-    transposed = case.operator.startswith("ConvTranspose")
-    if transposed or any(case.output_padding or ()):
-        case = explicit(case)
-    attributes: dict[str, Any] = {**case.attributes}
+    grouped = case.operator == "ConvolutionBackpropData" and case.convolution.groups > 1
+    if grouped or case.operator.startswith("ConvTranspose") or any(case.output_padding or ()):
+        return explicit(case)
+    return case
+
+
+def _job(case: Case) -> Job:
+    attributes = {name: value for name, value in case.attributes.items() if name not in NOT_ATTRIBUTES}
     for name in ("pads_begin", "pads_end"):  # required, and ignored, with any other auto_pad
         attributes.setdefault(name, [0] * case.convolution.rank)
-    inputs = case.arrays(tensors)
-    if case.result == "y":
-        attributes["dst_shape" if case.new_names else "output_shape"] = case.shape("y")
-    if case.result == "w":
-        attributes["weights_shape" if case.new_names else "filter_shape"] = case.shape("w")
-    result: Array = oracle().run(case.call.operator, attributes, inputs)
-    return to_canonical(result, case.axes(case.result))
+    shapes = case.convolution.shapes
+    return Job(case.call.operator, attributes, shapes, case.data_format, case.filter_format, case.dtype)

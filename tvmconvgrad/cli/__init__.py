@@ -5,6 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from tvmconvgrad import __version__
+from tvmconvgrad.cli.bench import bench
 from tvmconvgrad.cli.cache import cache
 from tvmconvgrad.cli.demo import demo
 from tvmconvgrad.cli.errors import PlainErrors
@@ -30,5 +31,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, demo, cache, info):
+for command in (run, inspect, bench, demo, cache, info):
     main.add_command(command)

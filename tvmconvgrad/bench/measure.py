@@ -1,0 +1,88 @@
+"""One gradient by all variants: measured, and compared with the exact result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tvmconvgrad.bench.job import Array, Job, Tensors
+from tvmconvgrad.bench.results import Measurement
+from tvmconvgrad.bench.session import Ready, Session
+from tvmconvgrad.bench.tensors import by_definition, check_ours, difference, make_inputs
+from tvmconvgrad.bench.variants import OURS, Variant
+from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.problem import tensor_bytes
+
+_WIDE = 64
+
+
+def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, seed: int) -> Measurement:
+    """Measure one gradient. Raises WrongResult where ours computes anything but the exact sums.
+
+    A peer's error in that is noted in the measurement, and so is why one does not take the gradient.
+    """
+    problem = gradient.problem
+    job = Job.of(problem)
+    tensors = make_inputs(problem, job, seed)
+    ready: Mapping[str, Ready] = {}
+    if job.dtype != "f32":
+        in_f32 = job.in_formats(job.data_format, job.filter_format, "f32")
+        witnesses = _witnesses(session.variants)
+        ready = session.prepare(in_f32, tensors, lambda variant: variant.label in witnesses).ready
+    prepared = session.prepare(job, tensors)
+    exact = _exact(problem, job, tensors, ready or prepared.ready)
+    differences = {}
+    for label, found in prepared.ready.items():
+        dtype = found.variant.job(job).dtype
+        if found.variant.kind == "ours":
+            check_ours(label, found.result, exact, dtype)
+        elif told := difference(found.result, exact, dtype):
+            differences[label] = told
+    times = session.time(prepared, rounds)
+    return _measurement(suite, gradient, prepared.ready[OURS], times, prepared.refusals, differences)
+
+
+def _witnesses(variants: Sequence[Variant]) -> list[str]:
+    """Who computes in f32 what is measured in another type: ours, and one peer."""
+    return [OURS, *[variant.label for variant in variants if variant.kind != "ours"][:1]]
+
+
+def _exact(problem: Problem, job: Job, tensors: Tensors, ready: Mapping[str, Ready]) -> Array:
+    """The exact sums: our f32 result where a peer's is the same, otherwise by the definition, which is slow."""
+    mine = ready[OURS].result
+    peers = [found.result for found in ready.values() if found.variant.kind != "ours"]
+    if any(np.array_equal(mine, result) for result in peers):
+        return mine
+    return by_definition(problem, job, tensors)
+
+
+def _measurement(
+    suite: str,
+    gradient: LayerGradient,
+    ours: Ready,
+    rounds: Mapping[str, Sequence[float]],
+    refusals: Mapping[str, str],
+    differences: Mapping[str, str],
+) -> Measurement:
+    layer, problem = gradient.layer, gradient.problem
+    shapes = (*problem.input_shapes, problem.output_shape)
+    return Measurement(
+        suite=suite,
+        layer=layer.name,
+        kind=gradient.kind,
+        operator=problem.operator,
+        dtype=problem.dtype,
+        problem=str(problem),
+        flops=problem.flops,
+        tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
+        workspace_bytes=ours.facts["workspace_bytes"],
+        schedule=ours.facts["schedule"],
+        is_depthwise=layer.is_depthwise,
+        is_stem=layer.is_stem,
+        is_wide=layer.groups == 1 and min(layer.channels, layer.filters) >= _WIDE,
+        rounds=rounds,
+        refusals=refusals,
+        differences=differences,
+    )

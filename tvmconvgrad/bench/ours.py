@@ -1,0 +1,43 @@
+"""Our own kernels, as a worker runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import tvmconvgrad
+from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.operators import Compiled
+
+
+class Ours:
+    """One compiled gradient on NumPy arrays in the job's layout, with a result that is allocated once."""
+
+    def __init__(self, job: Job, tensors: Tensors, target: str, schedule: str | None) -> None:
+        attributes = {**job.attributes, "data_format": job.data_format, "filter_format": job.filter_format}
+        if job.result == "w":
+            attributes["filter_shape"] = job.shape("w")
+        elif job.result == "y":
+            attributes["output_shape"] = job.shape("y")
+        operator: type[Compiled] = getattr(tvmconvgrad, job.operator)
+        self._job = job
+        self._first, self._second = (job.laid_out(role, tensors[role]) for role in job.inputs)
+        shapes = self._first.shape, self._second.shape
+        self._kernel = operator(**attributes).compile(*shapes, dtype=job.dtype, target=target, schedule=schedule)
+        self._out: Array = np.empty(job.shape(job.result), NUMPY[job.dtype])
+        self.facts: dict[str, Any] = {
+            "schedule": self._kernel.schedule,
+            "workspace_bytes": self._kernel.workspace_bytes,
+        }
+
+    def run(self) -> None:
+        """Compute the gradient once."""
+        self._kernel(self._first, self._second, self._out)
+
+    def result(self) -> Array:
+        """The result in the canonical layout."""
+        return self._job.canonical(self._job.result, self._out)
+
+    def release(self) -> None:
+        """The arrays go with this object."""

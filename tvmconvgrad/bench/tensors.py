@@ -1,0 +1,63 @@
+"""Inputs whose sums are exact, and whether a result is the right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors, products
+from tvmconvgrad.reference import reference
+from tvmconvgrad.spec import Problem
+
+_EXACT = 2**24  # f32 holds every integer up to here
+_BOUND = 3  # larger ones make the sums of long filters overflow f16
+_UNITS = 2
+
+
+class WrongResult(Exception):
+    """Our own result is not the right one."""
+
+
+def make_inputs(problem: Problem, job: Job, seed: int) -> Tensors:
+    """Small integers for both inputs, canonical, as int8: f32 holds all their sums, in whatever order.
+
+    ValueError for more products than even ones and zeros allow.
+    """
+    bound = max((b for b in range(1, _BOUND + 1) if products(problem) * b * b <= _EXACT), default=0)
+    if not bound:
+        raise ValueError(f"{problem}: an element sums {products(problem)} products, expected at most {_EXACT}")
+    rng = np.random.default_rng(seed)
+    return {role: rng.integers(-bound, bound + 1, job.shapes[role], np.int8) for role in job.inputs}
+
+
+def by_definition(problem: Problem, job: Job, tensors: Tensors) -> Array:
+    """The exact result in the canonical layout, as f32."""
+    first, second = (job.laid_out(role, tensors[role]) for role in job.inputs)
+    return job.canonical(job.result, reference(problem, first, second)).astype(np.float32)
+
+
+def check_ours(label: str, result: Array, exact: Array, dtype: str) -> None:
+    """Raise WrongResult unless each element is the exact sum, rounded once."""
+    with np.errstate(over="ignore"):
+        expected = exact.astype(NUMPY[dtype]).astype(np.float32)
+    wrong = np.argwhere(result != expected)
+    if len(wrong):
+        place = tuple(int(index) for index in wrong[0])
+        raise WrongResult(
+            f"{label}: {len(wrong)} of {result.size} elements are wrong: at {place} of the canonical layout "
+            f"{result[place]:g}, expected {expected[place]:g}"
+        )
+
+
+def difference(result: Array, exact: Array, dtype: str) -> str | None:
+    """How a peer's result differs: in f32 at all, otherwise by more than 2 units of the type's precision."""
+    if dtype == "f32":
+        wrong = int(np.count_nonzero(result != exact))
+        return f"{wrong} of {result.size} elements differ" if wrong else None
+    info: Any = ml_dtypes.finfo(NUMPY[dtype])  # type: ignore[no-untyped-call]
+    largest = float(abs(exact).max())
+    error = float(abs(result.astype(np.float64) - exact).max())
+    units = error / (float(info.eps) * largest) if largest else error
+    return None if units <= _UNITS else f"off by up to {units:.3g} units of {dtype}'s precision"

@@ -1,0 +1,84 @@
+"""What is measured: an implementation with its choices. A worker process runs one variant."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tvmconvgrad.bench.job import Job
+from tvmconvgrad.bench.peers.onednn.library import installed as onednn_installed
+from tvmconvgrad.spec.values import show
+from tvmconvgrad.targets import DEFAULT
+
+OURS = "ours"
+PEERS = ("onednn", "torch")
+DATA_FORMATS = ("NXC", "NCX")
+FILTER_FORMATS = {"NXC": "XIO", "NCX": "OIX"}
+DTYPES = ("f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One implementation with its choices; its label is its column's title."""
+
+    label: str
+    kind: str
+    """"ours", "onednn" or "torch"."""
+    mode: str = ""
+    """plain or blocked of oneDNN, contiguous or channels_last of PyTorch."""
+    data_format: str | None = None
+    """None: the layouts that are asked for."""
+    dtype: str | None = None
+    """None: the type that is asked for."""
+    schedule: str | None = None
+    target: str = DEFAULT
+
+    def job(self, job: Job) -> Job:
+        """A job as this variant computes it: the same numbers in its layouts and its type."""
+        formats = (job.data_format, job.filter_format)
+        if self.data_format is not None:
+            formats = (self.data_format, FILTER_FORMATS[self.data_format])
+        return job.in_formats(*formats, self.dtype or job.dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON's types."""
+        return asdict(self)
+
+
+def ours(target: str) -> Variant:
+    """Our kernels as they are asked for."""
+    return Variant(OURS, "ours", target=target)
+
+
+def ours_too(text: str, base: Variant) -> Variant:
+    """Our kernels with one or more choices changed: "NCX", "f32", "schedule=NAME", or several with commas.
+
+    Raises ValueError for any other word.
+    """
+    changed = replace(base, label=f"ours {text}")
+    for word in text.split(","):
+        if word in DATA_FORMATS:
+            changed = replace(changed, data_format=word)
+        elif word in DTYPES:
+            changed = replace(changed, dtype=word)
+        elif word.startswith("schedule=") and len(word) > len("schedule="):
+            changed = replace(changed, schedule=word.removeprefix("schedule="))
+        else:
+            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))} or schedule=NAME"
+            raise ValueError(f"variant: {show(word)} in {show(text)} is unknown, expected {expected}")
+    return changed
+
+
+def peers(names: Sequence[str]) -> list[Variant]:
+    """The variants of these implementations."""
+    found = {"onednn": ("oneDNN", "plain", "blocked"), "torch": ("PyTorch", "contiguous", "channels_last")}
+    chosen = {name: found[name] for name in names}
+    return [Variant(f"{title} {mode}", kind, mode) for kind, (title, *modes) in chosen.items() for mode in modes]
+
+
+def missing(names: Sequence[str]) -> list[str]:
+    """Which of these implementations are not installed."""
+    there = {"onednn": onednn_installed(), "torch": importlib.util.find_spec("torch") is not None}
+    return [name for name in names if not there[name]]

@@ -1,0 +1,50 @@
+"""Which gradients a run measures: the layers of suites and of files, their gradients, the types."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tvmconvgrad.layers import SUITES, Layer, LayerGradient, read_layers, suite
+
+Work = list[tuple[str, LayerGradient]]
+"""Gradients in order, each with the name of its suite."""
+
+
+def find_work(
+    names: Sequence[str],
+    *,
+    batch: int | None = None,
+    dtypes: Sequence[str] = ("f32",),
+    data_format: str = "NXC",
+    only: str | None = None,
+    substring: str = "",
+) -> Work:
+    """All gradients of the layers of suites (by name; "all") and of LAYERS files.
+
+    `batch` replaces the layers' own, `only` is "filters" or "data", `substring` is in the names of the layers.
+    Raises ValueError or TypeError for an unknown suite, a file that is wrong, and where nothing is left.
+    """
+    found = [
+        (name, gradient)
+        for name, layer in _layers(names, batch)
+        if substring in layer.name
+        for dtype in dtypes
+        for gradient in layer.gradients(data_format, dtype=dtype)
+        if only in (None, gradient.kind)
+    ]
+    if not found:
+        raise ValueError(f"layer: no layer of {', '.join(names)} has {substring!r} in its name")
+    return found
+
+
+def _layers(names: Sequence[str], batch: int | None) -> Iterator[tuple[str, Layer]]:
+    for name in SUITES if list(names) == ["all"] else names:
+        path = Path(name)
+        if path.suffix:
+            for layer in read_layers(path):
+                yield path.stem, layer if batch is None else dataclasses.replace(layer, batch=batch)
+        else:
+            for layer in suite(name, batch):
+                yield name, layer

@@ -1,0 +1,158 @@
+"""tvmconvgrad bench"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.output import console
+from tvmconvgrad.targets import DEFAULT, parse_target
+
+if TYPE_CHECKING:
+    from tvmconvgrad.bench.report import Report
+    from tvmconvgrad.bench.work import Work
+
+_INSTALL = 'pip install "tvmconvgrad[bench]"'
+
+
+@click.command()
+@click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
+@click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(["f32", "f16", "bf16"]),
+    help="Type; repeatable.  [default: f32]",
+)
+@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(["NXC", "NCX"]), help="Our layout.")
+@click.option(
+    "--peers", default="onednn,torch", show_default=True, help="Whom to measure beside: onednn, torch or none."
+)
+@click.option(
+    "--ours-too",
+    multiple=True,
+    metavar="CHOICES",
+    help="Our own kernels otherwise: NCX, f32, bf16, schedule=NAME, or several with commas; repeatable.",
+)
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
+@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients.")
+@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
+@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the integers in the inputs."
+)
+@click.option("--target", default=DEFAULT, show_default=True, help="What to compile for.")
+@click.option(
+    "--json", "json_file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers."
+)
+@click.option(
+    "--plots", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Draw ratios and roofline."
+)
+def bench(
+    suites: tuple[str, ...],
+    threads: int,
+    dtypes: tuple[str, ...],
+    data_format: str,
+    peers: str,
+    ours_too: tuple[str, ...],
+    rounds: int,
+    only: str | None,
+    substring: str,
+    batch: int | None,
+    seed: int,
+    target: str,
+    json_file: Path | None,
+    plots: Path | None,
+) -> int:
+    """Measure our kernels beside oneDNN and PyTorch, on the layers of known networks or of a file.
+
+    SUITE is one of resnet_50, resnext_50, vgg_19, mobilenet_v2, convnext_t, stem, unet, unet_3d, deeplab, dcgan and
+    wavenet, or all. Each implementation has a process of its own; they run in turn, and their results must be equal.
+    A ratio is the other's time by ours: above 1 ours is faster.
+
+    \b
+    tvmconvgrad bench resnet_50 mobilenet_v2 --threads 2 --json results.json --plots plots
+    tvmconvgrad bench layers.toml --peers none --dtype bf16 --ours-too f32
+    """
+    from tvmconvgrad.bench import variants
+    from tvmconvgrad.bench.machine import choose_cpus
+    from tvmconvgrad.bench.report import Report
+    from tvmconvgrad.bench.work import find_work
+
+    with user_errors():
+        work = find_work(
+            suites, batch=batch, dtypes=dtypes or ("f32",), data_format=data_format, only=only, substring=substring
+        )
+        chosen = parse_target(target)
+        base = variants.ours(str(chosen))
+        more = [variants.ours_too(text, base) for text in ours_too]
+        others = variants.peers(_peers(peers))
+        cpus = choose_cpus(threads)
+    _check_files(json_file, plots)
+    report = Report([base, *others, *more], chosen, cpus, rounds, seed, " ".join(["tvmconvgrad", *sys.argv[1:]]))
+    return _measure(report, work, json_file, plots)
+
+
+def _measure(report: Report, work: Work, json_file: Path | None, plots: Path | None) -> int:
+    try:
+        with user_errors():
+            return _run(report, work)
+    finally:  # also of what an interrupted run has measured
+        if report.measured:
+            _write(report, json_file, plots)
+
+
+def _run(report: Report, work: Work) -> int:
+    from tvmconvgrad.bench.child import WorkerFailed
+    from tvmconvgrad.bench.tensors import WrongResult
+
+    try:
+        report.run(work, console())
+    except WrongResult as reason:
+        click.echo(f"Error: wrong result: {reason}", err=True)
+        return 1
+    except WorkerFailed as reason:
+        click.echo(f"{reason.trace}Error: {reason}", err=True)
+        return 1
+    return 0
+
+
+def _write(report: Report, json_file: Path | None, plots: Path | None) -> None:
+    try:
+        if json_file is not None:
+            json_file.write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
+        if plots is not None:
+            from tvmconvgrad.bench.plots import draw
+
+            for path in draw(report.measured, report.columns, report.roof, plots):
+                console().print(f"drawn: {path}", markup=False)
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror or error}") from error
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    from tvmconvgrad.bench.variants import PEERS, missing
+
+    names = () if text == "none" else tuple(text.split(","))
+    for name in names:
+        if name not in PEERS:
+            raise UserError(f"--peers: {name!r} is unknown, expected onednn, torch, both with a comma, or none")
+    absent = missing(names)
+    if absent:
+        raise UserError(f"--peers: {' and '.join(absent)} not installed: {_INSTALL}, or leave out by --peers none")
+    return names
+
+
+def _check_files(json_file: Path | None, plots: Path | None) -> None:
+    """Before minutes of measuring."""
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise UserError(f"{json_file}: there is no folder {json_file.absolute().parent}")
+    if plots is not None and importlib.util.find_spec("matplotlib") is None:
+        raise UserError(f"--plots: matplotlib is not installed: {_INSTALL}")

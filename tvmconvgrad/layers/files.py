@@ -1,0 +1,110 @@
+"""Lists of layers in JSON and TOML files: {"layers": [{"name": ..., "batch": ...}, ...]}, in Layer's own words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.spec.values import nearest, show
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SUFFIXES = (".json", ".toml")
+_FIELDS = tuple(field.name for field in dataclasses.fields(Layer))
+_REQUIRED = tuple(field.name for field in dataclasses.fields(Layer) if field.default is dataclasses.MISSING)
+
+
+def read_layers(path: str | Path) -> list[Layer]:
+    """The layers of a file, in its order; their names differ.
+
+    Raises ValueError or TypeError that names the file, the entry, the field, its value and the rule.
+    """
+    path = Path(path)
+    entries = _entries(path, _parsed(path))
+    layers = [_layer(f"{path}: layers[{place}]", entry) for place, entry in enumerate(entries)]
+    names: dict[str, int] = {}
+    for place, layer in enumerate(layers):
+        if names.setdefault(layer.name, place) != place:
+            first = f"layers[{names[layer.name]}] has it already, expected a name of its own"
+            raise ValueError(f"{path}: layers[{place}]: name: {layer.name!r}: {first}")
+    return layers
+
+
+def write_layers(path: str | Path, layers: Sequence[Layer]) -> None:
+    """Write layers, all fields of each, in the format that the file's suffix names; OSError where that fails."""
+    path = Path(path)
+    entries = [dataclasses.asdict(layer) for layer in layers]
+    if _suffix(path) == ".json":
+        lines = ",\n".join(f"  {json.dumps(entry)}" for entry in entries)
+        text = f'{{"layers": [\n{lines}\n]}}\n'
+    else:
+        text = "\n".join(_toml_entry(entry) for entry in entries)
+    path.write_text(text, encoding="utf-8")
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"{path}: suffix {path.suffix!r}, expected {' or '.join(SUFFIXES)}")
+    return path.suffix
+
+
+def _parsed(path: Path) -> Any:
+    suffix = _suffix(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if suffix == ".json" else tomllib.loads(text)
+    except OSError as reason:
+        raise ValueError(f"{path}: cannot be read: {reason.strerror or reason}") from reason
+    except (ValueError, RecursionError) as reason:
+        raise ValueError(f"{path}: is no {suffix[1:].upper()}: {reason}") from reason
+
+
+def _entries(path: Path, content: Any) -> list[Any]:
+    if not isinstance(content, dict):
+        raise TypeError(f"{path}: holds {show(content)}, expected an object with the key layers")
+    unknown = sorted(set(content) - {"layers"})
+    if unknown or "layers" not in content:
+        raise ValueError(f"{path}: has the keys {sorted(content)}, expected layers alone")
+    entries = content["layers"]
+    if not isinstance(entries, list):
+        raise TypeError(f"{path}: layers: got {show(entries)} of type {type(entries).__name__}, expected a list")
+    if not entries:
+        raise ValueError(f"{path}: layers: is empty, expected at least one layer")
+    return entries
+
+
+def _layer(about: str, entry: Any) -> Layer:
+    if not isinstance(entry, dict):
+        raise TypeError(f"{about}: got {show(entry)} of type {type(entry).__name__}, expected an object")
+    if isinstance(entry.get("name"), str):
+        about = f"{about} ({entry['name']})"
+    for field in entry:
+        if field not in _FIELDS:
+            close = nearest(field, _FIELDS)
+            raise ValueError(f"{about}: {field}: unknown{close}, expected one of {', '.join(_FIELDS)}")
+    for field in _REQUIRED:
+        if field not in entry:
+            raise ValueError(f"{about}: {field}: missing; {', '.join(_REQUIRED)} are required")
+    try:
+        return Layer(**entry)
+    except TypeError as reason:
+        raise TypeError(f"{about}: {reason}") from reason
+    except ValueError as reason:
+        raise ValueError(f"{about}: {reason}") from reason
+
+
+def _toml_entry(entry: dict[str, Any]) -> str:
+    # JSON's text of a printable string, an int and a list of ints is TOML's too
+    lines = (
+        f"{name} = {json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)}"
+        for name, value in entry.items()
+    )
+    return "\n".join(["[[layers]]", *lines, ""])

@@ -1,0 +1,128 @@
+"""One layer of a network, as its authors write it down, and the gradients that training it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tvmconvgrad.layers.gradient import KINDS, LayerGradient, make_gradient
+from tvmconvgrad.spec.dtypes import parse_dtype
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints
+
+OPS = ("Convolution", "ConvTranspose")
+# which list has an entry for each spatial axis, the least that one may be, and what stands for none given
+_LISTS = {
+    "input_size": (1, None),
+    "kernel": (1, None),
+    "strides": (1, 1),
+    "dilations": (1, 1),
+    "pads_begin": (0, 0),
+    "pads_end": (0, 0),
+    "output_padding": (0, 0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A forward Convolution or ConvTranspose of 1 to 3 spatial axes. Sizes are counts of elements.
+
+    Whatever is left out is as if it were not there: strides and dilations of 1, no pads, one group. Raises ValueError
+    or TypeError that names the field, its value and the rule.
+    """
+
+    name: str
+    op: str = "Convolution"
+    """"Convolution" or "ConvTranspose"."""
+    batch: int
+    channels: int
+    """Channels of the input, all groups."""
+    filters: int
+    """Channels of the output, all groups."""
+    input_size: Shape
+    """The input's spatial size."""
+    kernel: Shape
+    strides: Shape = ()
+    dilations: Shape = ()
+    pads_begin: Shape = ()
+    pads_end: Shape = ()
+    groups: int = 1
+    output_padding: Shape = ()
+    """For ConvTranspose alone: elements at the end of the output that the strides leave open."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable() or not self.name:
+            raise ValueError(f"name: got {self.name!r}, expected a line of printable text")
+        parse_choice("op", self.op, OPS)
+        for field in ("batch", "channels", "filters", "groups"):
+            self._set(field, parse_int(field, getattr(self, field), low=1))
+        rank = len(parse_ints("kernel", self.kernel, low=1))
+        if not 1 <= rank <= MAX_SPATIAL_RANK:
+            raise ValueError(f"kernel: {self.kernel} has {rank} entries, expected 1 to {MAX_SPATIAL_RANK}")
+        for field, (low, default) in _LISTS.items():
+            self._set(field, _sizes(field, getattr(self, field), low, default, rank))
+        self._check()
+
+    def _set(self, field: str, value: object) -> None:
+        object.__setattr__(self, field, value)
+
+    def _check(self) -> None:
+        for field in ("channels", "filters"):
+            if getattr(self, field) % self.groups:
+                raise ValueError(f"{field}: {getattr(self, field)} is no multiple of groups, which is {self.groups}")
+        if any(self.output_padding) and not self.transposed:
+            raise ValueError(f"output_padding: {self.output_padding}, expected none: only ConvTranspose has it")
+        if min(self.output_size) < 1:
+            raise ValueError(
+                f"input_size: {self.input_size} gives an output of {self.output_size}: kernel {self.kernel}, dilations "
+                f"{self.dilations}, pads {self.pads_begin} and {self.pads_end}; expected at least one element"
+            )
+
+    @property
+    def transposed(self) -> bool:
+        """Whether it is a ConvTranspose."""
+        return self.op == "ConvTranspose"
+
+    @property
+    def rank(self) -> int:
+        """The number of spatial axes."""
+        return len(self.kernel)
+
+    @property
+    def output_size(self) -> Shape:
+        """The output's spatial size."""
+        columns = (self.input_size, self.kernel, self.strides, self.dilations, self.pads_begin, self.pads_end)
+        axes = zip(*columns, self.output_padding, strict=True)
+        if self.transposed:
+            return tuple(s * (i - 1) + (k - 1) * d + 1 - b - e + o for i, k, s, d, b, e, o in axes)
+        return tuple((i + b + e - (k - 1) * d - 1) // s + 1 for i, k, s, d, b, e, _ in axes)
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has filters of its own."""
+        return self.groups == self.channels > 1
+
+    @property
+    def is_stem(self) -> bool:
+        """Whether it is a network's first layer: a convolution of hardly any channels, usually three colours."""
+        return not self.transposed and self.groups == 1 and self.channels <= 4
+
+    def gradients(
+        self, data_format: str = "NXC", filter_format: str | None = None, dtype: str = "f32"
+    ) -> tuple[LayerGradient, LayerGradient]:
+        """The gradient by the filters and the one by the data, for tensors in these layouts and of this type.
+
+        Without `filter_format`: XIO beside NXC, OIX beside NCX.
+        """
+        filter_format = filter_format or ("XIO" if data_format == "NXC" else "OIX")
+        spelled = (data_format, filter_format, parse_dtype(dtype))
+        filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)
+        return filters, data
+
+
+def _sizes(field: str, value: Collection[int], low: int, default: int | None, rank: int) -> Shape:
+    """A list with an entry for each axis of the kernel."""
+    sizes = parse_ints(field, value, low=low)
+    if not sizes and default is not None:
+        return (default,) * rank
+    check_count(field, sizes, rank, "one for each entry of kernel")
+    return sizes
