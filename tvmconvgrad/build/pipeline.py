@@ -1,4 +1,4 @@
-"""TVM's lowering, with three changes.
+"""TVM's lowering, with four changes.
 
 A kernel takes tensors at any address. TVM promises LLVM that a tensor's memory is aligned to 64 bytes, and nothing
 checks it: vector moves then crash on a NumPy array, which is often aligned to 16. Only elements are aligned in the code
@@ -9,6 +9,9 @@ register tile spills: half of the speed.
 
 Register tiles stay on the stack, which LLVM turns into registers. Above 1 KiB TVM would ask its runtime for each tile's
 memory anew, for every tile.
+
+Loops that pack data fetch what they will copy a little later. A core's own prefetcher does not look beyond a page, and
+is put off by copies that go to many places.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from typing import Any
 import tvm
 from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map, structural_walk
+
+from tvmconvgrad.schedules.base import PREFETCH
 
 NAME = "tvmconvgrad"
 DISABLED = ("tirx.NarrowDataType",)
@@ -68,11 +73,39 @@ def _keep_tiles_on_stack(module: tvm.IRModule, _: tvm.transform.PassContext) -> 
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
+def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
+    if marked.attr_key != PREFETCH:
+        return marked
+    distance = int(marked.value)
+
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        loads: list[tvm.ir.TensorLoad] = []
+        structural_walk(statement.value, (tvm.ir.TensorLoad, loads.append))
+        fetches = [_prefetch(load, distance) for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
+        return tirx.SeqStmt([statement, *fetches]) if fetches else statement
+
+    return structural_map(marked.body, (tirx.BufferStore, store))
+
+
+def _prefetch(load: tvm.ir.TensorLoad, distance: int) -> tirx.Stmt:
+    """Bring the line `distance` elements after a vector's first one into the L1 cache, to be read."""
+    *outer, vector = load.indices
+    address = tirx.address_of(tirx.BufferLoad(load.source, [*outer, vector.base + distance]))
+    to_read, keep, of_data = (tirx.IntImm("int32", value) for value in (0, 3, 1))
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, to_read, keep, of_data))
+
+
+def _insert_prefetches(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
+    functions = {var: structural_map(f, (tirx.AttrStmt, _with_prefetches)) for var, f in module.functions.items()}
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
 def _pipeline() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("s_tir")
     align = tvm.transform.module_pass(_align_arguments, opt_level=0, name="AlignArgumentsToElements")
     stack = tvm.transform.module_pass(_keep_tiles_on_stack, opt_level=0, name="KeepTilesOnStack")
-    return tvm.transform.Sequential([lower, align, stack]), finalize_host, finalize_device
+    fetch = tvm.transform.module_pass(_insert_prefetches, opt_level=0, name="InsertPrefetches")
+    return tvm.transform.Sequential([lower, align, stack, fetch]), finalize_host, finalize_device
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)

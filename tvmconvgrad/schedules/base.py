@@ -11,6 +11,9 @@ from tvm.ir import IRModule
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 
+PREFETCH = "pragma_prefetch_distance"
+"""Marks a loop: vectors that are read in it are to be fetched so many elements ahead, see build/pipeline.py."""
+
 
 @dataclass(frozen=True)
 class Scheduled:

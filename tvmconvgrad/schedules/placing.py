@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tvm import tirx
-from tvm.ir import IRModule, Range, TensorRegion
+from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map
 
@@ -35,15 +35,21 @@ def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule
         where = places.get(statement.buffer.name)
         return statement if where is None else _placed(statement, where, result)
 
+    def load(expression: TensorLoad) -> TensorLoad:
+        where = places.get(expression.source.name)
+        return expression if where is None else tirx.BufferLoad(result, where(*expression.indices).index)
+
     def block(statement: SBlock) -> SBlock:
-        if not any(region.source.name in places for region in statement.writes):
-            return statement
+        accesses = [
+            [everything if region.source.name in places else region for region in regions]
+            for regions in (statement.reads, statement.writes)
+        ]
         return SBlock(
-            statement.iter_vars, statement.reads, [everything], statement.name_hint, statement.body, statement.init,
+            statement.iter_vars, *accesses, statement.name_hint, statement.body, statement.init,
             statement.alloc_buffers, statement.match_buffers, statement.annotations,
         )  # fmt: skip
 
-    body = structural_map(main.body, ((tirx.BufferStore, store), (SBlock, block)))
+    body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
     placed = tirx.PrimFunc([*main.params[: len(expression.inputs)], result], body, main.ret_type, main.attrs)
     return IRModule({"main": placed}, attrs=module.attrs)
 

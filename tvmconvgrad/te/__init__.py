@@ -9,7 +9,7 @@ from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
 from tvmconvgrad.te.tensors import Multiples, Sum
 
-__all__ = ["Multiples", "Sum", "data_is_plain", "express"]
+__all__ = ["Multiples", "Sum", "data_is_plain", "express", "filter_data_is_plain"]
 
 EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, Gradient.FORWARD: forward}
 
@@ -29,3 +29,14 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     found = data.parts(problem, multiples)
     windows = data.x_windows(found) if found else []
     return tensors.data_is_plain(problem, o_group, windows, (multiples.groups, multiples.o))
+
+
+def filter_data_is_plain(problem: Problem, multiples: Multiples) -> tuple[bool, bool]:
+    """Whether Y, and X, of a filter gradient are the user's tensors as they are, but for the order of axes."""
+    geometry = problem.geometry
+    c_group, o_group = tensors.group_sizes(geometry)
+    y_windows, _ = tensors.swept(geometry, geometry.x)
+    return (
+        tensors.data_is_plain(problem, c_group, y_windows, (multiples.groups, multiples.c)),
+        tensors.data_is_plain(problem, o_group, tensors.whole(geometry.x), (multiples.groups, multiples.o)),
+    )

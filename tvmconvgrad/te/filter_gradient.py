@@ -12,7 +12,7 @@ from tvm import te
 
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Sum
+from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -37,10 +37,18 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
     groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]
     total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
+    operands = ("y_extended", "x_extended")
+    if multiples.direct:
+
+        def place(g: Index, *rest: Index) -> Place:
+            *k, c, o = rest
+            return Place([], list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
+
+        return Sum((first, second), (total,), operands, ("sum",), (place,))
     result = te.compute(
         problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
     )
-    return Sum((first, second), (result,), ("y_extended", "x_extended"), ("sum",))
+    return Sum((first, second), (result,), operands, ("sum",))
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

@@ -40,6 +40,8 @@ class Multiples:
     o: int = 1
     position: int = 1
     """Output positions along the last spatial axis, in the sums that have them."""
+    direct: bool = False
+    """Whether the sum of a filter gradient is the result itself, which has no surplus and is f32."""
 
 
 @dataclass(frozen=True)

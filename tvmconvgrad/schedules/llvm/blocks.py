@@ -9,7 +9,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, Var
 
+from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.te.tensors import Index
+
+AHEAD = 1024
+"""How many elements ahead of its use data is fetched, where it is read along memory."""
 
 
 def pack_data(
@@ -35,8 +39,16 @@ def pack_data(
         outer = [n, g0, c0, *space[:-1]]
         sch.reorder(*outer, space[-1], c1, g1)
     _vectorize(sch, g1 if groups > 1 else c1)
+    if data_format == "NXC":
+        _prefetch(sch, block, space[-1], 1 if groups > 1 else AHEAD)
     if at is None:
         sch.parallel(sch.fuse(*outer))
+
+
+def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, ahead: int) -> None:
+    """Have the data of a loop over positions fetched at least so many elements ahead of its use, by whole positions."""
+    channels = int(sch.get(block).reads[0].source.shape[-1])
+    sch.annotate(positions, PREFETCH, -(-ahead // channels) * channels)
 
 
 def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced: int, groups: int) -> None:
@@ -128,7 +140,7 @@ def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:
 
 
 def fill_pass(sch: Schedule, block: SBlockRV) -> None:
-    """A pass that writes one constant: rows in parallel. LLVM makes a row a memset; TVM has no vectors of bf16 zeros."""
+    """A pass that writes a constant, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
     *outer, _ = sch.get_loops(block)
     sch.parallel(sch.fuse(*outer))
 

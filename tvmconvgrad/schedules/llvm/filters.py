@@ -27,8 +27,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te import Multiples, express, filter_data_is_plain
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 T = TypeVar("T")
@@ -41,6 +42,9 @@ PACKING = 0.7
 
 TRANSPOSING = 3.0
 """Cycles an element to do the same one element at a time."""
+
+FINISHING = 3.0
+"""Cycles an element to bring a filter from the tiles' order into the user's."""
 
 GROUPING = 1.0
 """Cycles an element to pack groups of several channels, which lie apart."""
@@ -78,6 +82,7 @@ class Plan:
     """Where data is packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
     chunk: tuple[int, ...]
     splits: int
+    g_ranges: int
     o_ranges: int
     c_ranges: int
 
@@ -104,10 +109,11 @@ class FilterRule:
         """The program that the module's text describes, with the numbers of `plan`."""
         plan = self.plan(problem)
         tile = plan.tile
-        expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o))
+        direct = self._writes_result(problem, tile)
+        expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o, direct=direct))
         sch = Schedule(expression.prim_func())
         nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
-        at = nest.chunk if plan.packs == "task" else None
+        at = nest.packing if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
             if channels:
                 blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
@@ -115,8 +121,16 @@ class FilterRule:
                 sch.compute_inline(sch.get_sblock(name))
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
-        return Scheduled(expression, sch.mod, self.name, asdict(plan))
+        if not direct:
+            blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
+        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, asdict(plan))
+
+    @staticmethod
+    def _writes_result(problem: Problem, tile: Tile) -> bool:
+        """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
+        c_group, o_group = group_sizes(problem.geometry)
+        whole = c_group % tile.c == 0 and o_group % tile.o == 0
+        return problem.dtype == "f32" and tile.lanes == "o" and problem.filter_axes.endswith("O") and whole
 
     def plan(self, problem: Problem) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
@@ -131,24 +145,29 @@ class FilterRule:
         filter_elements = group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
         y_elements, x_elements = prod(problem.y_shape), prod(problem.x_shape)
         # Splits cost memory and its traffic: not more than that of the operands.
-        splits = blocks.largest_divisor(
-            chunks, min(-(-TASKS // group_blocks), (y_elements + x_elements) // filter_elements)
-        )
-        wanted = max(1, TASKS // (group_blocks * splits))
+        splits = blocks.largest_divisor(chunks, min(TASKS, (y_elements + x_elements) // filter_elements))
+        g_ranges = blocks.largest_divisor(group_blocks, max(1, TASKS // splits))
+        wanted = max(1, TASKS // (g_ranges * splits))
         o_ranges = blocks.largest_divisor(o_group // tile.o, wanted)
         c_ranges = blocks.largest_divisor(c_group // tile.c, -(-wanted // o_ranges))
         packed = y_elements * o_ranges + x_elements * c_ranges
         packs = "task" if packed <= 2 * (y_elements + x_elements) else "before"
-        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, o_ranges, c_ranges)
+        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, g_ranges, o_ranges, c_ranges)
 
     def _chunk(self, problem: Problem, tile: Tile) -> int:
         """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
-        sizes = zip(group_sizes(problem.geometry), self._blocks(problem, tile))
+        geometry = problem.geometry
+        c_group, o_group = group_sizes(geometry)
+        if tile.groups > 1:
+            swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+            return max(
+                self._l1_positions(tile.groups * (c_group * swept + (o_group if o_group > 1 else 0))), LEAST_CHUNK
+            )
         in_place, packed = 0, 0
-        for channels, block in sizes:
+        for channels, block in zip((c_group, o_group), self._blocks(problem, tile)):
             in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
-        limit = self.machine.l2 // 2 // (F32_BYTES * tile.groups * packed) if packed else 1024
-        limit = min(max(limit, 64), 1024)
+        limit = self.machine.l2 // 2 // (F32_BYTES * packed) if packed else 1024
+        limit = min(max(limit, 128), 1024)
         return min(limit, self._l1_positions(in_place)) if in_place else limit
 
     def _l1_positions(self, channels: int) -> int:
@@ -168,6 +187,13 @@ class FilterRule:
             return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
 
         c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
+        if tile.lanes == "groups":
+            y_plain, x_plain = filter_data_is_plain(problem, Multiples(tile.groups, tile.c, tile.o))
+            single = problem.data_format == "NXC"
+            return (
+                0 if single and y_plain and c_group == 1 else c_block,
+                0 if single and x_plain and o_group == 1 else o_block,
+            )
         if not _is_product(problem) or c_group % tile.c or o_group % tile.o:
             return c_block, o_block
         if self._l1_positions(c_group + o_group) >= LEAST_CHUNK:
@@ -185,7 +211,7 @@ class FilterRule:
         shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
         for shape, channels, block in zip(shapes, sizes, self._blocks(problem, tile)):
             computing += self._packing(problem, tile, channels, block) * prod(shape)
-        return computing
+        return computing + (0.0 if self._writes_result(problem, tile) else FINISHING * prod(problem.filter_shape))
 
     def _packing(self, problem: Problem, tile: Tile, channels: int, block: int) -> float:
         """Cycles an element to pack blocks of so many channels."""
@@ -246,11 +272,12 @@ def _products(problem: Problem, tile: Tile) -> int:
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops of a tile: over parallel tasks, over chunks, and the outermost over the positions of a chunk."""
+    """The loops of a tile: over parallel tasks, that inside of which is packed, and the outermost over the positions of
+    a chunk."""
 
     tile: SBlockRV
     tasks: list[LoopRV]
-    chunk: LoopRV
+    packing: LoopRV
     position: LoopRV
 
 
@@ -283,20 +310,20 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.splits > 1 else []
     chunk, *positions = rest[len(split) :]
-    g0, g1 = sch.split(g, [None, plan.tile.groups])
+    g_range, g0, g1 = sch.split(g, [plan.g_ranges, None, plan.tile.groups])
     c_range, c0, c1 = sch.split(c, [plan.c_ranges, None, plan.tile.c])
     o_range, o0, o1 = sch.split(o, [plan.o_ranges, None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
-    tasks = [*split, g0, o_range, c_range]
+    tasks = [*split, g_range, o_range, c_range]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
-    sch.reorder(*tasks, chunk, o0, c0, *k0, *positions, *register_tile)
+    sch.reorder(*tasks, chunk, g0, o0, c0, *k0, *positions, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
     sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
     group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    return Nest(tile, tasks, chunk, positions[0])
+    return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 
 def _sum_splits(sch: Schedule, total: SBlockRV, tile: Tile, lanes: int) -> None:

@@ -54,8 +54,8 @@ TRANSPOSING = 3.0
 
 
 LOADING, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
-"""What a row's and a column's operand costs, as parts of an FMA: panels come from the L2 cache; data read in place, too,
-or from beyond."""
+"""What a row's and a column's operand costs, as parts of an FMA: panels come from the L2 cache; data read in place
+comes from there, too, or from memory."""
 
 
 @dataclass(frozen=True, order=True)
