@@ -26,10 +26,20 @@ CONVOLUTIONS = [
     Convolution(1, 2, 6, 34, (5, 6, 7), (3, 4, 4), (2, 3, 3), (2, 1, 2), (1, 2, 1), (0, 1, 1), (1, 1, 1)),
 ]
 
+PLAIN = [
+    # whole vectors of channels, so that nothing is copied: strided, grouped, 1x1, phases with positions of their own
+    Convolution(2, 1, 16, 32, (9, 10), (5, 5), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0)),
+    Convolution(1, 2, 64, 64, (6, 7), (6, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 1, 16, 32, (8, 8), (4, 4), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1)),
+    Convolution(3, 1, 48, 80, (5, 6), (5, 6), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+]
+
 
 def cases() -> list[Case]:
-    """All convolutions and operators, layouts and types in turn."""
+    """All convolutions and operators, layouts and types in turn; the plain ones in the layouts where that matters."""
     found: list[Case] = []
+    for conv in PLAIN:
+        found += [Case(operator, conv, "NXC", "XIO", "f32") for operator in OPERATORS]
     for conv in CONVOLUTIONS:
         for operator in OPERATORS:
             formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]

@@ -23,6 +23,7 @@ import tvm
 from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map, structural_walk
 
+from tvmconvgrad.build.transposition import insert_transpositions
 from tvmconvgrad.schedules.base import PREFETCH
 
 NAME = "tvmconvgrad"
@@ -105,7 +106,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
     align = tvm.transform.module_pass(_align_arguments, opt_level=0, name="AlignArgumentsToElements")
     stack = tvm.transform.module_pass(_keep_tiles_on_stack, opt_level=0, name="KeepTilesOnStack")
     fetch = tvm.transform.module_pass(_insert_prefetches, opt_level=0, name="InsertPrefetches")
-    return tvm.transform.Sequential([lower, align, stack, fetch]), finalize_host, finalize_device
+    transpose = tvm.transform.module_pass(insert_transpositions, opt_level=0, name="InsertTranspositions")
+    vectorize = tirx.transform.VectorizeLoop()
+    return tvm.transform.Sequential([lower, align, stack, transpose, vectorize, fetch]), finalize_host, finalize_device
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)

@@ -9,7 +9,7 @@ from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
 from tvmconvgrad.te.tensors import Multiples, Sum
 
-__all__ = ["Multiples", "Sum", "data_is_plain", "express", "filter_data_is_plain"]
+__all__ = ["Multiples", "Sum", "data_is_plain", "express", "filter_data_is_plain", "filter_is_plain"]
 
 EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, Gradient.FORWARD: forward}
 
@@ -29,6 +29,16 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     found = data.parts(problem, multiples)
     windows = data.x_windows(found) if found else []
     return tensors.data_is_plain(problem, o_group, windows, (multiples.groups, multiples.o))
+
+
+def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
+    """Whether the filter operands of sums over positions are the user's filter as it is, but for the order of axes."""
+    if problem.gradient is Gradient.DATA:
+        return all(part.filter_is_plain for part in data.parts(problem, multiples))
+    c_group, o_group = tensors.group_sizes(problem.geometry)
+    wanted = (multiples.groups, multiples.c, multiples.o)
+    sizes = (problem.geometry.groups, c_group, o_group)
+    return problem.dtype == "f32" and not any(size % multiple for size, multiple in zip(sizes, wanted))
 
 
 def filter_data_is_plain(problem: Problem, multiples: Multiples) -> tuple[bool, bool]:

@@ -37,31 +37,53 @@ from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
 
 @dataclass(frozen=True)
 class Phases:
-    """The residues r_begin <= r < r_begin + residues of one axis, each with `taps` taps, at positions from t_begin."""
+    """The residues r_begin <= r < r_begin + residues of one axis, each with `taps` taps."""
 
+    y: int
+    stride: int
+    pad: int
+    step: int
+    """The convolution's dilation: how far the taps of a residue lie apart in Y, over the period."""
     r_begin: int
     residues: int
     taps: int
-    t_begin: int
-    positions: int
-    dilation: int
-    period: int
+
+    @property
+    def period(self) -> int:
+        """How many taps lie between those of one residue."""
+        return self.stride // gcd(self.stride, self.step)
+
+    @property
+    def dilation(self) -> int:
+        """How many elements of X lie between the taps of one residue."""
+        return self.step // gcd(self.stride, self.step)
+
+    def first(self, r: Index) -> Index:
+        """The first position t that a residue has in Y."""
+        return -((r * self.step - self.pad) // self.stride)
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first position of each residue."""
+        return [int(self.first(r)) for r in range(self.r_begin, self.r_begin + self.residues)]
+
+    @property
+    def ends(self) -> list[int]:
+        """The position behind the last one of each residue."""
+        residues = range(self.r_begin, self.r_begin + self.residues)
+        return [(self.y - 1 + self.pad - r * self.step) // self.stride + 1 for r in residues]
 
 
 def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
     """The phases of one axis, those with more taps first; none where no tap meets any element of Y."""
-    common = gcd(stride, dilation)
-    period = stride // common
+    period = stride // gcd(stride, dilation)
     more = kernel % period
     met = {r for r in range(period) if (r * dilation - pad) % stride < y}
-    found = []
-    for r_begin, residues, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period)):
-        if not taps or met.isdisjoint(range(r_begin, r_begin + residues)):
-            continue
-        t_begin = -(((r_begin + residues - 1) * dilation - pad) // stride)
-        t_end = (y - 1 + pad - r_begin * dilation) // stride
-        found.append(Phases(r_begin, residues, taps, t_begin, t_end - t_begin + 1, dilation // common, period))
-    return found
+    return [
+        Phases(y, stride, pad, dilation, r_begin, residues, taps)
+        for r_begin, residues, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period))
+        if taps and not met.isdisjoint(range(r_begin, r_begin + residues))
+    ]
 
 
 def all_met(geometry: Geometry) -> bool:
@@ -81,9 +103,26 @@ class Part:
     multiples: Multiples
 
     @property
+    def apart(self) -> bool:
+        """Whether each residue has positions of its own, and not all of them the same.
+
+        Their first positions may differ by one. Where a block of channels has one residue, that costs nothing.
+        """
+        c_group, _ = tensors.group_sizes(self.problem.geometry)
+        return c_group % self.multiples.c == 0
+
+    def first(self, axis: int, r: Index) -> Index:
+        """The position that the sum counts from, for a residue (from its beginning)."""
+        phases = self.phases[axis]
+        return phases.first(r + phases.r_begin) if self.apart and phases.residues > 1 else min(phases.firsts)
+
+    @property
     def positions(self) -> list[int]:
         """How many positions t the sum has along each axis."""
-        counts = [p.positions for p in self.phases]
+        counts = [
+            max(end - (first if self.apart else min(p.firsts)) for first, end in zip(p.firsts, p.ends))
+            for p in self.phases
+        ]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
     @property
@@ -112,16 +151,27 @@ class Part:
 
     def j_windows(self) -> list[tuple[int, int]]:
         """(first j, number of them) that the sum reads along each axis."""
-        sizes = zip(self.problem.geometry.x, self.over_x, self.phases, self.positions)
-        return [(p.t_begin - size + 1, count + size - 1) if by_x else (0, p.taps) for size, by_x, p, count in sizes]
+        windows = []
+        for size, by_x, p, count in zip(self.problem.geometry.x, self.over_x, self.phases, self.positions):
+            begin, end = min(p.firsts) - size + 1, max(p.firsts) + count
+            windows.append((begin, end - begin) if by_x else (0, p.taps))
+        return windows
 
     def x_window(self, axis: int) -> tuple[int, int]:
         """(first x, end) that the sum reads along an axis."""
         phases = self.phases[axis]
         if self.over_x[axis]:
             return 0, self.problem.geometry.x[axis]
-        begin = phases.t_begin - (phases.taps - 1) * phases.dilation
-        return begin, phases.t_begin + self.positions[axis]
+        last = max(phases.firsts) if self.apart else min(phases.firsts)
+        return min(phases.firsts) - (phases.taps - 1) * phases.dilation, last + self.positions[axis]
+
+    @property
+    def filter_is_plain(self) -> bool:
+        """Whether the part's filter is the user's as it is, but for the order of axes."""
+        c_group, o_group = tensors.group_sizes(self.problem.geometry)
+        wanted = (self.multiples.groups, self.multiples.c, self.multiples.o)
+        rounded = any(size % m for size, m in zip((self.problem.geometry.groups, self.channels, o_group), wanted))
+        return self.problem.dtype == "f32" and not rounded and not any(self.over_x)
 
     def filter(self, w: te.Tensor, name: str) -> te.Tensor:
         """The part's filter (g, *j, (r, c), o), extended by zeros."""
@@ -159,10 +209,12 @@ class Part:
 
         def element(n: Index, g: Index, *rest: Index) -> Index:
             *t, channel = rest
+            r, _ = self.residues(channel)
             x_index, w_index = [], []
-            for i, at, by_x, p, x_begin, (j_begin, _) in zip(summed, t, self.over_x, self.phases, x_begins, windows):
-                x_index.append(i - x_begin if by_x else at + (p.t_begin - x_begin) - i * p.dilation)
-                w_index.append(at + (p.t_begin - j_begin) - i if by_x else i)
+            for axis, (i, at, p) in enumerate(zip(summed, t, self.phases)):
+                begin, (j_begin, _), first = x_begins[axis], windows[axis], self.first(axis, r[axis])
+                x_index.append(i - begin if self.over_x[axis] else at + (first - begin) - i * p.dilation)
+                w_index.append(at + (first - j_begin) - i if self.over_x[axis] else i)
             return tensors.dot(x(n, g, o, *x_index), w(g, *w_index, channel, o), (*summed, o))
 
         return te.compute((geometry.batch, x.shape[1], *self.positions, w.shape[-2]), element, name=name)
@@ -175,13 +227,12 @@ class Part:
         r, c = self.residues(channel)
         inside: list[Index] = []
         where = []
-        sizes = zip(geometry.y, geometry.strides, geometry.dilations, geometry.pads_begin, self.positions)
-        for (y, stride, dilation, pad, count), p, at, residue in zip(sizes, self.phases, t, r):
-            begin = p.t_begin * stride + p.r_begin * dilation - pad
-            element = at * stride + residue * dilation + begin
-            inside += [element >= 0] if begin < 0 else []
-            last = begin + (count - 1) * stride + (p.residues - 1) * dilation
-            inside += [element < y] if last >= y else []
+        for axis, (p, at, residue, count) in enumerate(zip(self.phases, t, r, self.positions)):
+            element = (at + self.first(axis, residue)) * p.stride + (residue + p.r_begin) * p.step - p.pad
+            firsts = p.firsts if self.apart else [min(p.firsts)] * p.residues
+            begins = [first * p.stride + (p.r_begin + i) * p.step - p.pad for i, first in enumerate(firsts)]
+            inside += [element >= 0] if min(begins) < 0 else []
+            inside += [element < p.y] if max(begins) + (count - 1) * p.stride >= p.y else []
             where.append(element)
         inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
         inside += tensors.within(channel, self.channels, tensors.ceil_to(self.channels, multiples.c))

@@ -12,5 +12,5 @@ def llvm_rules(target: tvm.target.Target) -> list[Rule]:
     """The rules for an `llvm` target; for equal costs the first one is taken."""
     machine = Machine.of(target)
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
-    positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions")]
+    positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
     return [*filters, *positions]

@@ -9,7 +9,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, Var
 
-from tvmconvgrad.schedules.base import PREFETCH
+from tvmconvgrad.schedules.base import PREFETCH, TRANSPOSE
 from tvmconvgrad.te.tensors import Index
 
 AHEAD = 1024
@@ -17,7 +17,13 @@ AHEAD = 1024
 
 
 def pack_data(
-    sch: Schedule, block: SBlockRV, data_format: str, channels: int, groups: int, at: LoopRV | None = None
+    sch: Schedule,
+    block: SBlockRV,
+    data_format: str,
+    channels: int,
+    groups: int,
+    lanes: int,
+    at: LoopRV | None = None,
 ) -> None:
     """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
@@ -32,15 +38,22 @@ def pack_data(
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    if data_format == "NXC":
+    along = (data_format == "NXC") == (channels * groups > 1)
+    if data_format == "NXC" and along:
         outer = [n, *space[:-1]]
         sch.reorder(*outer, space[-1], g0, c0, c1, g1)
-    else:
-        outer = [n, g0, c0, *space[:-1]]
-        sch.reorder(*outer, space[-1], c1, g1)
-    _vectorize(sch, g1 if groups > 1 else c1)
-    if data_format == "NXC":
+        _vectorize(sch, g1 if groups > 1 else c1)
         _prefetch(sch, block, space[-1], 1 if groups > 1 else AHEAD)
+    else:
+        outer = [n, *space[:-1]] if data_format == "NXC" else [n, g0, c0, *space[:-1]]
+        sch.reorder(*outer, *([g0, c0] if data_format == "NXC" else []), space[-1], c1, g1)
+        if along:
+            _, vector = sch.split(space[-1], [None, largest_divisor(extent(sch, space[-1]), lanes)])
+            _vectorize(sch, vector)
+        elif groups > 1:
+            _vectorize(sch, g1)
+        else:
+            sch.annotate(c0 if data_format == "NXC" else space[-1], TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
 
@@ -51,7 +64,9 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, ahead: int) -> 
     sch.annotate(positions, PREFETCH, -(-ahead // channels) * channels)
 
 
-def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced: int, groups: int) -> None:
+def pack_filter(
+    sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced: int, groups: int, filter_axes: str
+) -> None:
     """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous.
 
     (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
@@ -59,6 +74,7 @@ def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced:
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
+    along = filter_axes.endswith(channel.upper())
     sch.transform_layout(
         block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups))
     )
@@ -68,7 +84,10 @@ def pack_filter(sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced:
     lane0, lane1 = sch.split(lane, [None, width])
     summed0, summed1 = sch.split(summed, [None, reduced])
     sch.reorder(g0, lane0, summed0, *k, summed1, lane1, g1)
-    _vectorize(sch, g1 if groups > 1 else lane1)
+    if along or groups > 1:
+        _vectorize(sch, g1 if groups > 1 else lane1)
+    else:
+        sch.annotate(summed1, TRANSPOSE, 1)
     sch.parallel(sch.fuse(g0, lane0, summed0))
 
 

@@ -40,8 +40,8 @@ TASKS = 16
 PACKING = 0.7
 """Cycles an element to pack data in whole vectors: about what memory takes."""
 
-TRANSPOSING = 3.0
-"""Cycles an element to do the same one element at a time."""
+TRANSPOSING = 1.5
+"""Cycles an element to pack it against the memory's order."""
 
 FINISHING = 3.0
 """Cycles an element to bring a filter from the tiles' order into the user's."""
@@ -116,7 +116,9 @@ class FilterRule:
         at = nest.packing if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
             if channels:
-                blocks.pack_data(sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, at)
+                blocks.pack_data(
+                    sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, self.machine.lanes, at
+                )
             else:
                 sch.compute_inline(sch.get_sblock(name))
         sch.parallel(sch.fuse(*nest.tasks))

@@ -3,8 +3,8 @@
 Each is a matrix product whose rows are neighbouring positions along the last axis and whose columns are channels of
 the result; taps and the other side's channels are summed:
 
-    parallel (n, position range, group range, column range)
-      for group block, column block, position outside the last axis, row block:
+    parallel (position range, group range, column range)
+      for group block, column block, image, position outside the last axis, row block:
         tile = 0                                             # in registers
         for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
         result[rows, columns] = tile
@@ -15,11 +15,14 @@ another type, and else reads where it lies. A strided data gradient has one such
 see te/data_gradient.py; they share the packed data.
 
 Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
-the data lies by channels, position after position.
+the data lies by channels, position after position; or the summed channels, where those lie side by side in both
+operands: then neither is copied, which pays for big filters that few positions meet, and the lanes of a tile's sums are
+added up at the end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
@@ -33,7 +36,7 @@ from tvmconvgrad.schedules.llvm.blocks import largest_divisor
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, data_is_plain, express
+from tvmconvgrad.te import Multiples, Sum, data_is_plain, express, filter_is_plain
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
@@ -49,13 +52,20 @@ SURPLUS = 1.6
 PACKING, PLACING = 0.7, 0.5
 """Cycles an element to pack data, and to write results, in whole vectors: about what memory takes."""
 
-TRANSPOSING = 3.0
-"""Cycles an element to do the same one element at a time."""
+ADDING_LANES = 12.0
+"""Cycles an element to add up the lanes of its sum."""
+
+TRANSPOSING, SCATTERING = 1.5, 3.0
+"""Cycles an element to pack and to write against the memory's order."""
 
 
-LOADING, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
-"""What a row's and a column's operand costs, as parts of an FMA: panels come from the L2 cache; data read in place
-comes from there, too, or from memory."""
+PANELS, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
+LOADING = {"positions": (0.15, 0.7), "summed": (1.0, 1.0)}
+"""What a row's and a column's operand costs, as parts of an FMA.
+
+Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
+cache lines; and with lanes that are summed both operands are whole vectors from the L2 cache.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -67,12 +77,17 @@ class Tile:
     groups: int
     lanes: str
 
-    @property
-    def vectors(self) -> tuple[int, int]:
-        """The sides of the tile whose product is its vectors, times the vector's length."""
-        if self.lanes == "positions":
-            return self.columns, self.positions
-        return self.positions, self.columns * self.groups
+    def vectors(self, lanes: int) -> tuple[int, int, int]:
+        """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
+        if self.lanes == "summed":
+            return self.positions, self.columns, lanes
+        rows, elements = (
+            (self.columns, self.positions)
+            if self.lanes == "positions"
+            else (self.positions, self.columns * self.groups)
+        )
+        used = self.groups if self.lanes == "groups" else largest_divisor(elements, lanes)
+        return rows, elements // used, used
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,7 @@ class Plan:
     summed: int
     packs: str
     """Where the data is packed: "task", "before" all tasks, or not at all: ""."""
+    packs_filter: bool
     range_tiles: int
     """How many row blocks a range of positions should have."""
     group_ranges: int
@@ -164,7 +180,8 @@ class Ranges:
     tasks: int
     surplus: float
     """How much more data the ranges read than there is: neighbours read the same at their border."""
-    bytes: int
+    traffic: float
+    """Bytes that come from beyond the L2 cache, about."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +202,17 @@ class PositionsRule:
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if problem.gradient is Gradient.FILTER or (self.lanes == "groups" and geometry.groups == 1):
             return None
-        return None if self.lanes == "positions" and apart else self._best_tile(problem)[0]
+        if (self.lanes == "positions" and apart) or (self.lanes == "summed" and not self._may_sum_lanes(problem)):
+            return None
+        return self._best_tile(problem)[0]
+
+    def _may_sum_lanes(self, problem: Problem) -> bool:
+        """Whether the summed channels lie side by side in the data and in the filter, in whole vectors."""
+        sizes = Sizes(problem)
+        last = "O" if problem.gradient is Gradient.DATA else "C"
+        beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
+        tile = Tile(1, 1, 1, self.lanes)
+        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.multiples(tile, self.machine.lanes))
 
     def schedule(self, problem: Problem) -> Scheduled:
         """The program that the module's text describes, with the numbers of `plan`."""
@@ -208,12 +235,15 @@ class PositionsRule:
         data, *panels = (sch.get_sblock(name) for name in expression.operands)
         if plan.packs:
             at = nests[0].tasks[-1] if plan.packs == "task" else None
-            blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, at)
+            blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, self.machine.lanes, at)
         else:
             sch.compute_inline(data)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel in panels:
-            blocks.pack_filter(sch, panel, (columns, tile.columns), plan.summed, tile.groups)
+            if plan.packs_filter:
+                blocks.pack_filter(sch, panel, (columns, tile.columns), plan.summed, tile.groups, problem.filter_axes)
+            else:
+                sch.compute_inline(panel)
         for nest in nests:
             sch.parallel(sch.fuse(*nest.tasks))
             sch.decompose_reduction(nest.block, nest.reduction)
@@ -224,40 +254,60 @@ class PositionsRule:
         sizes = Sizes(problem)
         in_place = self._reads_in_place(sizes, tile)
         summed = self._run(sizes, in_place)
-        group_blocks = ceil_to(problem.geometry.groups, tile.groups) // tile.groups
+        group_blocks = self._group_blocks(sizes, tile)
         column_blocks = max((-(-size.columns // tile.columns) for size in sizes.sums), default=1)
         ranges = self._ranges(sizes, tile, in_place)
         group_ranges = largest_divisor(group_blocks, -(-TASKS // ranges.tasks))
         column_ranges = largest_divisor(column_blocks, -(-TASKS // (ranges.tasks * group_ranges)))
         alone = len(sizes.sums) == column_ranges == 1 and ranges.surplus <= SURPLUS
         packs = "" if in_place else "task" if alone else "before"
-        return Plan(tile, summed, packs, ranges.tiles, group_ranges, column_ranges)
+        packs_filter = not self._reads_filter_in_place(sizes, tile)
+        return Plan(tile, summed, packs, packs_filter, ranges.tiles, group_ranges, column_ranges)
 
     def _ranges(self, sizes: Sizes, tile: Tile, in_place: bool) -> Ranges:
-        """The largest ranges of which there are enough, whose data fits the L2 cache, and which share little of it with
-        their neighbours; of those demands the first ones matter less."""
+        """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
+
+        A range reads every panel, and its data for every column block, from wherever they fit.
+        """
         if not sizes.sums:
-            return Ranges(1, 1, 1.0, 0)
+            return Ranges(1, 1, 1.0, 0.0)
         largest = max(sizes.sums, key=lambda size: prod(size.positions))
-        extents = [*largest.positions[:-1], ceil_to(largest.positions[-1], tile.positions) // tile.positions]
-        found = []
-        for limit in sorted({prod(extents) // part for part in range(1, min(prod(extents), 4 * TASKS) + 1)}):
-            inner = blocks.inner_extents(extents, limit)
-            covered = [*inner[:-1], inner[-1] * tile.positions]
-            read = prod(size + halo for size, halo in zip(covered, sizes.halo))
-            surplus = 1.0 if in_place else read / prod(covered)
-            tasks = sizes.problem.geometry.batch * prod(extents) // prod(inner)
-            size = F32_BYTES * read * sizes.problem.geometry.groups * sizes.summed
-            found.append(Ranges(prod(inner), tasks, surplus, size))
-        little = [r for r in found if r.surplus <= SURPLUS] or [max(found, key=lambda r: r.tiles)]
-        fitting = [r for r in little if r.bytes <= self.machine.l2] or [min(little, key=lambda r: r.tiles)]
-        enough = [r for r in fitting if r.tasks >= TASKS]
-        return max(enough, key=lambda r: r.tiles) if enough else min(fitting, key=lambda r: r.tiles)
+        extents = [sizes.problem.geometry.batch, *largest.positions]
+        extents[-1] = ceil_to(extents[-1], tile.positions) // tile.positions
+        limits = {prod(extents) // part for part in range(1, min(prod(extents), 8 * TASKS) + 1)}
+        inners = {tuple(blocks.inner_extents(extents, limit)) for limit in limits}
+        found = [self._range(sizes, tile, in_place, extents, inner) for inner in sorted(inners)]
+        least = min(ranges.traffic for ranges in found)
+        best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
+        enough = [ranges for ranges in best if ranges.tasks * self._group_blocks(sizes, tile) >= TASKS]
+        return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    @staticmethod
+    def _group_blocks(sizes: Sizes, tile: Tile) -> int:
+        return ceil_to(sizes.problem.geometry.groups, tile.groups) // tile.groups
+
+    def _range(self, sizes: Sizes, tile: Tile, in_place: bool, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
+        geometry = sizes.problem.geometry
+        covered = [*inner[:-1], inner[-1] * tile.positions]
+        read = prod(size + halo for size, halo in zip(covered, [0, *sizes.halo]))
+        surplus = 1.0 if in_place else read / prod(covered)
+        tasks = prod(extents) // prod(inner)
+        columns = max(-(-size.columns // tile.columns) for size in sizes.sums)
+        data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
+        fits = F32_BYTES * read * geometry.groups * sizes.summed <= self.machine.l2
+        times = 1 if fits else max(columns, 2)
+        if not in_place and (surplus > SURPLUS or tasks * self._group_blocks(sizes, tile) < TASKS):
+            surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
+        stays = filter_ <= self.machine.l2 // 2
+        traffic = data * surplus * times + filter_ * (1 if stays else tasks)
+        return Ranges(prod(inner), tasks, read / prod(covered), traffic)
 
     def _run(self, sizes: Sizes, in_place: bool) -> int:
         """How many channels are summed in one run."""
         if self.lanes == "positions":
             return 1
+        if self.lanes == "summed":
+            return self.machine.lanes
         return largest_divisor(sizes.summed, SUMMED) if in_place else min(sizes.summed, SUMMED)
 
     def _best_tile(self, problem: Problem) -> tuple[float, int, Tile]:
@@ -276,9 +326,23 @@ class PositionsRule:
             packing = 0.0
         elif len(sizes.sums) > 1:
             packing *= 2  # once to memory for all sums, and from there
-        placing = PLACING if along and _whole_vectors(sizes, tile, self.machine.lanes) else TRANSPOSING
-        data, _ = problem.input_shapes
-        return computing + packing * prod(data) + placing * prod(problem.output_shape)
+        placing = PLACING if along and _whole_vectors(sizes, tile, self.machine.lanes) else SCATTERING
+        if tile.lanes == "summed":
+            placing += ADDING_LANES
+        data, weights = problem.input_shapes
+        panels = 0.0 if self._reads_filter_in_place(sizes, tile) else self._packing_filter(problem, tile)
+        return computing + packing * prod(data) + panels * prod(weights) + placing * prod(problem.output_shape)
+
+    @staticmethod
+    def _packing_filter(problem: Problem, tile: Tile) -> float:
+        """Cycles an element."""
+        column = "C" if problem.gradient is Gradient.DATA else "O"
+        along = tile.lanes == "channels" and problem.filter_axes.endswith(column)
+        return PACKING if along else TRANSPOSING
+
+    def _reads_filter_in_place(self, sizes: Sizes, tile: Tile) -> bool:
+        """Whether the filter is read where it lies: so only with lanes that are summed, which are side by side."""
+        return tile.lanes == "summed"
 
     def _reads_in_place(self, sizes: Sizes, tile: Tile) -> bool:
         """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
@@ -288,7 +352,7 @@ class PositionsRule:
         if problem.dtype != "f32" or by_channels == (tile.lanes == "positions") or tile.lanes == "groups":
             return False
         data, _ = problem.input_shapes
-        if by_channels and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
+        if tile.lanes == "channels" and by_channels and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
             return False
         return data_is_plain(problem, sizes.multiples(tile, self._run(sizes, True)))
 
@@ -300,6 +364,9 @@ class PositionsRule:
         shapes: list[tuple[int, int, int]]
         if self.lanes == "groups":
             shapes = [(m, n, w) for m in range(1, registers) for n in few for w in halves]
+        elif self.lanes == "summed":
+            fitting = [n for n in few if all(count % n == 0 for count in columns)]
+            shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
         elif self.lanes == "positions":
             shapes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in halves]
         else:
@@ -309,14 +376,11 @@ class PositionsRule:
         return [tile for tile in tiles if self._efficiency(tile) > 0]
 
     def _efficiency(self, tile: Tile, in_place: bool = False) -> float:
-        rows, elements = tile.vectors
-        if tile.lanes == "groups":
-            # Each sum has data of its own, which LLVM keeps for the next tap.
-            columns = elements // tile.groups
-            fits = rows * (columns + 1) < self.machine.registers
-            return self.machine.tile_efficiency(rows, columns, tile.groups) if fits else 0.0
-        lanes = largest_divisor(elements, self.machine.lanes)
-        return self.machine.tile_efficiency(rows, elements // lanes, lanes, LOADING_IN_PLACE if in_place else LOADING)
+        rows, columns, used = tile.vectors(self.machine.lanes)
+        if tile.lanes == "groups" and rows * (columns + 1) >= self.machine.registers:
+            return 0.0  # each sum has data of its own, which LLVM keeps for the next tap
+        costs = LOADING_IN_PLACE if in_place else LOADING.get(tile.lanes, PANELS)
+        return self.machine.tile_efficiency(rows, columns, used, costs)
 
 
 def _whole_vectors(sizes: Sizes, tile: Tile, lanes: int) -> bool:
@@ -327,6 +391,8 @@ def _whole_vectors(sizes: Sizes, tile: Tile, lanes: int) -> bool:
     if tile.lanes == "positions":
         stride = geometry.strides[-1] if sizes.problem.gradient is Gradient.DATA else 1
         return stride == 1 and all(size.positions[-1] % tile.positions == 0 for size in sizes.sums)
+    if tile.lanes == "summed":
+        return True
     vector = largest_divisor(tile.columns, lanes)
     return all(
         size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
@@ -346,29 +412,53 @@ class Nest:
 def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan: Plan, lanes: int) -> Nest:
     """Nest the loops as the module's text says, and write tiles to `result`."""
     tile = plan.tile
-    by_positions = tile.lanes == "positions"
+    total = block
+    if tile.lanes == "summed":
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
+        block = sch.rfactor(lane, rank + 3)
+        sch.set_scope(total, 0, "local")
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
-    blocks.lanes_last(sch, block, -2, tile.positions if by_positions else 1)
-    *spatial, summed = sch.get_loops(block)
-    (n, g, *positions, column), taps = spatial[: rank + 3], spatial[rank + 3 :]
+    blocks.lanes_last(sch, block, -2, tile.positions if tile.lanes == "positions" else 1)
+    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank)
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
-    summed0, summed1 = sch.split(summed, [None, plan.summed])
-    rows = [*positions[:-1], row0]
+    summing = [*taps, summed]
+    if tile.lanes != "summed":
+        block_of, run = sch.split(summed, [None, plan.summed])
+        summing = [block_of, *taps, run]
+    rows = [n, *positions[:-1], row0]
     inner = blocks.inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
     ranges, rows = ([pieces[i] for pieces in split] for i in (0, 1))
     group_range, g0 = sch.split(g0, [plan.group_ranges, None])
     column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.column_ranges), None])
-    tasks = [n, *ranges, group_range, column_range]
-    register_tile = [g1, column1, row1] if by_positions else [row1, column1, g1]
-    sch.reorder(*tasks, g0, column0, *rows, summed0, *taps, summed1, *register_tile)
+    tasks = [*ranges, group_range, column_range]
+    order = {"positions": [g1, column1, row1], "summed": [g1, row1, column1, *lane]}
+    register_tile = order.get(tile.lanes, [row1, column1, g1])
+    sch.reorder(*tasks, g0, column0, *rows, *summing, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
+    if tile.lanes == "summed":
+        _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(result, rows[-1], preserve_unit_loops=True)
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    written_tile = [group, channel, row] if by_positions else [row, channel, group]
+    written_tile = [group, channel, row] if tile.lanes == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     blocks.vectorize_tile(sch, written_tile, lanes)
-    return Nest(block, tasks, summed0)
+    return Nest(block, tasks, summing[0])
+
+
+def _loops(sch: Schedule, block: SBlockRV, rank: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
+    """(n, g, positions, column), (taps, summed channels), and the lane that was split from those, if any."""
+    loops = sch.get_loops(block)
+    spatial = rank + 3
+    return loops[:spatial], loops[spatial : 2 * spatial - 2], loops[2 * spatial - 2 :]
+
+
+def _add_lanes(sch: Schedule, total: SBlockRV, at: LoopRV) -> None:
+    """Add up the lanes of a tile's sums."""
+    sch.reverse_compute_at(total, at, preserve_unit_loops=True)
+    *_, row, column, lane = sch.get_loops(total)
+    for loop in (row, column, lane):
+        sch.unroll(loop)
