@@ -9,7 +9,7 @@ from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
 from tvmconvgrad.te.tensors import Multiples, Sum
 
-__all__ = ["Multiples", "Sum", "data_is_plain", "express", "filter_data_is_plain", "filter_is_plain"]
+__all__ = ["Multiples", "Sum", "data_is_plain", "express", "filter_is_plain"]
 
 EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, Gradient.FORWARD: forward}
 
@@ -39,14 +39,3 @@ def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
     wanted = (multiples.groups, multiples.c, multiples.o)
     sizes = (problem.geometry.groups, c_group, o_group)
     return problem.dtype == "f32" and not any(size % multiple for size, multiple in zip(sizes, wanted))
-
-
-def filter_data_is_plain(problem: Problem, multiples: Multiples) -> tuple[bool, bool]:
-    """Whether Y, and X, of a filter gradient are the user's tensors as they are, but for the order of axes."""
-    geometry = problem.geometry
-    c_group, o_group = tensors.group_sizes(geometry)
-    y_windows, _ = tensors.swept(geometry, geometry.x)
-    return (
-        tensors.data_is_plain(problem, c_group, y_windows, (multiples.groups, multiples.c)),
-        tensors.data_is_plain(problem, o_group, tensors.whole(geometry.x), (multiples.groups, multiples.o)),
-    )

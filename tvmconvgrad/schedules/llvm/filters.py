@@ -29,7 +29,7 @@ from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, express, filter_data_is_plain
+from tvmconvgrad.te import Multiples, express
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 T = TypeVar("T")
@@ -48,6 +48,9 @@ FINISHING = 3.0
 
 GROUPING = 1.0
 """Cycles an element to pack groups of several channels, which lie apart."""
+
+VECTORS_OF_TAPS = (0.5, 0.5)
+"""Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
 
 LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
@@ -162,9 +165,9 @@ class FilterRule:
         c_group, o_group = group_sizes(geometry)
         if tile.groups > 1:
             swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
-            return max(
-                self._l1_positions(tile.groups * (c_group * swept + (o_group if o_group > 1 else 0))), LEAST_CHUNK
-            )
+            if c_group * o_group > 1:
+                return self.machine.l2 // 2 // (F32_BYTES * tile.groups * (c_group * swept + o_group))
+            return max(self._l1_positions(tile.groups * swept), LEAST_CHUNK)
         in_place, packed = 0, 0
         for channels, block in zip((c_group, o_group), self._blocks(problem, tile)):
             in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
@@ -189,13 +192,12 @@ class FilterRule:
             return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
 
         c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
-        if tile.lanes == "groups":
-            y_plain, x_plain = filter_data_is_plain(problem, Multiples(tile.groups, tile.c, tile.o))
-            single = problem.data_format == "NXC"
-            return (
-                0 if single and y_plain and c_group == 1 else c_block,
-                0 if single and x_plain and o_group == 1 else o_block,
-            )
+        if tile.lanes == "groups" and problem.data_format == "NXC" and problem.dtype == "f32":
+            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. Y is
+            # worth a copy without the pads where it is read for several blocks of taps.
+            whole = problem.geometry.groups % tile.groups == 0
+            once = whole and tile.taps == problem.geometry.k
+            return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
         if not _is_product(problem) or c_group % tile.c or o_group % tile.o:
             return c_block, o_block
         if self._l1_positions(c_group + o_group) >= LEAST_CHUNK:
@@ -250,8 +252,9 @@ class FilterRule:
         if tile.lanes == "groups":
             return self.machine.tile_efficiency(taps * tile.c, tile.o, tile.groups)
         vector = min(tile.o if tile.lanes == "o" else tile.c, self.machine.lanes)
-        c, o = (tile.c, tile.o // vector) if tile.lanes == "o" else (tile.c // vector, tile.o)
-        return self.machine.tile_efficiency(taps * c, o, vector)
+        if tile.lanes == "o":
+            return self.machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
+        return self.machine.tile_efficiency(taps * tile.c // vector, tile.o, vector, VECTORS_OF_TAPS)
 
 
 def _is_product(problem: Problem) -> bool:

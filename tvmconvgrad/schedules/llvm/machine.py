@@ -36,19 +36,22 @@ class Machine:
         neon = codegen.llvm_cpu_has_features("neon", target)
         return cls(lanes=4, registers=32 if neon else 16)
 
-    def tile_efficiency(self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25)) -> float:
+    def tile_efficiency(
+        self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25), enough: int = 12
+    ) -> float:
         """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
 
         A step of the innermost loop loads `rows + columns` operands for `rows * columns` FMAs. It keeps all sums and
         one side's operands in registers, and one operand of the other. Two FMAs start in a cycle, and an FMA's result
-        is ready after four: with fewer than about twelve sums the units idle. `costs` are what loading a row's and a
+        is ready after four: with less than `enough` sums the units idle, unless the loop is so short that several tiles
+        are under way. `costs` are what loading a row's and a
         column's operand costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
         if fmas + min(rows, columns) + 1 > self.registers:
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
-        return min(1.0, fmas / 12) * fmas / (fmas + loading) * lanes / self.lanes
+        return min(1.0, fmas / enough) * fmas / (fmas + loading) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side: half of the lines of L1 that they map to."""

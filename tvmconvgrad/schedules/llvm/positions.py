@@ -31,6 +31,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import largest_divisor
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
@@ -51,6 +52,9 @@ SURPLUS = 1.6
 
 PACKING, PLACING = 0.7, 0.5
 """Cycles an element to pack data, and to write results, in whole vectors: about what memory takes."""
+
+FEW_ROWS = 256
+"""How many positions a panel must serve to be worth a copy without being transposed."""
 
 ADDING_LANES = 12.0
 """Cycles an element to add up the lanes of its sum."""
@@ -223,7 +227,8 @@ class PositionsRule:
             self._schedule_sums(sch, problem, expression, plan)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
-        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, asdict(plan))
+        module = place(join(sch.mod, expression.sums), expression, problem.output_shape)
+        return Scheduled(expression, module, self.name, asdict(plan))
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
@@ -341,8 +346,15 @@ class PositionsRule:
         return PACKING if along else TRANSPOSING
 
     def _reads_filter_in_place(self, sizes: Sizes, tile: Tile) -> bool:
-        """Whether the filter is read where it lies: so only with lanes that are summed, which are side by side."""
-        return tile.lanes == "summed"
+        """Whether the filter is read where it lies: where its lanes are side by side, and few rows share a panel."""
+        if tile.lanes == "summed":
+            return True
+        problem = sizes.problem
+        column = "C" if problem.gradient is Gradient.DATA else "O"
+        if tile.lanes != "channels" or not problem.filter_axes.endswith(column):
+            return False
+        rows = problem.geometry.batch * max(prod(size.positions) for size in sizes.sums)
+        return rows < FEW_ROWS and filter_is_plain(problem, sizes.multiples(tile, self._run(sizes, True)))
 
     def _reads_in_place(self, sizes: Sizes, tile: Tile) -> bool:
         """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
@@ -377,8 +389,10 @@ class PositionsRule:
 
     def _efficiency(self, tile: Tile, in_place: bool = False) -> float:
         rows, columns, used = tile.vectors(self.machine.lanes)
-        if tile.lanes == "groups" and rows * (columns + 1) >= self.machine.registers:
-            return 0.0  # each sum has data of its own, which LLVM keeps for the next tap
+        if tile.lanes == "groups":
+            # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
+            fits = rows * (columns + 1) < self.machine.registers
+            return self.machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
         costs = LOADING_IN_PLACE if in_place else LOADING.get(tile.lanes, PANELS)
         return self.machine.tile_efficiency(rows, columns, used, costs)
 

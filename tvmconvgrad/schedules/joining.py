@@ -1,0 +1,57 @@
+"""A rewrite of a scheduled program: sums whose tasks correspond become one parallel loop.
+
+The phases of a strided data gradient are sums of their own, each over the same ranges of positions, and their results
+interleave. Task by task, instead of sum by sum, the data of a range and the lines of its result stay in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm.s_tir.stmt import SBlock
+from tvm_ffi.structural import structural_map, structural_walk
+
+
+def join(module: IRModule, sums: Sequence[str]) -> IRModule:
+    """`module` with the parallel loops of the blocks `sums` joined, behind all that they depend on."""
+    if len(sums) < 2:
+        return module
+
+    def root(block: SBlock) -> SBlock:
+        if block.name_hint != "root" or not isinstance(block.body, tirx.SeqStmt):
+            return block
+        loops = [loop for loop in block.body.seq if _computes(loop, sums)]
+        others = [statement for statement in block.body.seq if not _computes(statement, sums)]
+        if len(loops) != len(sums) or len({int(loop.extent) for loop in loops}) > 1:
+            return block
+        return SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, tirx.SeqStmt([*others, _joined(loops)]),
+            block.init, block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    main = module["main"]
+    joined = tirx.PrimFunc(main.params, structural_map(main.body, (SBlock, root)), main.ret_type, main.attrs)
+    return IRModule({"main": joined}, attrs=module.attrs)
+
+
+def _computes(statement: tirx.Stmt, sums: Sequence[str]) -> bool:
+    """Whether a statement is the parallel loop of one of the sums."""
+    names: list[str] = []
+    structural_walk(statement, (SBlock, lambda block: names.append(block.name_hint)))
+    parallel = isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL
+    return parallel and any(name.startswith(f"{total}_") or name == total for name in names for total in sums)
+
+
+def _joined(loops: Sequence[tirx.For]) -> tirx.For:
+    first = loops[0]
+    bodies = [_with_variable(loop, first.loop_var) for loop in loops]
+    return tirx.For(first.loop_var, first.min, first.extent, first.kind, tirx.SeqStmt(bodies))
+
+
+def _with_variable(loop: tirx.For, variable: tirx.Var) -> tirx.Stmt:
+    def replaced(var: tirx.Var) -> tirx.Var:
+        return variable if var.same_as(loop.loop_var) else var
+
+    return structural_map(loop.body, (tirx.Var, replaced))
