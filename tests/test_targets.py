@@ -37,6 +37,32 @@ def test_native_is_this_cpu() -> None:
     assert str(parse_target(None)) == f"llvm -mcpu={host_cpu()}"
 
 
+@pytest.mark.parametrize(
+    ("machine", "mcpu", "triple"),
+    [
+        ("x86_64", "cortex-a76", "aarch64-linux-gnu"),
+        ("AMD64", "neoverse-n1", "aarch64-linux-gnu"),
+        ("aarch64", "neoverse-n1", None),
+        ("arm64", "cortex-a76", None),
+        ("aarch64", "x86-64-v3", "x86_64-linux-gnu"),
+        ("arm64", "znver3", "x86_64-linux-gnu"),
+        ("aarch64", "skylake-avx512", "x86_64-linux-gnu"),
+        ("x86_64", "x86-64-v4", None),
+        ("x86_64", "generic", None),
+        ("aarch64", "generic", None),
+    ],
+)
+def test_a_name_that_implies_the_architecture(
+    machine: str, mcpu: str, triple: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    target = parse_target(f"llvm -mcpu={mcpu}")
+    assert target == parse_target({"kind": "llvm", "mcpu": mcpu}) == Target(mcpu=mcpu, mtriple=triple)
+    assert parse_target(str(target)) == target
+    given = f"llvm -mcpu={mcpu} -mtriple=aarch64-unknown-linux-musl"
+    assert parse_target(given).mtriple == "aarch64-unknown-linux-musl"
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86-64's CPUs")
 def test_the_features_of_this_cpu_are_those_that_the_system_reports() -> None:
     with open("/proc/cpuinfo") as file:
@@ -121,7 +147,7 @@ def test_where_code_runs(
 
 
 words = st.sampled_from(
-    ["llvm", "-mcpu=znver3", "-mcpu=", "-mattr=+a", "-", "=", "'", '"', "\\", "-mtriple=arm64", "#"]
+    ["llvm", "-mcpu=znver3", "-mcpu=cortex-a76", "-mcpu=", "-mattr=+a", "-", "=", "'", '"', "\\", "-mtriple=arm64", "#"]
 )
 values = st.recursive(
     st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=4) | st.floats(),

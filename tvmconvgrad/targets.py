@@ -19,6 +19,14 @@ KINDS = ("llvm",)
 OPTIONS = ("mcpu", "mattr", "mtriple")
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
+# How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
+FAMILIES = {
+    "cortex-": "aarch64",
+    "neoverse-": "aarch64",
+    "x86-64": "x86_64",
+    "znver": "x86_64",
+    "skylake": "x86_64",
+}
 _NEWEST_CLANG = "99.0"
 
 
@@ -44,8 +52,9 @@ class Target:
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
     """A target from "llvm -mcpu=znver3", TVM's dict, or None for this machine's CPU.
 
-    `mcpu` takes LLVM's names; "native" is this machine's CPU. Raises ValueError for an unknown kind or option, and
-    TypeError for a value of another type.
+    `mcpu` takes LLVM's names; "native" is this machine's CPU. A well-known CPU of another architecture ("cortex-a76")
+    needs no `mtriple`: it is Linux's. Raises ValueError for an unknown kind or option, and TypeError for a value of
+    another type.
     """
     if isinstance(target, Target):
         return target
@@ -88,7 +97,17 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
         _architecture(mtriple)
+    elif mcpu is not None:
+        mtriple = _foreign_triple(mcpu)
     return Target(kind, host_cpu() if mcpu == "native" else mcpu, _features(options.get("mattr", ())), mtriple)
+
+
+def _foreign_triple(mcpu: str) -> str | None:
+    """The triple of a CPU whose name tells that it is not of this machine's architecture."""
+    for beginning, architecture in FAMILIES.items():
+        if mcpu.startswith(beginning) and architecture != host_architecture():
+            return linux_triple(architecture)
+    return None
 
 
 def _word(name: str, value: object) -> str | None:
@@ -120,17 +139,31 @@ def _architecture(triple: str) -> str:
     return ARCHITECTURES[word]
 
 
+def linux_triple(architecture: str) -> str:
+    """The usual triple of an architecture."""
+    return f"{architecture}-linux-gnu"
+
+
+def host_architecture() -> str:
+    """LLVM's name of this machine's architecture."""
+    return ARCHITECTURES.get(platform.machine().lower(), platform.machine())
+
+
+def target_architecture(target: Target) -> str:
+    """LLVM's name of the architecture that a target's code is for."""
+    return _architecture(target.mtriple) if target.mtriple else host_architecture()
+
+
 def check_host(target: Target) -> None:
     """Raise ValueError when code for a target cannot run here, whatever the CPU: another architecture or system."""
     if target.mtriple is None:
         return
-    host = ARCHITECTURES.get(platform.machine().lower(), platform.machine())
     system = platform.system().lower()
     named = next((name for word, name in SYSTEMS.items() if word in target.mtriple.lower()), system)
-    if (_architecture(target.mtriple), named) != (host, system):
+    if (target_architecture(target), named) != (host_architecture(), system):
         raise ValueError(
-            f"target: {str(target)!r} is for {_architecture(target.mtriple)} and {named}, and this machine is {host} "
-            f"with {system}: its code can be generated here, but not run"
+            f"target: {str(target)!r} is for {target_architecture(target)} and {named}, and this machine is "
+            f"{host_architecture()} with {system}: its code can be generated here, but not run"
         )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
+from tests.support.emulation import needs_cross_compiler
 from tvmconvgrad import kernels
 from tvmconvgrad.build import compiler
 from tvmconvgrad.build.compiler import MissingLinker
@@ -19,6 +20,7 @@ OP = cg.ConvolutionBackpropFilters(
     strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), filter_shape=(3, 4, 16)
 )
 FIRST, SECOND = (2, 7, 4), (2, 7, 16)
+ARM = "llvm -mcpu=cortex-a76"
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="about x86-64's CPUs")
 CHECK = np.array([12, 14, 12], np.float32)  # how many products each tap sums
 
@@ -29,6 +31,13 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(kernels, "_loaded", {})
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def no_compiler_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment names none."""
+    for variable in ("CXX", "CC"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 def right(kernel: Any) -> bool:
@@ -72,19 +81,66 @@ def test_what_this_cpu_has_is_enough_for_itself() -> None:
 
 
 @on_x86
-@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "arm64-apple-darwin", "x86_64-pc-windows-msvc"])
-def test_another_architecture_or_system(triple: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "option",
+    [
+        "-mtriple=aarch64-linux-gnu",
+        "-mtriple=arm64-apple-darwin",
+        "-mtriple=x86_64-pc-windows-msvc",
+        "-mcpu=cortex-a76",
+        "-mcpu=neoverse-n1",
+    ],
+)
+def test_another_architecture_or_system(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "compile_problem", lambda *_: pytest.fail("nothing is to be built"))
-    check_target(f"llvm -mtriple={triple}", triple, "this machine is x86_64 with linux", "not run")
+    check_target(f"llvm {option}", option, "this machine is x86_64 with linux", "not run")
+
+
+@on_x86
+def test_a_cpu_of_another_architecture_that_its_name_does_not_tell() -> None:
+    check_target("llvm -mcpu=kryo", "mcpu 'kryo'", "is a CPU of aarch64, expected with -mtriple=aarch64-linux-gnu")
+
+
+def test_a_cpu_of_another_architecture_than_the_triples() -> None:
+    target = parse_target("llvm -mcpu=znver3 -mtriple=aarch64-linux-gnu")
+    with pytest.raises(ValueError, match=r"^target: .* is a CPU of x86_64, expected with -mtriple=x86_64-linux-gnu$"):
+        compiler.build(OP.problem(FIRST, SECOND), target)
 
 
 @on_x86
 def test_code_for_another_architecture() -> None:
-    problem = OP.problem(FIRST, SECOND)
-    built = compiler.build(problem, parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"))
-    assembly = built.executable.mod.inspect_source("s")
-    assert "fmla" in assembly  # which no x86 has
-    assert compiler.required_features(parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")) == {"asimd"}
+    built = compiler.build(OP.problem(FIRST, SECOND), parse_target("llvm -mcpu=cortex-a72"))
+    assert "fmla" in built.executable.mod.inspect_source("s")  # which no x86 has
+    assert compiler.required_features(parse_target("llvm -mcpu=cortex-a72")) == {"asimd"}
+
+
+@on_x86
+@needs_cross_compiler
+def test_a_library_for_another_architecture(no_compiler_named: None) -> None:
+    library, facts = compiler.compile_problem(OP.problem(FIRST, SECOND), parse_target(ARM))
+    assert library.startswith(b"\x7fELF")
+    assert library[18] == 183  # AArch64, in ELF's header
+    assert {"asimd", "asimdhp"} <= set(facts["requires"])
+
+
+@on_x86
+def test_no_cross_compiler(monkeypatch: pytest.MonkeyPatch, no_compiler_named: None, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingLinker) as error:
+        compiler.compile_problem(OP.problem(FIRST, SECOND), parse_target(ARM))
+    for word in ("C compiler for aarch64", "aarch64-linux-gnu-gcc", "Debian's gcc-aarch64-linux-gnu", "in CXX"):
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@on_x86
+@pytest.mark.parametrize("variable", ["CXX", "CC"])
+def test_a_compiler_for_this_machine_alone(
+    variable: str, monkeypatch: pytest.MonkeyPatch, no_compiler_named: None
+) -> None:
+    monkeypatch.setenv(variable, "cc")
+    with pytest.raises(MissingLinker, match=r"C compiler for aarch64 .*, or name it in CXX; cc failed"):
+        compiler.compile_problem(OP.problem(FIRST, SECOND), parse_target(ARM))
 
 
 def test_schedules_that_there_are_not() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -18,16 +20,15 @@ from tvmconvgrad.build import pipeline
 from tvmconvgrad.build.cpu_features import in_system_words
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target
+from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
 _SERVICES = Path(__file__).with_name("services.c")
 # Hidden: a symbol of the same name elsewhere in the process (TVM's own runtime) must not take its place.
 _C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
-_NO_LINKER = "a kernel is linked by a C compiler and none was found that works: install gcc or clang, or name it in CXX"
 
 
 class MissingLinker(RuntimeError):
-    """No C compiler was found to link a kernel with."""
+    """No C compiler was found to link a kernel with: its text says what to install."""
 
 
 def compile_problem(problem: Problem, target: Target, schedule: str | None = None) -> tuple[bytes, dict[str, Any]]:
@@ -37,7 +38,7 @@ def compile_problem(problem: Problem, target: Target, schedule: str | None = Non
     """
     begin = time.perf_counter()
     built = build(problem, target, schedule)
-    library = _link(built.executable)
+    library = _link(built.executable, target_architecture(target))
     facts = {
         "problem": str(problem),
         "schedule": str(built.scheduled),
@@ -77,7 +78,7 @@ def required_features(target: Target) -> set[str]:
 
 def _check_cpu(target: Target) -> None:
     if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, target.mtriple or codegen.llvm_get_system_triple()):
-        raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is unknown to LLVM")
+        raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu)}")
     wanted = [feature for feature in target.mattr if feature.startswith("+")]
     known = {f"+{feature}" for feature in codegen.llvm_get_cpu_features(_tvm_target(target))} if wanted else set()
     for feature in wanted:
@@ -85,23 +86,60 @@ def _check_cpu(target: Target) -> None:
             raise ValueError(f"target: feature {feature} of {str(target)!r} is unknown to LLVM for this architecture")
 
 
+def _what_it_is(mcpu: str) -> str:
+    for architecture in sorted(set(ARCHITECTURES.values())):
+        triple = linux_triple(architecture)
+        if codegen.llvm_is_valid_cpu(mcpu, triple):
+            return f"a CPU of {architecture}, expected with -mtriple={triple}"
+    return "unknown to LLVM"
+
+
 def _tvm_target(target: Target) -> tvm.target.Target:
     return tvm.target.Target(target.to_dict())
 
 
-def _link(executable: Any) -> bytes:
-    compiler = cc.get_cc()
-    if compiler is None:
-        raise MissingLinker(_NO_LINKER)
+def _link(executable: Any, architecture: str) -> bytes:
+    compiler = _find_compiler(architecture)
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
         path, services = Path(folder, "kernel.so"), Path(folder, "services.o")
-        services.write_bytes(_services(compiler))
-        executable.export_library(str(path), addons=[str(services)], fcompile=cc.create_shared, options=["-pthread"])
+        services.write_bytes(_services(compiler, architecture))
+        link = functools.partial(_run_linker, compiler, architecture)
+        executable.export_library(str(path), addons=[str(services)], fcompile=link)
         return path.read_bytes()
 
 
+def _run_linker(compiler: str, architecture: str, output: str, objects: list[str]) -> None:
+    try:
+        cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
+    except RuntimeError as reason:
+        raise MissingLinker(f"{_advice(architecture)}; {compiler} failed:\n{reason}") from None
+
+
+def _find_compiler(architecture: str) -> str:
+    """The C compiler that CXX or CC names, or else the usual one for this machine or for another architecture."""
+    if architecture == host_architecture():
+        found = cc.get_cc()
+    else:
+        found = os.environ.get("CXX") or os.environ.get("CC") or shutil.which(_cross_compiler(architecture))
+    if found is None:
+        raise MissingLinker(_advice(architecture))
+    return str(found)
+
+
+def _cross_compiler(architecture: str) -> str:
+    return f"{linux_triple(architecture)}-gcc"
+
+
+def _advice(architecture: str) -> str:
+    usual, what = "gcc or clang", "a C compiler"
+    if architecture != host_architecture():
+        package = f"gcc-{linux_triple(architecture).replace('_', '-')}"
+        usual, what = f"{_cross_compiler(architecture)} (Debian's {package})", f"a C compiler for {architecture}"
+    return f"a kernel is linked by {what} and none was found that works: install {usual}, or name it in CXX"
+
+
 @functools.cache
-def _services(compiler: str) -> bytes:
+def _services(compiler: str, architecture: str) -> bytes:
     """The object file of services.c, compiled once in a process."""
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
         path = Path(folder, "services.o")
@@ -109,7 +147,7 @@ def _services(compiler: str) -> bytes:
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except OSError as reason:
-            raise MissingLinker(f"{_NO_LINKER}; {compiler} cannot be run: {reason}") from None
+            raise MissingLinker(f"{_advice(architecture)}; {compiler} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:
-            raise MissingLinker(f"{_NO_LINKER}; {' '.join(command)} failed:\n{reason.stderr}") from None
+            raise MissingLinker(f"{_advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
         return path.read_bytes()

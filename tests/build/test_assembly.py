@@ -1,0 +1,43 @@
+"""Code for CPUs by name, also for those that are not here: every rule builds, with the CPU's vectors and registers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.assembly import count, saves, simple_loops
+from tests.support.cpus import CPUS, Build, Cpu, builds
+from tests.support.sampling import every
+
+# Too few channels for full vectors of them, where the chosen rule puts them into lanes.
+NARROW = {"few channels' data"}
+# The stores to the stack, for each multiplication of a loop, that are let pass, by the number of registers. LLVM spills
+# one or the other value of a tile that just fits. Tiles twice as large as fit are above.
+SPILLS = {16: 0.5, 32: 0.25}
+
+
+def check_sums_stay_in_registers(code: str, cpu: Cpu) -> None:
+    for loop in simple_loops(code):
+        if multiplications := count(loop, cpu.multiplies):
+            assert saves(loop) <= SPILLS[cpu.registers] * multiplications
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=str)
+def test_each_rule_is_forced_below(cpu: Cpu) -> None:
+    from tvmconvgrad import schedules
+
+    assert {rule for build in builds([cpu]) for rule in build.rules} == set(schedules.names(cpu.target))
+
+
+@pytest.mark.parametrize("build", every(5, builds(CPUS)))
+def test_every_rule_uses_the_cpu_and_no_more(build: Build) -> None:
+    from tvmconvgrad.build import compiler
+
+    cpu = build.cpu
+    for rule in build.rules:
+        code = compiler.build(build.problem, cpu.target, rule).executable.mod.inspect_source("s")
+        assert cpu.lacks is None or not re.search(cpu.lacks, code, re.MULTILINE)
+        if rule == build.rules[0] and build.name not in NARROW:
+            assert re.search(cpu.multiplies, code)
+        check_sums_stay_in_registers(code, cpu)

@@ -1,0 +1,68 @@
+"""Numbers that a search may change: every candidate gives the same result, and what is none is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvmconvgrad as cg
+from tests.support import layouts, reference
+from tests.support.case import Case, assert_same
+from tests.support.convolution import Convolution, operands
+from tvmconvgrad.spec import Problem
+
+CONVOLUTIONS = [
+    Convolution(2, 1, 32, 32, (12, 12), (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 32, 32, 32, (12, 11), (6, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+]
+OPERATORS = ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
+
+
+def _problem(case: Case) -> Problem:
+    call = case.call
+    operator = getattr(cg, call.operator)(**call.attributes)
+    found: Problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
+    return found
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=["dense", "depthwise"])
+def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    case = Case(operator, conv, "NXC", "XIO", "f32")
+    problem, target = _problem(case), parse_target(None)
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(np.float32)
+    default = schedules.schedule(problem, target)
+    assert default.candidates
+    for name, candidates in default.candidates.items():
+        for value in (candidates[0], candidates[-1]):
+            got = run(schedules.schedule(problem, target, default.rule, {name: value}), case.arrays(tensors), target)
+            assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+def test_the_draws_are_in_the_trace() -> None:
+    from tvm.s_tir import Schedule
+
+    from tvmconvgrad.schedules.decisions import Decisions
+    from tvmconvgrad.te import Multiples, express
+
+    problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
+    decisions = Decisions({"tiles": 8})
+    assert decisions.draw("tiles", [2, 4, 8], 4) == 8
+    assert decisions.draw("ranges", [1, 2], 3) == 3
+    sch = Schedule(express(problem, Multiples()).prim_func())
+    decisions.record(sch)
+    assert [int(decision) for decision in sch.trace.decisions.values()] == [2, 2]
+
+
+def test_a_number_that_is_no_candidate_is_an_error() -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
+    with pytest.raises(ValueError, match="decisions: column_ranges is 77, expected one of 1"):
+        schedules.schedule(problem, parse_target(None), None, {"column_ranges": 77})
