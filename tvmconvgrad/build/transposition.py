@@ -99,8 +99,8 @@ class _Copy:
         return tirx.IfThenElse(inside, self._transposed(first_a, first_b, value.args[1]), by_element)
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        side, dtype = self.side, f"float32x{self.side}"
-        rows = tirx.decl_buffer((side * side,), "float32", "rows", scope="local")
+        side, dtype = self.side, str(self.store.buffer.dtype)
+        rows = tirx.decl_buffer((side * side,), dtype, "rows", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         statements: list[tirx.Stmt] = [tirx.AllocBuffer(rows, keep)]
         vectors: list[tvm.ir.Expr] = []
@@ -115,7 +115,7 @@ class _Copy:
             vectors = []
             for pair in halves:
                 for lanes in _interleaved(side):
-                    name = tirx.Var("vector", dtype)
+                    name = tirx.Var("vector", f"{dtype}x{side}")
                     statements.append(tirx.Bind(name, tirx.Shuffle(list(pair), lanes)))
                     vectors.append(name)
         for column, vector in enumerate(vectors):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tvm
 
 from tvmconvgrad.schedules.base import Rule, Scheduled
@@ -29,10 +31,13 @@ def applicable(problem: Problem, target: Target) -> list[str]:
     return [name for _, name in sorted(usable, key=lambda pair: pair[0])]
 
 
-def schedule(problem: Problem, target: Target, name: str | None = None) -> Scheduled:
+def schedule(
+    problem: Problem, target: Target, name: str | None = None, given: Mapping[str, int] | None = None
+) -> Scheduled:
     """The scheduled program of a problem: by the cheapest rule that takes it, or by the one called `name`.
 
-    Raises ValueError when no rule has that name, or when it does not take the problem.
+    `given` has numbers to take instead of the rule's own, of those that `Scheduled.candidates` lists. Raises ValueError
+    when no rule has that name, when it does not take the problem, or when a number is no candidate.
     """
     if name is not None and name not in names(target):
         raise ValueError(f"schedule: {name!r} is unknown for {target}, expected one of {', '.join(names(target))}")
@@ -40,4 +45,4 @@ def schedule(problem: Problem, target: Target, name: str | None = None) -> Sched
     chosen = usable[0] if name is None else name
     if chosen not in usable:
         raise ValueError(f"schedule: {chosen!r} does not take {problem}, expected one of {', '.join(usable)}")
-    return next(rule for rule in rules(target) if rule.name == chosen).schedule(problem)
+    return next(rule for rule in rules(target) if rule.name == chosen).schedule(problem, given)

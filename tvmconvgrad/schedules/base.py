@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tvm.ir import IRModule
@@ -27,6 +27,8 @@ class Scheduled:
     module: IRModule
     rule: str
     decisions: Mapping[str, int | list[int]]
+    candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """What the numbers that a search may change were drawn from, by name."""
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name}={value}" for name, value in self.decisions.items())
@@ -43,5 +45,5 @@ class Rule(Protocol):
     def cost(self, problem: Problem) -> float | None:
         """Expected time, in any unit that the target's rules share; None: not mine."""
 
-    def schedule(self, problem: Problem) -> Scheduled:
-        """The scheduled program of a problem that `cost` accepted."""
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The scheduled program of a problem that `cost` accepted; the numbers are the rule's, but for those given."""

@@ -168,7 +168,7 @@ class Part:
     @property
     def filter_is_plain(self) -> bool:
         """Whether the part's filter is the user's as it is, but for the order of axes."""
-        c_group, o_group = tensors.group_sizes(self.problem.geometry)
+        _, o_group = tensors.group_sizes(self.problem.geometry)
         wanted = (self.multiples.groups, self.multiples.c, self.multiples.o)
         rounded = any(size % m for size, m in zip((self.problem.geometry.groups, self.channels, o_group), wanted))
         return self.problem.dtype == "f32" and not rounded and not any(self.over_x)

@@ -38,22 +38,24 @@ def pack_data(
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    along = (data_format == "NXC") == (channels * groups > 1)
-    if data_format == "NXC" and along:
+    row = space[-1]
+    if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
-        sch.reorder(*outer, space[-1], g0, c0, c1, g1)
+        sch.reorder(*outer, row, g0, c0, c1, g1)
         _vectorize(sch, g1 if groups > 1 else c1)
-        _prefetch(sch, block, space[-1], 1 if groups > 1 else AHEAD)
+        _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
+    elif data_format == "NXC":
+        outer = [n, *space[:-1]]
+        sch.reorder(*outer, g0, c0, row, c1, g1)
+        sch.annotate(c0, TRANSPOSE, 1)
     else:
-        outer = [n, *space[:-1]] if data_format == "NXC" else [n, g0, c0, *space[:-1]]
-        sch.reorder(*outer, *([g0, c0] if data_format == "NXC" else []), space[-1], c1, g1)
-        if along:
-            _, vector = sch.split(space[-1], [None, largest_divisor(extent(sch, space[-1]), lanes)])
-            _vectorize(sch, vector)
-        elif groups > 1:
-            _vectorize(sch, g1)
+        outer = [n, g0, c0, *space[:-1]]
+        sch.reorder(*outer, *([c1, row, g1] if groups > 1 else [row, c1, g1]))
+        if channels * groups > 1:
+            sch.annotate(row, TRANSPOSE, 1)
         else:
-            sch.annotate(c0 if data_format == "NXC" else space[-1], TRANSPOSE, 1)
+            _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
+            _vectorize(sch, vector)
     if at is None:
         sch.parallel(sch.fuse(*outer))
 
@@ -156,6 +158,16 @@ def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:
     _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
     _vectorize(sch, vector)
     sch.parallel(sch.fuse(*outer))
+
+
+def transposing_pass(sch: Schedule, block: SBlockRV, axis: int) -> None:
+    """An elementwise pass that reads along an axis and writes along all behind it."""
+    loops = sch.get_loops(block)
+    outer, inner = sch.split(loops[axis], [None, largest_divisor(extent(sch, loops[axis]), 64)])
+    behind = sch.fuse(*loops[axis + 1 :])
+    sch.reorder(*loops[:axis], outer, inner, behind)
+    sch.annotate(inner, TRANSPOSE, 1)
+    sch.parallel(sch.fuse(*loops[:axis], outer))
 
 
 def fill_pass(sch: Schedule, block: SBlockRV) -> None:

@@ -16,7 +16,7 @@ Lanes of the vectors are channels o, or c where o are few, or, where a group has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import TypeVar
@@ -25,6 +25,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
@@ -51,6 +52,12 @@ GROUPING = 1.0
 
 VECTORS_OF_TAPS = (0.5, 0.5)
 """Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
+
+FEW_CHANNELS = 4
+"""Where there are fewer, taps share a tile, too. Elsewhere that gains nothing, and LLVM mixes the positions up."""
+
+BEST_TILES = 8
+"""How many tiles a search may choose from."""
 
 LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
@@ -106,15 +113,17 @@ class FilterRule:
         """Cycles of one core, about."""
         if problem.gradient is not Gradient.FILTER or (self.lanes == "groups" and problem.geometry.groups == 1):
             return None
-        return self._best_tile(problem)[0]
+        return min(self._cost(problem, tile) for tile in self._tiles(problem))
 
-    def schedule(self, problem: Problem) -> Scheduled:
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `plan`."""
-        plan = self.plan(problem)
+        decisions = Decisions(given or {})
+        plan = self.plan(problem, decisions)
         tile = plan.tile
         direct = self._writes_result(problem, tile)
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o, direct=direct))
         sch = Schedule(expression.prim_func())
+        decisions.record(sch)
         nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
         at = nest.packing if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
@@ -126,9 +135,13 @@ class FilterRule:
                 sch.compute_inline(sch.get_sblock(name))
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        if not direct:
-            blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
-        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, asdict(plan))
+        result = None if direct else sch.get_sblock("result")
+        if result is not None and tile.lanes == "o" and problem.filter_axes.endswith("X"):
+            blocks.transposing_pass(sch, result, problem.filter_axes.index("O"))
+        elif result is not None:
+            blocks.finish_pass(sch, result, self.machine.lanes)
+        module = place(sch.mod, expression, problem.output_shape)
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     @staticmethod
     def _writes_result(problem: Problem, tile: Tile) -> bool:
@@ -137,24 +150,30 @@ class FilterRule:
         whole = c_group % tile.c == 0 and o_group % tile.o == 0
         return problem.dtype == "f32" and tile.lanes == "o" and problem.filter_axes.endswith("O") and whole
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem, decisions: Decisions) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
-        _, _, tile = self._best_tile(problem)
+        tiles = self._best_tiles(problem)
+        tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
         geometry = problem.geometry
         c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
         c_block, o_block = self._blocks(problem, tile)
         extents = (geometry.batch, *geometry.x)
-        chunk = blocks.inner_extents(extents, self._chunk(problem, tile))
+        limits = [LEAST_CHUNK << power for power in range(6)]
+        chunk = blocks.inner_extents(extents, decisions.draw("chunk", limits, self._chunk(problem, tile)))
         chunks = prod(extents) // prod(chunk)
         group_blocks = ceil_to(geometry.groups, tile.groups) // tile.groups
         filter_elements = group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
         y_elements, x_elements = prod(problem.y_shape), prod(problem.x_shape)
+
+        def ranges(name: str, count: int, wanted: int) -> int:
+            return decisions.draw(name, blocks.divisors(count), blocks.largest_divisor(count, wanted))
+
         # Splits cost memory and its traffic: not more than that of the operands.
-        splits = blocks.largest_divisor(chunks, min(TASKS, (y_elements + x_elements) // filter_elements))
-        g_ranges = blocks.largest_divisor(group_blocks, max(1, TASKS // splits))
-        wanted = max(1, TASKS // (g_ranges * splits))
-        o_ranges = blocks.largest_divisor(o_group // tile.o, wanted)
-        c_ranges = blocks.largest_divisor(c_group // tile.c, -(-wanted // o_ranges))
+        splits = ranges("splits", chunks, min(TASKS, (y_elements + x_elements) // filter_elements))
+        g_ranges = ranges("g_ranges", group_blocks, TASKS // splits)
+        wanted = TASKS // (g_ranges * splits)
+        o_ranges = ranges("o_ranges", o_group // tile.o, wanted)
+        c_ranges = ranges("c_ranges", c_group // tile.c, -(-wanted // o_ranges))
         packed = y_elements * o_ranges + x_elements * c_ranges
         packs = "task" if packed <= 2 * (y_elements + x_elements) else "before"
         return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, g_ranges, o_ranges, c_ranges)
@@ -205,9 +224,10 @@ class FilterRule:
         c_fits, o_fits = (self._l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
         return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
 
-    def _best_tile(self, problem: Problem) -> tuple[float, int, Tile]:
-        """The cheapest tile and its cost; of equally cheap ones that with the least surplus, in work and memory."""
-        return min((self._cost(problem, tile), _products(problem, tile), tile) for tile in self._tiles(problem))
+    def _best_tiles(self, problem: Problem) -> list[Tile]:
+        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
+        costs = [(self._cost(problem, tile), _products(problem, tile), tile) for tile in self._tiles(problem)]
+        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
 
     def _cost(self, problem: Problem, tile: Tile) -> float:
         """Cycles of one core, about: of the products, and of packing."""
@@ -233,7 +253,9 @@ class FilterRule:
         lanes, registers = self.machine.lanes, self.machine.registers
         *outer, last = problem.geometry.k
         ones = (1,) * len(outer)
-        taps = sorted({(*ones, 1), (*ones, last), (*outer, last)})
+        taps = {(*ones, 1)}
+        if self.lanes == "groups" or min(c_group, o_group) < FEW_CHANNELS:
+            taps |= {(*ones, last), (*outer, last)}
         halves = sorted({lanes, max(lanes // 2, 4)})
         sizes: list[tuple[int, int, int]]
         if self.lanes == "groups":
@@ -243,7 +265,7 @@ class FilterRule:
             widths = [*halves, *(lanes * n for n in (2, 3, 4, 6))]
             few = range(1, min(o_group if self.lanes == "c" else c_group, registers) + 1)
             sizes = [(w, n, 1) if self.lanes == "c" else (n, w, 1) for n in few for w in widths]
-        tiles = [Tile(t, *size, self.lanes) for t in taps for size in sizes]
+        tiles = [Tile(t, *size, self.lanes) for t in sorted(taps) for size in sizes]
         return [tile for tile in tiles if self._efficiency(tile) > 0]
 
     def _efficiency(self, tile: Tile) -> float:
@@ -254,7 +276,7 @@ class FilterRule:
         vector = min(tile.o if tile.lanes == "o" else tile.c, self.machine.lanes)
         if tile.lanes == "o":
             return self.machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
-        return self.machine.tile_efficiency(taps * tile.c // vector, tile.o, vector, VECTORS_OF_TAPS)
+        return self.machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS)
 
 
 def _is_product(problem: Problem) -> bool:

@@ -41,14 +41,14 @@ class Machine:
     ) -> float:
         """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
 
-        A step of the innermost loop loads `rows + columns` operands for `rows * columns` FMAs. It keeps all sums and
-        one side's operands in registers, and one operand of the other. Two FMAs start in a cycle, and an FMA's result
-        is ready after four: with less than `enough` sums the units idle, unless the loop is so short that several tiles
-        are under way. `costs` are what loading a row's and a
-        column's operand costs, as parts of an FMA, since some miss the L1 cache.
+        A step of the innermost loop loads `columns` vectors and `rows` more operands for `rows * columns` FMAs. All
+        sums and the vectors are kept in registers, with one operand of a row and one register to spare. Two FMAs start
+        in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, unless the
+        loop is so short that several tiles are under way. `costs` are what loading a row's and a column's operand
+        costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
-        if fmas + min(rows, columns) + 1 > self.registers:
+        if fmas + columns + 2 > self.registers:
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
         return min(1.0, fmas / enough) * fmas / (fmas + loading) * lanes / self.lanes

@@ -22,7 +22,7 @@ added up at the end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
@@ -31,6 +31,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import largest_divisor
@@ -43,6 +44,9 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 TASKS = 32
 """How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large."""
+
+BEST_TILES = 8
+"""How many tiles a search may choose from."""
 
 SUMMED = 16
 """Channels that are summed in one run: a cache line of f32."""
@@ -208,7 +212,8 @@ class PositionsRule:
             return None
         if (self.lanes == "positions" and apart) or (self.lanes == "summed" and not self._may_sum_lanes(problem)):
             return None
-        return self._best_tile(problem)[0]
+        sizes = Sizes(problem)
+        return min(self._cost(sizes, tile) for tile in self._tiles(sizes))
 
     def _may_sum_lanes(self, problem: Problem) -> bool:
         """Whether the summed channels lie side by side in the data and in the filter, in whole vectors."""
@@ -218,17 +223,19 @@ class PositionsRule:
         tile = Tile(1, 1, 1, self.lanes)
         return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.multiples(tile, self.machine.lanes))
 
-    def schedule(self, problem: Problem) -> Scheduled:
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `plan`."""
-        plan = self.plan(problem)
+        decisions = Decisions(given or {})
+        plan = self.plan(problem, decisions)
         expression = express(problem, Sizes(problem).multiples(plan.tile, plan.summed))
         sch = Schedule(expression.prim_func())
+        decisions.record(sch)
         if expression.sums:
             self._schedule_sums(sch, problem, expression, plan)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
         module = place(join(sch.mod, expression.sums), expression, problem.output_shape)
-        return Scheduled(expression, module, self.name, asdict(plan))
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
@@ -253,21 +260,28 @@ class PositionsRule:
             sch.parallel(sch.fuse(*nest.tasks))
             sch.decompose_reduction(nest.block, nest.reduction)
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: Problem, decisions: Decisions) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
-        *_, tile = self._best_tile(problem)
         sizes = Sizes(problem)
+        tiles = self._best_tiles(sizes)
+        tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
         in_place = self._reads_in_place(sizes, tile)
-        summed = self._run(sizes, in_place)
         group_blocks = self._group_blocks(sizes, tile)
         column_blocks = max((-(-size.columns // tile.columns) for size in sizes.sums), default=1)
         ranges = self._ranges(sizes, tile, in_place)
-        group_ranges = largest_divisor(group_blocks, -(-TASKS // ranges.tasks))
-        column_ranges = largest_divisor(column_blocks, -(-TASKS // (ranges.tasks * group_ranges)))
+        range_tiles = decisions.draw("range_tiles", [4 << power for power in range(8)], ranges.tiles)
+        group_ranges = decisions.draw(
+            "group_ranges", blocks.divisors(group_blocks), largest_divisor(group_blocks, -(-TASKS // ranges.tasks))
+        )
+        wanted = -(-TASKS // (ranges.tasks * group_ranges))
+        column_ranges = decisions.draw(
+            "column_ranges", blocks.divisors(column_blocks), largest_divisor(column_blocks, wanted)
+        )
         alone = len(sizes.sums) == column_ranges == 1 and ranges.surplus <= SURPLUS
         packs = "" if in_place else "task" if alone else "before"
         packs_filter = not self._reads_filter_in_place(sizes, tile)
-        return Plan(tile, summed, packs, packs_filter, ranges.tiles, group_ranges, column_ranges)
+        summed = self._run(sizes, in_place)
+        return Plan(tile, summed, packs, packs_filter, range_tiles, group_ranges, column_ranges)
 
     def _ranges(self, sizes: Sizes, tile: Tile, in_place: bool) -> Ranges:
         """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
@@ -315,10 +329,10 @@ class PositionsRule:
             return self.machine.lanes
         return largest_divisor(sizes.summed, SUMMED) if in_place else min(sizes.summed, SUMMED)
 
-    def _best_tile(self, problem: Problem) -> tuple[float, int, Tile]:
-        """The cheapest tile and its cost; of equally cheap ones that with the least surplus, in work and memory."""
-        sizes = Sizes(problem)
-        return min((self._cost(sizes, tile), sizes.products(tile), tile) for tile in self._tiles(sizes))
+    def _best_tiles(self, sizes: Sizes) -> list[Tile]:
+        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
+        costs = [(self._cost(sizes, tile), sizes.products(tile), tile) for tile in self._tiles(sizes)]
+        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
 
     def _cost(self, sizes: Sizes, tile: Tile) -> float:
         """Cycles of one core, about: of the products, and of moving data and results."""
@@ -361,7 +375,7 @@ class PositionsRule:
         rows, where they are far apart, don't displace each other from the cache."""
         problem = sizes.problem
         by_channels = problem.data_format == "NXC"
-        if problem.dtype != "f32" or by_channels == (tile.lanes == "positions") or tile.lanes == "groups":
+        if problem.dtype != "f32" or not by_channels or tile.lanes in ("groups", "positions"):
             return False
         data, _ = problem.input_shapes
         if tile.lanes == "channels" and by_channels and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):

@@ -1,0 +1,37 @@
+"""The numbers of a schedule, each drawn from candidates: what a search may change.
+
+By default a rule's model of the machine draws. A search gives other draws by name, and the rule schedules the problem
+anew with them: layouts and the number of loops may then differ, which no replay of a trace could follow. The draws are
+recorded in the schedule's trace all the same, as `sample_categorical`, so that TVM's own tools see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tvm.s_tir import Schedule
+
+
+@dataclass
+class Decisions:
+    """The draws of one schedule; those in `given` are made as they say."""
+
+    given: Mapping[str, int] = field(default_factory=dict)
+    drawn: dict[str, int] = field(default_factory=dict)
+    candidates: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def draw(self, name: str, candidates: Sequence[int], default: int) -> int:
+        """A number for `name`. Raises ValueError when the given one is no candidate."""
+        self.candidates[name] = tuple(sorted({*candidates, default}))
+        self.drawn[name] = self.given.get(name, default)
+        if self.drawn[name] not in self.candidates[name]:
+            expected = f"expected one of {', '.join(map(str, self.candidates[name]))}"
+            raise ValueError(f"decisions: {name} is {self.drawn[name]}, {expected}")
+        return self.drawn[name]
+
+    def record(self, sch: Schedule) -> None:
+        """Write the draws to the trace of a schedule that has just begun."""
+        for name, candidates in self.candidates.items():
+            chances = [1.0 / len(candidates)] * len(candidates)
+            sch.sample_categorical(list(candidates), chances, candidates.index(self.drawn[name]))
