@@ -124,7 +124,7 @@ class FilterRule:
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o, direct=direct))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes)
+        nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes, direct)
         at = nest.packing if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
             if channels:
@@ -148,7 +148,7 @@ class FilterRule:
         """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
         c_group, o_group = group_sizes(problem.geometry)
         whole = c_group % tile.c == 0 and o_group % tile.o == 0
-        return problem.dtype == "f32" and tile.lanes == "o" and problem.filter_axes.endswith("O") and whole
+        return problem.dtype == "f32" and problem.filter_axes.endswith(tile.lanes.upper()) and whole
 
     def plan(self, problem: Problem, decisions: Decisions) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
@@ -168,8 +168,8 @@ class FilterRule:
         def ranges(name: str, count: int, wanted: int) -> int:
             return decisions.draw(name, blocks.divisors(count), blocks.largest_divisor(count, wanted))
 
-        # Splits cost memory and its traffic: not more than that of the operands.
-        splits = ranges("splits", chunks, min(TASKS, (y_elements + x_elements) // filter_elements))
+        # Splits cost memory and its traffic: not more than half of that of the operands.
+        splits = ranges("splits", chunks, min(TASKS, (y_elements + x_elements) // (2 * filter_elements)))
         g_ranges = ranges("g_ranges", group_blocks, TASKS // splits)
         wanted = TASKS // (g_ranges * splits)
         o_ranges = ranges("o_ranges", o_group // tile.o, wanted)
@@ -308,8 +308,8 @@ class Nest:
     position: LoopRV
 
 
-def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
-    """Split the sum over positions into splits, chunks and what a register tile adds up."""
+def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int, direct: bool) -> Nest:
+    """Split the sum over positions into splits, chunks and what a register tile adds up; `direct`ly into the result."""
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
     parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
@@ -323,7 +323,8 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int) -> Nest:
         _sum_splits(sch, total, plan.tile, lanes)
     tile = sch.rfactor(chunks, 0)
     sch.set_scope(tile, 0, "local")
-    for block in (total, partial, tile) if plan.splits > 1 else (total, tile):
+    stored = [tile, *([partial] if plan.splits > 1 else []), *([] if direct else [total])]
+    for block in stored:
         # Their first axes are splits and chunks; g and c lie behind those.
         g = len(sch.get(block).writes[0].region) - rank - 3
         blocks.lanes_last(sch, block, g, plan.tile.groups)
