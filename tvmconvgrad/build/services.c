@@ -6,6 +6,7 @@
  * TVM's own runtime is not used: each thread that calls it gets a pool of its own, which pins threads to cores, and
  * which a forked child cannot leave: its destructor waits for workers that exist only in the parent.
  */
+#define _GNU_SOURCE /* sched_getcpu and CPU_CLR */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -42,6 +43,7 @@ static pthread_cond_t posted = PTHREAD_COND_INITIALIZER;
 static Job *job;         /* the one that workers may help with */
 static int posts;        /* jobs so far; workers look at it without the mutex */
 static int sleepers;
+static int launcher;     /* the CPU that the last job was launched on */
 static int workers;
 static int threads = 1;
 static int fork_is_noted;
@@ -81,8 +83,21 @@ static void help(Job *mine) {
     }
 }
 
+/* Go to another CPU, if this one is the launcher's. The kernel would do so sooner or later, often after the job. The
+ * thread is not kept there: it may run wherever it might before. */
+static void leave_launcher(void) {
+    cpu_set_t all, others;
+    int cpu = __atomic_load_n(&launcher, __ATOMIC_RELAXED);
+    if (sched_getcpu() != cpu || sched_getaffinity(0, sizeof all, &all)) return;
+    others = all;
+    CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) && sched_setaffinity(0, sizeof others, &others) == 0)
+        sched_setaffinity(0, sizeof all, &all);
+}
+
 static void *work(void *unused) {
     (void)unused;
+    leave_launcher();
     pthread_mutex_lock(&mutex);
     for (;;) {
         int seen = posts;
@@ -93,6 +108,9 @@ static void *work(void *unused) {
         ++sleepers;
         while (posts == seen) pthread_cond_wait(&posted, &mutex);
         --sleepers;
+        pthread_mutex_unlock(&mutex);
+        leave_launcher();
+        pthread_mutex_lock(&mutex);
     }
     return NULL;
 }
@@ -130,6 +148,7 @@ static int launch(Task run, void *data, int num_task) {
         return run_alone(run, data, num_task > 0 ? num_task : 1);
     }
     note_fork();
+    __atomic_store_n(&launcher, sched_getcpu(), __ATOMIC_RELAXED);
     if (workers < count - 1) hire(count - 1);
     Job mine = {run, data, {NULL, wanted}, 0, wanted, 0};
     job = &mine;

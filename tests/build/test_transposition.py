@@ -1,0 +1,55 @@
+"""Copies against the memory's order, by blocks that are transposed in registers: as NumPy transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tvmconvgrad.build import pipeline
+from tvmconvgrad.schedules.base import TRANSPOSE
+from tvmconvgrad.targets import parse_target
+
+SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
+NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
+
+
+def copied(source: Any, dtype: str, pad: int, marked: bool) -> tuple[Any, str]:
+    """`source` transposed, with a border of zeros along its rows, by the compiler; and the assembly."""
+    rows, columns = source.shape
+    a = te.placeholder((rows, columns), dtype, "a")
+
+    def element(j: Any, i: Any) -> Any:
+        inside = tirx.all(j >= pad, j < columns + pad)
+        value = a(i, j - pad).astype("float32")
+        return tirx.if_then_else(inside, value, tirx.const(0, "float32")) if pad else value
+
+    out = te.compute((columns + 2 * pad, rows), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    if marked:
+        sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
+    target = tvm.target.Target(parse_target(None).to_dict())
+    with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
+        built = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
+    result = np.full((columns + 2 * pad, rows), np.nan, np.float32)
+    built.jit()["main"](source, result)
+    return result, built.mod.inspect_source("ll")
+
+
+@pytest.mark.parametrize("pad", [0, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_transposed_copy(size: tuple[int, int], dtype: str, pad: int) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, pad, marked=True)
+    assert np.array_equal(got, np.pad(source.T, ((pad, pad), (0, 0))))
+
+
+def test_the_marked_copy_goes_by_shuffles() -> None:
+    source = np.zeros((32, 32), np.float32)
+    marked, plain = (copied(source, "float32", 0, marked)[1].count("shufflevector") for marked in (True, False))
+    assert marked >= 4 * 16 > plain

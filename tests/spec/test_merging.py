@@ -1,0 +1,72 @@
+"""Axes that become one: literal cases, and that the memory of the tensors stays the same."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import pytest
+
+import tvmconvgrad as cg
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
+
+
+def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **attributes: Any) -> Problem:
+    """A filter gradient of batch 2 with 3 and 4 channels, stride 1 unless said otherwise."""
+    rank = len(size)
+    strides = attributes.get("strides", (1,) * rank)
+    small = [(y - k) // s + 1 for y, k, s in zip(size, kernel, strides)]
+    nxc = data_format == "NXC"
+    shapes = [(2, *x, c) if nxc else (2, c, *x) for x, c in ((size, 3), (small, 4))]
+    op = cg.ConvolutionBackpropFilters(
+        strides=strides,
+        dilations=(1,) * rank,
+        pads_begin=(0,) * rank,
+        pads_end=(0,) * rank,
+        data_format=data_format,
+        filter_format="XIO",
+        filter_shape=(*kernel, 3, 4),
+    )
+    return op.problem(*shapes)
+
+
+@pytest.mark.parametrize(
+    ("data_format", "size", "kernel", "batch", "x", "taps"),
+    [
+        ("NXC", (5, 6), (1, 1), 1, (60,), (1,)),
+        ("NCX", (5, 6), (1, 1), 2, (30,), (1,)),
+        ("NXC", (7,), (1,), 1, (14,), (1,)),
+        ("NCX", (7,), (1,), 2, (7,), (1,)),
+        ("NXC", (5, 6), (1, 3), 10, (4,), (3,)),
+        ("NCX", (5, 6), (1, 3), 2, (5, 4), (1, 3)),
+        ("NXC", (5, 6), (3, 1), 2, (3, 6), (3, 1)),
+        ("NXC", (4, 5, 6), (3, 1, 1), 2, (2, 30), (3, 1)),
+        ("NCX", (4, 5, 6), (1, 1, 3), 2, (20, 4), (1, 3)),
+        ("NXC", (4, 5, 6), (1, 1, 3), 40, (4,), (3,)),
+    ],
+)
+def test_axes_along_which_no_tap_moves_join(
+    data_format: str,
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    batch: int,
+    x: tuple[int, ...],
+    taps: tuple[int, ...],
+) -> None:
+    before = problem(data_format, size, kernel)
+    after = merged(before)
+    assert (after.geometry.batch, after.geometry.x, after.geometry.k) == (batch, x, taps)
+    assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
+    assert prod(after.output_shape) == prod(before.output_shape)
+    assert after.flops == before.flops
+
+
+def test_an_axis_with_a_stride_stays() -> None:
+    before = problem("NXC", (6, 6), (1, 1), strides=(2, 1))
+    assert merged(before).geometry.x == (3, 6)
+    assert merged(problem("NXC", (6, 6), (1, 1), strides=(1, 2))).geometry.x == (3,)
+
+
+def test_sizes_of_images_share_a_kernel() -> None:
+    assert merged(problem("NXC", (4, 6), (1, 1))).key == merged(problem("NXC", (3, 8), (1, 1))).key
