@@ -26,8 +26,9 @@ def join(module: IRModule, sums: Sequence[str]) -> IRModule:
         others = [statement for statement in block.body.seq if not _computes(statement, sums)]
         if len(loops) != len(sums) or len({int(loop.extent) for loop in loops}) > 1:
             return block
+        body = tirx.SeqStmt([*others, _joined(loops)]) if others else _joined(loops)
         return SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, tirx.SeqStmt([*others, _joined(loops)]),
+            block.iter_vars, block.reads, block.writes, block.name_hint, body,
             block.init, block.alloc_buffers, block.match_buffers, block.annotations,
         )  # fmt: skip
 
@@ -47,7 +48,8 @@ def _computes(statement: tirx.Stmt, sums: Sequence[str]) -> bool:
 def _joined(loops: Sequence[tirx.For]) -> tirx.For:
     first = loops[0]
     bodies = [_with_variable(loop, first.loop_var) for loop in loops]
-    return tirx.For(first.loop_var, first.min, first.extent, first.kind, tirx.SeqStmt(bodies))
+    statements = [part for body in bodies for part in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
+    return tirx.For(first.loop_var, first.min, first.extent, first.kind, tirx.SeqStmt(statements))
 
 
 def _with_variable(loop: tirx.For, variable: tirx.Var) -> tirx.Stmt:
