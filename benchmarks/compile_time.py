@@ -14,6 +14,7 @@ from time import perf_counter
 from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.build.compiler import compile_problem
 from tvmconvgrad.layers import SUITES, Layer
+from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target
 
 TINY = Layer(name="tiny", batch=1, channels=2, filters=2, input_size=(4,), kernel=(1,))
@@ -34,7 +35,7 @@ def main() -> None:
     for suite, gradient in find_work(
         options.suites or ["all"], dtypes=[options.dtype], data_format=options.data_format
     ):
-        problem = gradient.problem
+        problem = merged(gradient.problem)
         begin = perf_counter()
         compile_problem(problem, target)
         times.append((perf_counter() - begin, f"{suite}/{gradient.layer.name} {gradient.kind}"))

@@ -19,7 +19,14 @@ from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target, check_host, host_features
 
 # What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
-_SOURCES = ("te", "schedules", "build/pipeline.py", "build/compiler.py", "build/services.c")
+_SOURCES = (
+    "te",
+    "schedules",
+    "build/pipeline.py",
+    "build/transposition.py",
+    "build/compiler.py",
+    "build/services.c",
+)
 
 
 class _Loaded:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +189,17 @@ def test_the_facts_of_a_kernel() -> None:
     assert f"{kernel.workspace_bytes} bytes" in str(kernel)
 
 
+def test_inspect_shows_the_program_of_the_kernel() -> None:
+    from tvmconvgrad.build.inspection import inspect
+
+    op = cg.ConvolutionBackpropData(
+        strides=(1, 1), dilations=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), output_shape=(2, 7, 7, 32)
+    )
+    shapes, target = ((2, 7, 7, 16), (1, 1, 32, 16)), parse_target("llvm -mcpu=native")
+    shown, kernel = inspect(op.problem(*shapes), target), op.compile(*shapes)
+    assert (shown.schedule, shown.workspace_bytes) == (kernel.schedule, kernel.workspace_bytes)
+
+
 def test_the_description_names_everything_that_the_code_depends_on() -> None:
     problem, target = OP.problem(FIRST, SECOND), parse_target("llvm -mcpu=native")
     base = kernels.describe(problem, target)
@@ -203,7 +216,19 @@ def test_the_description_names_everything_that_the_code_depends_on() -> None:
     assert kernels.describe(new.problem(FIRST, SECOND), target) == base
 
 
-@pytest.mark.parametrize("file", ["te/tensors.py", "schedules/base.py", "build/services.c", "build/pipeline.py"])
+def test_all_that_generates_code_is_in_the_key() -> None:
+    code = """
+import sys, tvmconvgrad
+before = set(sys.modules)  # what calls kernels, and makes none
+import tvmconvgrad.build.compiler
+print(*(module for module in set(sys.modules) - before if module.startswith("tvmconvgrad.build.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    found = {f"build/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
+    assert found - set(kernels._SOURCES) == {"build/cpu_features.py"}  # that names what the code needs, and makes none
+
+
+@pytest.mark.parametrize("file", ["te/tensors.py", "schedules/base.py", "build/services.c", "build/transposition.py"])
 def test_a_change_of_the_sources_changes_the_key(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kernels._sources_digest()
     kernels._sources_digest.cache_clear()

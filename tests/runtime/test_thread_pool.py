@@ -51,6 +51,15 @@ def test_a_variable_that_is_no_number(text: str, monkeypatch: pytest.MonkeyPatch
     kernel(*inputs)
 
 
+def test_every_thread_may_go_on_running_wherever_the_process_may() -> None:
+    code = """
+assert all(right() for _ in range(20))
+allowed = os.sched_getaffinity(0)
+print(all(os.sched_getaffinity(int(task)) == allowed for task in os.listdir("/proc/self/task")))
+"""
+    assert program(code, TVMCONVGRAD_NUM_THREADS="4") == "True"
+
+
 @pytest.mark.parametrize("text", ["3", " 3 ", "03"])
 def test_the_variable(text: str) -> None:
     code = COUNT + "before = system_threads()\nassert right()\nprint(cg.get_num_threads(), system_threads() - before)"

@@ -10,6 +10,7 @@ from tvm.ir import IRModule
 
 from tvmconvgrad.build import compiler
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 
 
@@ -31,7 +32,7 @@ def inspect(problem: Problem, target: Target, schedule: str | None = None) -> In
 
     Raises ValueError when the schedule or the target's CPU is unknown.
     """
-    scheduled, executable, workspace_bytes = compiler.build(problem, target, schedule)
+    scheduled, executable, workspace_bytes = compiler.build(merged(problem), target, schedule)
     return Inspection(
         problem,
         target,
