@@ -21,7 +21,7 @@ def simple_loops(assembly: str) -> Iterator[list[str]]:
         elif branch := _BRANCH.match(line):
             if branch[1] == label:
                 yield body
-            label = ""
+            label, body = "", []
 
 
 def count(lines: list[str], instruction: str) -> int:

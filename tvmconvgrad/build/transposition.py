@@ -18,6 +18,7 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map, structural_walk
 
 from tvmconvgrad.schedules.base import TRANSPOSE
+from tvmconvgrad.schedules.variables import replaced, uses
 
 _SIDES = (16, 8, 4)
 
@@ -71,7 +72,7 @@ class _Copy:
     def _at(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr | None = None) -> tirx.BufferStore:
         """The store of one element, with another value if one is given."""
         store = self.store if value is None else tirx.BufferStore(self.store.buffer, value, self.store.indices)
-        return _replaced(store, {self.a: a, self.b: b})
+        return replaced(store, {self.a: a, self.b: b})
 
     def _rest(self, a: tuple[int, int], b: tuple[int, int]) -> tirx.Stmt:
         """The loops over a part, element by element."""
@@ -87,11 +88,11 @@ class _Copy:
         first_a, first_b = a * self.side, b * self.side
         value = self.store.value
         guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(_IF_THEN_ELSE)
-        if not guarded or not _uses(value.args[0], self.a):
+        if not guarded or not uses(value.args[0], self.a):
             return self._transposed(first_a, first_b, value)
         # Conditions are bounds of an interval: what holds at both ends holds between.
         corners = [(first_a + i, first_b + j) for i in (0, self.side - 1) for j in (0, self.side - 1)]
-        inside = tirx.all(*(_replaced(value.args[0], {self.a: i, self.b: j}) for i, j in corners))
+        inside = tirx.all(*(replaced(value.args[0], {self.a: i, self.b: j}) for i, j in corners))
         i, j = (tirx.Var(var.name, "int64") for var in (self.a, self.b))
         element = self._at(first_a + i, first_b + j)
         rows = tirx.For(j, 0, self.side, tirx.ForKind.SERIAL, element)
@@ -106,7 +107,7 @@ class _Copy:
         vectors: list[tvm.ir.Expr] = []
         for row in range(side):
             lane = tirx.Var("lane", "int64")
-            element = _replaced(value, {self.a: a + lane, self.b: b + row})
+            element = replaced(value, {self.a: a + lane, self.b: b + row})
             load = tirx.BufferStore(rows, element, [lane + row * side])
             statements.append(tirx.For(lane, 0, side, tirx.ForKind.VECTORIZED, load))
             vectors.append(tirx.BufferLoad(rows, [tirx.Ramp(_index(row * side), _index(1), side)]))
@@ -119,7 +120,7 @@ class _Copy:
                     statements.append(tirx.Bind(name, tirx.Shuffle(list(pair), lanes)))
                     vectors.append(name)
         for column, vector in enumerate(vectors):
-            (place,) = _replaced(self.store, {self.a: a + column, self.b: b}).indices
+            (place,) = replaced(self.store, {self.a: a + column, self.b: b}).indices
             statements.append(tirx.BufferStore(self.store.buffer, vector, [tirx.Ramp(place, _index(1), side)]))
         return tirx.SeqStmt(statements)
 
@@ -137,25 +138,10 @@ def _index(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
-def _replaced(node: tvm.ir.Expr, values: dict[tirx.Var, tvm.ir.Expr]) -> tvm.ir.Expr:
-    """`node` with variables replaced."""
-
-    def value_of(var: tirx.Var) -> tvm.ir.Expr:
-        return next((value for known, value in values.items() if var.same_as(known)), var)
-
-    return structural_map(node, (tirx.Var, value_of))
-
-
-def _uses(node: tvm.ir.Expr, wanted: tirx.Var) -> bool:
-    found: list[tirx.Var] = []
-    structural_walk(node, (tirx.Var, lambda var: found.append(var) if var.same_as(wanted) else None))
-    return bool(found)
-
-
 def _step(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
     """How many elements an index moves by when a variable grows by one, if that is always the same."""
     if len(indices) != 1:
         return None
-    moved = _replaced(indices[0], {var: var + 1}) - indices[0]
+    moved = replaced(indices[0], {var: var + 1}) - indices[0]
     step = Analyzer().simplify(moved)
     return int(step) if isinstance(step, tirx.IntImm) else None

@@ -13,6 +13,8 @@ from tvm.ir import IRModule
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map, structural_walk
 
+from tvmconvgrad.schedules.variables import replaced
+
 
 def join(module: IRModule, sums: Sequence[str]) -> IRModule:
     """`module` with the parallel loops of the blocks `sums` joined, behind all that they depend on."""
@@ -47,13 +49,6 @@ def _computes(statement: tirx.Stmt, sums: Sequence[str]) -> bool:
 
 def _joined(loops: Sequence[tirx.For]) -> tirx.For:
     first = loops[0]
-    bodies = [_with_variable(loop, first.loop_var) for loop in loops]
+    bodies = [replaced(loop.body, {loop.loop_var: first.loop_var}) for loop in loops]
     statements = [part for body in bodies for part in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
     return tirx.For(first.loop_var, first.min, first.extent, first.kind, tirx.SeqStmt(statements))
-
-
-def _with_variable(loop: tirx.For, variable: tirx.Var) -> tirx.Stmt:
-    def replaced(var: tirx.Var) -> tirx.Var:
-        return variable if var.same_as(loop.loop_var) else var
-
-    return structural_map(loop.body, (tirx.Var, replaced))

@@ -261,7 +261,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
         results.append(_converted(total, dtype, f"result{name}"))
         places.append(part.place)
     operands = ("x_extended", *(f"w_extended{name}" for name in names))
-    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), tuple(places))
+    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, tuple(places))
 
 
 def parts(problem: Problem, multiples: Multiples) -> list[Part]:

@@ -44,11 +44,11 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
             *k, c, o = rest
             return Place([], list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
 
-        return Sum((first, second), (total,), operands, ("sum",), (place,))
+        return Sum((first, second), (total,), operands, ("sum",), y_windows, (place,))
     result = te.compute(
         problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
     )
-    return Sum((first, second), (result,), operands, ("sum",))
+    return Sum((first, second), (result,), operands, ("sum",), y_windows)
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

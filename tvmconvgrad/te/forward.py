@@ -43,7 +43,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
         inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
         return Place(inside, list(tensors.data_index(problem.data_format, n, g * o_group + o, x)))
 
-    return Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), (place,))
+    return Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows, (place,))
 
 
 def positions_of(problem: Problem, multiples: Multiples) -> list[int]:

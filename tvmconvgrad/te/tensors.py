@@ -93,6 +93,8 @@ class Sum:
     operands: tuple[str, ...]
     """The stages that are multiplied: two for each sum; a first one is shared by all of them."""
     sums: tuple[str, ...]
+    windows: Sequence[Window] = ()
+    """How the first operand sees each spatial axis of the user's tensor."""
     places: tuple[Callable[..., Place], ...] = ()
 
     @property

@@ -15,6 +15,10 @@ from tvmconvgrad.te.tensors import Index
 AHEAD = 1024
 """How many elements ahead of its use data is fetched, where it is read along memory."""
 
+APART = (32, 16)
+"""Packed blocks of channels lie an odd number of cache lines apart (in elements: a multiple, and the rest): what all
+blocks have of one position then maps to different sets of the cache."""
+
 
 def pack_data(
     sch: Schedule,
@@ -33,6 +37,7 @@ def pack_data(
     """
     rank = len(sch.get_loops(block)) - 3
     sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups)))
+    sch.storage_align(block, 0, 2, *APART)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]

@@ -29,6 +29,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, express
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
@@ -140,7 +141,7 @@ class FilterRule:
             blocks.transposing_pass(sch, result, problem.filter_axes.index("O"))
         elif result is not None:
             blocks.finish_pass(sch, result, self.machine.lanes)
-        module = place(sch.mod, expression, problem.output_shape)
+        module = place(skip(sch.mod, expression), expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     @staticmethod

@@ -37,6 +37,7 @@ from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import largest_divisor
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, data_is_plain, express, filter_is_plain
 from tvmconvgrad.te.data_gradient import parts
@@ -234,7 +235,8 @@ class PositionsRule:
             self._schedule_sums(sch, problem, expression, plan)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
-        module = place(join(sch.mod, expression.sums), expression, problem.output_shape)
+        module = join(skip(sch.mod, expression), expression.sums)
+        module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:

@@ -1,0 +1,116 @@
+"""A rewrite of a scheduled program: what meets nothing but pads is left out.
+
+A sum reads its data through a stage that is extended by zeros (te/tensors.py). Where all that a register tile reads at
+a tap are such zeros, along one axis, nothing is added: a condition, outside of the tile and of the loops over channels,
+leaves it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Expr, IRModule, TensorLoad
+from tvm.s_tir.stmt import SBlock, SBlockRealize
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map, structural_walk
+
+from tvmconvgrad.schedules.variables import replaced, uses
+from tvmconvgrad.te import Sum
+from tvmconvgrad.te.tensors import Window
+
+SPACE = 3
+"""The first spatial axis of a stage of data, packed (llvm/blocks.py) or not."""
+
+
+def skip(module: IRModule, expression: Sum) -> IRModule:
+    """`module` without the products of the expression's sums with pads."""
+    windows = {axis: window for axis, window in enumerate(expression.windows) if not window.is_inside}
+    if not windows:
+        return module
+    skipping = _Skipping(expression.operands[0], windows)
+    main = module["main"]
+    body = structural_map(main.body, ((SBlockRealize, skipping.block), (tirx.For, skipping.loop)))
+    return IRModule({"main": tirx.PrimFunc(main.params, body, main.ret_type, main.attrs)}, attrs=module.attrs)
+
+
+@dataclass
+class _Range:
+    """What a tile reads along an axis: elements `first` to `last` of the stage, in terms of the loops around it."""
+
+    window: Window
+    first: Expr
+    last: Expr
+
+    def uses(self, var: tirx.Var) -> bool:
+        return uses(self.first, var) or uses(self.last, var)
+
+    def over(self, loop: tirx.For) -> _Range:
+        """The range of all steps of a loop of the tile."""
+        begin, end = loop.min, loop.min + loop.extent - 1
+        ends = (replaced(self.first, {loop.loop_var: begin}), replaced(self.last, {loop.loop_var: end}))
+        return _Range(self.window, *ends)
+
+    @property
+    def meets_data(self) -> list[Expr]:
+        window = self.window
+        simplify = Analyzer().simplify
+        return [
+            simplify(self.last * window.step >= window.shift),
+            simplify(self.first * window.step < window.shift + window.size),
+        ]
+
+
+class _Skipping:
+    """Callbacks from the inside to the outside of each sum's nest."""
+
+    def __init__(self, data: str, windows: dict[int, Window]) -> None:
+        self.data, self.windows = data, windows
+        self.ranges: list[_Range] = []
+        """Those of the nest at hand that have no condition yet."""
+
+    def block(self, realize: SBlockRealize) -> SBlockRealize:
+        loads = _loads(realize.block, self.data)
+        if loads and realize.block.name_hint != "root":
+            values = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
+            indices = [replaced(loads[0].indices[SPACE + axis], values) for axis in self.windows]
+            self.ranges = [_Range(window, index, index) for window, index in zip(self.windows.values(), indices)]
+        return realize
+
+    def loop(self, loop: tirx.For) -> tirx.For:
+        used = [found for found in self.ranges if found.uses(loop.loop_var)]
+        if not used:
+            return loop
+        others = [found for found in self.ranges if found not in used]
+        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1:
+            self.ranges = [*others, *(found.over(loop) for found in used)]
+            return loop
+        self.ranges = others
+        condition = tirx.all(*(condition for found in used for condition in found.meets_data))
+        return _with_body(loop, self._guarded(loop.body, condition))
+
+    def _guarded(self, body: tirx.Stmt, condition: Expr) -> tirx.Stmt:
+        """`body` with a condition around what reads the data, and nothing else: what is beside it begins a sum, or
+        uses it."""
+        if isinstance(body, tirx.SeqStmt):
+            return tirx.SeqStmt([self._guarded(part, condition) for part in body.seq])
+        reading = [bool(_loads(block, self.data)) for block in _blocks(body)]
+        if isinstance(body, tirx.For) and any(reading) and not all(reading):
+            return _with_body(body, self._guarded(body.body, condition))
+        return tirx.IfThenElse(condition, body, None) if all(reading) else body
+
+
+def _with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
+
+
+def _blocks(node: tirx.Stmt) -> list[SBlock]:
+    found: list[SBlock] = []
+    structural_walk(node, (SBlock, found.append))
+    return found
+
+
+def _loads(node: tirx.Stmt | SBlock, name: str) -> list[TensorLoad]:
+    found: list[TensorLoad] = []
+    structural_walk(node, (TensorLoad, lambda load: found.append(load) if load.source.name == name else None))
+    return found
