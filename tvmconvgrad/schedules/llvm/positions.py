@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import prod
 
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
@@ -35,7 +36,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import largest_divisor
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.spec import Gradient, Problem
@@ -235,8 +236,10 @@ class PositionsRule:
             self._schedule_sums(sch, problem, expression, plan)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
-        module = join(skip(sch.mod, expression), expression.sums)
-        module = place(module, expression, problem.output_shape)
+        module = join(sch.mod, expression.sums)
+        if expression.sums:
+            module = self._with_data(Schedule(module), problem, expression, plan)
+        module = place(skip(module, expression), expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
@@ -246,14 +249,8 @@ class PositionsRule:
             _nest_sum(sch, sch.get_sblock(name), sch.get_sblock(result.op.name), rank, plan, lanes)
             for name, result in zip(expression.sums, results)
         ]
-        data, *panels = (sch.get_sblock(name) for name in expression.operands)
-        if plan.packs:
-            at = nests[0].tasks[-1] if plan.packs == "task" else None
-            blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, self.machine.lanes, at)
-        else:
-            sch.compute_inline(data)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
-        for panel in panels:
+        for panel in map(sch.get_sblock, expression.operands[1:]):
             if plan.packs_filter:
                 blocks.pack_filter(sch, panel, (columns, tile.columns), plan.summed, tile.groups, problem.filter_axes)
             else:
@@ -261,6 +258,17 @@ class PositionsRule:
         for nest in nests:
             sch.parallel(sch.fuse(*nest.tasks))
             sch.decompose_reduction(nest.block, nest.reduction)
+
+    def _with_data(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> IRModule:
+        """With the data packed where the plan says; in a task, once for all sums that are joined there."""
+        data = sch.get_sblock(expression.operands[0])
+        if not plan.packs:
+            sch.compute_inline(data)
+            return sch.mod
+        total = sch.get_consumers(data)[0]
+        at = sch.get_loops(total)[0] if plan.packs == "task" else None
+        blocks.pack_data(sch, data, problem.data_format, plan.summed, plan.tile.groups, self.machine.lanes, at)
+        return sch.mod
 
     def plan(self, problem: Problem, decisions: Decisions) -> Plan:
         """The numbers, from the machine and the sizes of the problem."""
@@ -279,7 +287,7 @@ class PositionsRule:
         column_ranges = decisions.draw(
             "column_ranges", blocks.divisors(column_blocks), largest_divisor(column_blocks, wanted)
         )
-        alone = len(sizes.sums) == column_ranges == 1 and ranges.surplus <= SURPLUS
+        alone = column_ranges == 1 and ranges.surplus <= SURPLUS
         packs = "" if in_place else "task" if alone else "before"
         packs_filter = not self._reads_filter_in_place(sizes, tile)
         summed = self._run(sizes, in_place)
@@ -423,6 +431,8 @@ def _whole_vectors(sizes: Sizes, tile: Tile, lanes: int) -> bool:
         return stride == 1 and all(size.positions[-1] % tile.positions == 0 for size in sizes.sums)
     if tile.lanes == "summed":
         return True
+    if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
+        return False  # groups share a line, which comes and goes for each of them
     vector = largest_divisor(tile.columns, lanes)
     return all(
         size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
