@@ -13,8 +13,8 @@ from tests.support.sampling import every
 # Too few channels for full vectors of them, where the chosen rule puts them into lanes.
 NARROW = {"few channels' data"}
 # The stores to the stack, for each multiplication in a kernel's loops, that are let pass, by the number of registers.
-# LLVM spills one or the other value of a tile that just fits, and in the loop before a condition's end it saves what the
-# condition may have left out. Tiles twice as large as fit are above.
+# LLVM spills one or the other value of a tile that just fits, and in the loop before a condition's end it saves what
+# the condition may have left out. Tiles twice as large as fit are above.
 SPILLS = {16: 0.5, 32: 0.25}
 
 

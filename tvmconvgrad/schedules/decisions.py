@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from tvm.s_tir import Schedule
 
+from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+
 
 @dataclass
 class Decisions:
@@ -29,6 +31,10 @@ class Decisions:
             expected = f"expected one of {', '.join(map(str, self.candidates[name]))}"
             raise ValueError(f"decisions: {name} is {self.drawn[name]}, {expected}")
         return self.drawn[name]
+
+    def draw_divisor(self, name: str, count: int, wanted: int) -> int:
+        """A divisor of `count` for `name`: by default the largest that is not above `wanted`, or else 1."""
+        return self.draw(name, divisors(count), largest_divisor(count, wanted))
 
     def record(self, sch: Schedule) -> None:
         """Write the draws to the trace of a schedule that has just begun."""

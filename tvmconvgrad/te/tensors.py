@@ -153,7 +153,7 @@ def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple
     return tuple(index for axis in axes for index in parts[axis])
 
 
-def data_is_plain(problem: Problem, channels: int, windows: Sequence[Window], multiples: tuple[int, int]) -> bool:
+def is_plain(problem: Problem, channels: int, windows: Sequence[Window], multiples: tuple[int, int]) -> bool:
     """Whether `extended_data` neither adds zeros nor converts."""
     rounded = problem.geometry.groups % multiples[0] or channels % multiples[1]
     return problem.dtype == "f32" and not rounded and all(window.is_inside for window in windows)

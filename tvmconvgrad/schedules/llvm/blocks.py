@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, Var
 
 from tvmconvgrad.schedules.base import PREFETCH, TRANSPOSE
+from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
 
 AHEAD = 1024
@@ -179,27 +179,3 @@ def fill_pass(sch: Schedule, block: SBlockRV) -> None:
     """A pass that writes a constant, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
     *outer, _ = sch.get_loops(block)
     sch.parallel(sch.fuse(*outer))
-
-
-def divisors(value: int) -> list[int]:
-    """All divisors, ascending."""
-    small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
-    return sorted({*small, *(value // d for d in small)})
-
-
-def largest_divisor(value: int, limit: int) -> int:
-    """The largest divisor of `value` that does not exceed `limit` (at least 1)."""
-    return max(d for d in divisors(value) if d <= max(limit, 1))
-
-
-def inner_extents(extents: Sequence[int], limit: int) -> list[int]:
-    """Split a nest of loops in two: how much of each is inner, so that the inner part has about `limit` steps.
-
-    The innermost loops are taken whole while they fit, then a divisor of the next; loops outside of that stay outer.
-    """
-    inner = [1] * len(extents)
-    for i in reversed(range(len(extents))):
-        inner[i] = largest_divisor(extents[i], limit // prod(inner[i + 1 :]))
-        if inner[i] < extents[i]:
-            break
-    return inner

@@ -36,6 +36,11 @@ class Machine:
         neon = codegen.llvm_cpu_has_features("neon", target)
         return cls(lanes=4, registers=32 if neon else 16)
 
+    @property
+    def vectors(self) -> list[int]:
+        """The widths of vectors that are of use, in f32 elements: a register's, and half of it."""
+        return sorted({self.lanes, max(self.lanes // 2, 4)})
+
     def tile_efficiency(
         self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25), enough: int = 12
     ) -> float:

@@ -1,0 +1,22 @@
+"""What moving data costs a core, in cycles an element: packing an operand, writing a result."""
+
+PACKING = 0.7
+"""To pack data in whole vectors: about what memory takes."""
+
+TRANSPOSING = 1.5
+"""To pack it against the memory's order."""
+
+GROUPING = 1.0
+"""To pack groups of several channels, which lie apart."""
+
+PLACING = 0.5
+"""To write results in whole vectors, line after line."""
+
+SCATTERING = 3.0
+"""To write them against the memory's order, or lines in parts."""
+
+ADDING_LANES = 12.0
+"""To add up the lanes of a sum."""
+
+BEST_TILES = 8
+"""How many of the cheapest tiles a search may choose from."""

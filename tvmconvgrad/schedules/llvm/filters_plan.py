@@ -1,0 +1,227 @@
+"""The numbers of a schedule of filter gradients, from a model of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeVar
+
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES, GROUPING, PACKING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+T = TypeVar("T")
+
+TASKS = 16
+"""How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+
+FINISHING = 3.0
+"""Cycles an element to bring a filter from the tiles' order into the user's."""
+
+VECTORS_OF_TAPS = (0.5, 0.5)
+"""Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
+
+FEW_CHANNELS = 4
+"""Where there are fewer, taps share a tile, too. Elsewhere that gains nothing, and LLVM mixes the positions up."""
+
+LEAST_CHUNK = 32
+"""Positions of a chunk, at least: each chunk adds its tiles to memory."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `lanes`."""
+
+    taps: tuple[int, ...]
+    """Taps along each axis."""
+    c: int
+    o: int
+    groups: int
+    lanes: str
+
+    def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
+        """The tile's loops in their order, the vector's last."""
+        channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
+        return [*taps, *channels[self.lanes]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of the schedule."""
+
+    tile: Tile
+    c_block: int
+    o_block: int
+    """How many channels are packed together; 0 where the data is read where it lies."""
+    packs: str
+    """Where data is packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
+    chunk: tuple[int, ...]
+    splits: int
+    g_ranges: int
+    o_ranges: int
+    c_ranges: int
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans a filter gradient, with vectors over `lanes`, for a machine."""
+
+    machine: Machine
+    lanes: str
+    problem: Problem
+
+    def least_cost(self) -> float:
+        """Cycles of one core, about, with the best tile."""
+        return min(self._cost(tile) for tile in self._tiles())
+
+    def writes_result(self, tile: Tile) -> bool:
+        """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
+        c_group, o_group = group_sizes(self.problem.geometry)
+        whole = c_group % tile.c == 0 and o_group % tile.o == 0
+        return self.problem.dtype == "f32" and self.problem.filter_axes.endswith(tile.lanes.upper()) and whole
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers, from the machine and the sizes of the problem."""
+        tiles = self._best_tiles()
+        tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
+        geometry = self.problem.geometry
+        c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
+        c_block, o_block = self._blocks(tile)
+        extents = (geometry.batch, *geometry.x)
+        limits = [LEAST_CHUNK << power for power in range(6)]
+        chunk = inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile)))
+        chunks = prod(extents) // prod(chunk)
+        group_blocks = ceil_to(geometry.groups, tile.groups) // tile.groups
+        filter_elements = group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
+        y_elements, x_elements = prod(self.problem.y_shape), prod(self.problem.x_shape)
+
+        # Splits cost memory and its traffic: not more than half of that of the operands.
+        splits = decisions.draw_divisor(
+            "splits", chunks, min(TASKS, (y_elements + x_elements) // (2 * filter_elements))
+        )
+        g_ranges = decisions.draw_divisor("g_ranges", group_blocks, TASKS // splits)
+        wanted = TASKS // (g_ranges * splits)
+        o_ranges = decisions.draw_divisor("o_ranges", o_group // tile.o, wanted)
+        c_ranges = decisions.draw_divisor("c_ranges", c_group // tile.c, -(-wanted // o_ranges))
+        packed = y_elements * o_ranges + x_elements * c_ranges
+        packs = "task" if packed <= 2 * (y_elements + x_elements) else "before"
+        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, g_ranges, o_ranges, c_ranges)
+
+    def _chunk(self, tile: Tile) -> int:
+        """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
+        geometry = self.problem.geometry
+        c_group, o_group = group_sizes(geometry)
+        if tile.groups > 1:
+            swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+            if c_group * o_group > 1:
+                return self.machine.l2 // 2 // (F32_BYTES * tile.groups * (c_group * swept + o_group))
+            return max(self._l1_positions(tile.groups * swept), LEAST_CHUNK)
+        in_place, packed = 0, 0
+        for channels, block in zip((c_group, o_group), self._blocks(tile)):
+            in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
+        limit = self.machine.l2 // 2 // (F32_BYTES * packed) if packed else 1024
+        limit = min(max(limit, 128), 1024)
+        return min(limit, self._l1_positions(in_place)) if in_place else limit
+
+    def _l1_positions(self, channels: int) -> int:
+        """How many positions fit the L1 cache with a little left, each of so many channels."""
+        return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
+
+    def _blocks(self, tile: Tile) -> tuple[int, int]:
+        """How many channels of Y, and of X, are packed together where a tile reads c and o of them; 0: none.
+
+        At least a whole vector where that suits the tile, since they are copied that way. In a matrix product, data
+        whose chunk fits L1 as it lies is not packed.
+        """
+        c_group, o_group = group_sizes(self.problem.geometry)
+        lanes = self.machine.lanes
+
+        def packed(size: int, channels: int) -> int:
+            return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
+
+        c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
+        if tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
+            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. Y is
+            # worth a copy without the pads where it is read for several blocks of taps.
+            whole = self.problem.geometry.groups % tile.groups == 0
+            once = whole and tile.taps == self.problem.geometry.k
+            return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
+        if not self._is_product() or c_group % tile.c or o_group % tile.o:
+            return c_block, o_block
+        if self._l1_positions(c_group + o_group) >= LEAST_CHUNK:
+            return 0, 0
+        c_fits, o_fits = (self._l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
+        return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
+
+    def _best_tiles(self) -> list[Tile]:
+        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
+        costs = [(self._cost(tile), self._products(tile), tile) for tile in self._tiles()]
+        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
+
+    def _cost(self, tile: Tile) -> float:
+        """Cycles of one core, about: of the products, and of packing."""
+        computing = self._products(tile) / (2 * self.machine.lanes * self._efficiency(tile))
+        shapes, sizes = (self.problem.y_shape, self.problem.x_shape), group_sizes(self.problem.geometry)
+        for shape, channels, block in zip(shapes, sizes, self._blocks(tile)):
+            computing += self._packing(tile, channels, block) * prod(shape)
+        return computing + (0.0 if self.writes_result(tile) else FINISHING * prod(self.problem.filter_shape))
+
+    def _packing(self, tile: Tile, channels: int, block: int) -> float:
+        """Cycles an element to pack blocks of so many channels."""
+        if block == 0:
+            return 0.0
+        if self.problem.data_format == "NCX":
+            return TRANSPOSING
+        if tile.groups > 1 and channels > 1:
+            return GROUPING
+        run = largest_divisor(tile.groups * block, self.machine.lanes)
+        return max(PACKING, 8 / run)
+
+    def _tiles(self) -> list[Tile]:
+        c_group, o_group = group_sizes(self.problem.geometry)
+        lanes, registers = self.machine.lanes, self.machine.registers
+        *outer, last = self.problem.geometry.k
+        ones = (1,) * len(outer)
+        taps = {(*ones, 1)}
+        if self.lanes == "groups" or min(c_group, o_group) < FEW_CHANNELS:
+            taps |= {(*ones, last), (*outer, last)}
+        sizes: list[tuple[int, int, int]]
+        if self.lanes == "groups":
+            few_c, few_o = ([d for d in divisors(size) if d <= registers] for size in (c_group, o_group))
+            sizes = [(c, o, w) for c in few_c for o in few_o for w in self.machine.vectors]
+        else:
+            widths = [*self.machine.vectors, *(lanes * n for n in (2, 3, 4, 6))]
+            few = range(1, min(o_group if self.lanes == "c" else c_group, registers) + 1)
+            sizes = [(w, n, 1) if self.lanes == "c" else (n, w, 1) for n in few for w in widths]
+        tiles = [Tile(t, *size, self.lanes) for t in sorted(taps) for size in sizes]
+        return [tile for tile in tiles if self._efficiency(tile) > 0]
+
+    def _efficiency(self, tile: Tile) -> float:
+        """Y's operands are read for each tap, X's once."""
+        taps = prod(tile.taps)
+        if tile.lanes == "groups":
+            return self.machine.tile_efficiency(taps * tile.c, tile.o, tile.groups)
+        vector = min(tile.o if tile.lanes == "o" else tile.c, self.machine.lanes)
+        if tile.lanes == "o":
+            return self.machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
+        return self.machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS)
+
+    def _is_product(self) -> bool:
+        """Whether the sum is a plain matrix product of f32 rows of channels."""
+        geometry = self.problem.geometry
+        numbers = (*geometry.k, *geometry.strides, geometry.groups)
+        pads = (*geometry.pads_begin, *geometry.pads_end)
+        plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.x == geometry.y
+        return plain and max(numbers) == 1 and not any(pads)
+
+    def _products(self, tile: Tile) -> int:
+        """Multiply-adds, with all that is rounded up."""
+        geometry = self.problem.geometry
+        c_group, o_group = group_sizes(geometry)
+        channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o) * ceil_to(geometry.groups, tile.groups)
+        taps = prod(ceil_to(k, t) for k, t in zip(geometry.k, tile.taps))
+        return channels * taps * geometry.batch * prod(geometry.x)

@@ -1,0 +1,257 @@
+"""The numbers of a schedule of sums over positions, from a model of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING, PLACING, SCATTERING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
+from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
+from tvmconvgrad.spec import Gradient
+from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
+
+TASKS = 32
+"""How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large."""
+
+SUMMED = 16
+"""Channels that are summed in one run: a cache line of f32."""
+
+SURPLUS = 1.6
+"""How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
+
+FEW_ROWS = 256
+"""How many positions a panel must serve to be worth a copy without being transposed."""
+
+PANELS, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
+LOADING = {"positions": (0.15, 0.7), "summed": (1.0, 1.0)}
+"""What a row's and a column's operand costs, as parts of an FMA.
+
+Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
+cache lines; and with lanes that are summed both operands are whole vectors from the L2 cache.
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of the schedule."""
+
+    tile: Tile
+    summed: int
+    packs: str
+    """Where the data is packed: in each "task", "before" all tasks, or not at all: ""."""
+    packs_filter: bool
+    range_tiles: int
+    """How many row blocks a range of positions should have."""
+    group_ranges: int
+    column_ranges: int
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """A way to split the positions into ranges."""
+
+    tiles: int
+    tasks: int
+    surplus: float
+    """How much more data the ranges read than there is: neighbours read the same at their border."""
+    traffic: float
+    """Bytes that come from beyond the L2 cache, about."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans the sums of these sizes, with vectors over `lanes`, for a machine."""
+
+    machine: Machine
+    lanes: str
+    sizes: Sizes
+
+    def takes(self) -> bool:
+        """Whether vectors may lie over these lanes."""
+        problem, geometry = self.sizes.problem, self.sizes.problem.geometry
+        apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
+        if self.lanes == "summed":
+            return self._may_sum_lanes()
+        return not (self.lanes == "groups" and geometry.groups == 1) and not (self.lanes == "positions" and apart)
+
+    def _may_sum_lanes(self) -> bool:
+        """Whether the summed channels lie side by side in the data and in the filter, in whole vectors."""
+        problem, sizes = self.sizes.problem, self.sizes
+        last = "O" if problem.gradient is Gradient.DATA else "C"
+        beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
+        tile = Tile(1, 1, 1, self.lanes)
+        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.multiples(tile, self.machine.lanes))
+
+    def least_cost(self) -> float:
+        """Cycles of one core, about, with the best tile."""
+        return min(self._cost(tile) for tile in self._tiles())
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers, as the model or whoever searches draws them."""
+        sizes = self.sizes
+        tiles = self._best_tiles()
+        tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
+        in_place = self._reads_in_place(tile)
+        ranges = self._ranges(tile, in_place)
+        range_tiles = decisions.draw("range_tiles", [4 << power for power in range(8)], ranges.tiles)
+        wanted = -(-TASKS // ranges.tasks)
+        group_ranges = decisions.draw_divisor("group_ranges", sizes.group_blocks(tile), wanted)
+        wanted = -(-TASKS // (ranges.tasks * group_ranges))
+        column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
+        once = column_ranges == 1 and ranges.surplus <= SURPLUS and self._tasks_correspond(tile, range_tiles)
+        packs = "" if in_place else "task" if once else "before"
+        packs_filter = not self._reads_filter_in_place(tile)
+        return Plan(tile, self._run(in_place), packs, packs_filter, range_tiles, group_ranges, column_ranges)
+
+    # ---- ranges of positions ----
+
+    def _tasks_correspond(self, tile: Tile, range_tiles: int) -> bool:
+        """Whether all sums have as many tasks, which are then joined (schedules/joining.py)."""
+        rows = self.sizes.row_blocks(tile)
+        return len({prod(extents) // prod(inner_extents(extents, range_tiles)) for extents in rows}) == 1
+
+    def _ranges(self, tile: Tile, in_place: bool) -> Ranges:
+        """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
+
+        A range reads every panel, and its data for every column block, from wherever they fit.
+        """
+        if not self.sizes.sums:
+            return Ranges(1, 1, 1.0, 0.0)
+        extents = max(self.sizes.row_blocks(tile), key=prod)
+        limits = {prod(extents) // part for part in range(1, min(prod(extents), 8 * TASKS) + 1)}
+        inners = {tuple(inner_extents(extents, limit)) for limit in limits}
+        found = [self._range(tile, in_place, extents, inner) for inner in sorted(inners)]
+        least = min(ranges.traffic for ranges in found)
+        best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
+        enough = [ranges for ranges in best if ranges.tasks * self.sizes.group_blocks(tile) >= TASKS]
+        return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    def _range(self, tile: Tile, in_place: bool, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
+        sizes, geometry = self.sizes, self.sizes.problem.geometry
+        covered = [*inner[:-1], inner[-1] * tile.positions]
+        read = prod(size + halo for size, halo in zip(covered, [0, *sizes.halo]))
+        surplus = 1.0 if in_place else read / prod(covered)
+        tasks = prod(extents) // prod(inner)
+        data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
+        fits = F32_BYTES * read * geometry.groups * sizes.summed <= self.machine.l2
+        times = 1 if fits else max(sizes.column_blocks(tile), 2)
+        if not in_place and (surplus > SURPLUS or tasks * sizes.group_blocks(tile) < TASKS):
+            surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
+        stays = filter_ <= self.machine.l2 // 2
+        traffic = data * surplus * times + filter_ * (1 if stays else tasks)
+        return Ranges(prod(inner), tasks, read / prod(covered), traffic)
+
+    # ---- tiles ----
+
+    def _best_tiles(self) -> list[Tile]:
+        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
+        costs = [(self._cost(tile), self.sizes.products(tile), tile) for tile in self._tiles()]
+        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
+
+    def _tiles(self) -> list[Tile]:
+        lanes, registers = self.machine.lanes, self.machine.registers
+        columns = {size.columns for size in self.sizes.sums} or {self.sizes.columns}
+        few = sorted({d for count in columns for d in divisors(count) if d <= registers})
+        shapes: list[tuple[int, int, int]]
+        if self.lanes == "groups":
+            shapes = [(m, n, w) for m in range(1, registers) for n in few for w in self.machine.vectors]
+        elif self.lanes == "summed":
+            fitting = [n for n in few if all(count % n == 0 for count in columns)]
+            shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
+        elif self.lanes == "positions":
+            shapes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in self.machine.vectors]
+        else:
+            widths = [*self.machine.vectors, *(lanes * n for n in (2, 3, 4, 6))]
+            shapes = [(m, n, 1) for m in range(1, registers) for n in widths]
+        tiles = [Tile(*shape, self.lanes) for shape in shapes]
+        return [tile for tile in tiles if self._efficiency(tile) > 0]
+
+    def _efficiency(self, tile: Tile, in_place: bool = False) -> float:
+        rows, columns, used = tile.vectors(self.machine.lanes)
+        if tile.lanes == "groups":
+            # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
+            fits = rows * (columns + 1) < self.machine.registers
+            return self.machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
+        costs = LOADING_IN_PLACE if in_place else LOADING.get(tile.lanes, PANELS)
+        return self.machine.tile_efficiency(rows, columns, used, costs)
+
+    # ---- costs ----
+
+    def _cost(self, tile: Tile) -> float:
+        """Cycles of one core, about: of the products, and of moving data, filter and results."""
+        problem = self.sizes.problem
+        in_place = self._reads_in_place(tile)
+        computing = self.sizes.products(tile) / (2 * self.machine.lanes * self._efficiency(tile, in_place))
+        data, weights = problem.input_shapes
+        packing = 0.0 if in_place else self._packing(tile)
+        panels = 0.0 if self._reads_filter_in_place(tile) else self._packing_filter(tile)
+        moving = packing * prod(data) + panels * prod(weights) + self._placing(tile) * prod(problem.output_shape)
+        return computing + moving
+
+    def _along(self, tile: Tile) -> bool:
+        """Whether the tile's vectors lie along the memory of data and result."""
+        return (self.sizes.problem.data_format == "NXC") != (tile.lanes == "positions")
+
+    def _packing(self, tile: Tile) -> float:
+        in_runs = tile.lanes != "groups" or self.sizes.summed == 1
+        return PACKING if self._along(tile) and in_runs else TRANSPOSING
+
+    def _packing_filter(self, tile: Tile) -> float:
+        along = tile.lanes == "channels" and self.sizes.problem.filter_axes.endswith(self.sizes.column_axis)
+        return PACKING if along else TRANSPOSING
+
+    def _placing(self, tile: Tile) -> float:
+        if tile.lanes == "summed":
+            return PLACING + ADDING_LANES
+        return PLACING if self._along(tile) and self._writes_whole_lines(tile) else SCATTERING
+
+    def _writes_whole_lines(self, tile: Tile) -> bool:
+        """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
+        sizes, geometry = self.sizes, self.sizes.problem.geometry
+        if tile.lanes == "groups":
+            return sizes.columns == 1 and geometry.groups % tile.groups == 0
+        if tile.lanes == "positions":
+            stride = geometry.strides[-1] if sizes.problem.gradient is Gradient.DATA else 1
+            return stride == 1 and all(size.positions[-1] % tile.positions == 0 for size in sizes.sums)
+        if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
+            return False  # groups share a line, which comes and goes for each of them
+        vector = largest_divisor(tile.columns, self.machine.lanes)
+        return all(
+            size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
+            for size in sizes.sums
+        )
+
+    # ---- what is read where it lies ----
+
+    def _run(self, in_place: bool) -> int:
+        """How many channels are summed in one run."""
+        if self.lanes == "positions":
+            return 1
+        if self.lanes == "summed":
+            return self.machine.lanes
+        return largest_divisor(self.sizes.summed, SUMMED) if in_place else min(self.sizes.summed, SUMMED)
+
+    def _reads_filter_in_place(self, tile: Tile) -> bool:
+        """Whether the filter is read where it lies: where its lanes are side by side, and few rows share a panel."""
+        if tile.lanes == "summed":
+            return True
+        problem, sizes = self.sizes.problem, self.sizes
+        if tile.lanes != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
+            return False
+        rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
+        return rows < FEW_ROWS and filter_is_plain(problem, sizes.multiples(tile, self._run(in_place=True)))
+
+    def _reads_in_place(self, tile: Tile) -> bool:
+        """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
+        rows, where they are far apart, don't displace each other from the cache."""
+        problem = self.sizes.problem
+        if problem.data_format != "NXC" or tile.lanes in ("groups", "positions"):
+            return False
+        data, _ = problem.input_shapes
+        if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
+            return False
+        return data_is_plain(problem, self.sizes.multiples(tile, self._run(in_place=True)))

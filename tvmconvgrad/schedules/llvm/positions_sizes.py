@@ -1,0 +1,129 @@
+"""What the numbers of a schedule of sums over positions depend on: the extents of the sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvmconvgrad.schedules.splitting import largest_divisor
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.forward import positions_of
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: `positions` x `columns` channels of the result x `groups`, with vectors over `lanes`."""
+
+    positions: int
+    columns: int
+    groups: int
+    lanes: str
+
+    def vectors(self, lanes: int) -> tuple[int, int, int]:
+        """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
+        if self.lanes == "summed":
+            return self.positions, self.columns, lanes
+        rows, elements = (
+            (self.columns, self.positions)
+            if self.lanes == "positions"
+            else (self.positions, self.columns * self.groups)
+        )
+        used = self.groups if self.lanes == "groups" else largest_divisor(elements, lanes)
+        return rows, elements // used, used
+
+
+@dataclass(frozen=True)
+class Size:
+    """The extents of one sum, of one group, before they are rounded up to a tile."""
+
+    positions: tuple[int, ...]
+    columns: int
+    products: int
+    """Taps and channels that are summed for each element."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The extents of a problem's sums, one for each combination of phases (te/data_gradient.py)."""
+
+    problem: Problem
+
+    @cached_property
+    def sums(self) -> list[Size]:
+        """All sums."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            return [Size(geometry.x, self.columns, self.summed * prod(geometry.k))]
+        found = parts(self.problem, Multiples())
+        return [Size(tuple(part.positions), part.channels, self.summed * part.taps) for part in found]
+
+    @property
+    def columns(self) -> int:
+        """Channels of the result, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return c if self.problem.gradient is Gradient.DATA else o
+
+    @property
+    def column_axis(self) -> str:
+        """Which of the filter's axes has the channels of the result."""
+        return "C" if self.problem.gradient is Gradient.DATA else "O"
+
+    @property
+    def summed(self) -> int:
+        """Channels that are summed, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return o if self.problem.gradient is Gradient.DATA else c
+
+    @property
+    def halo(self) -> list[int]:
+        """How many more elements of the data a range reads along each axis than it has positions."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            return [(k - 1) * d // s for k, d, s in zip(geometry.k, geometry.dilations, geometry.strides)]
+        found = parts(self.problem, Multiples())
+        return [
+            max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
+        ]
+
+    def multiples(self, tile: Tile, summed: int) -> Multiples:
+        """What the tensor expression is rounded up to."""
+        by_c = self.problem.gradient is Gradient.DATA
+        c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
+        return Multiples(tile.groups, c, o, tile.positions)
+
+    def row_blocks(self, tile: Tile) -> list[list[int]]:
+        """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
+        multiples = self.multiples(tile, 1)
+        if self.problem.gradient is Gradient.FORWARD:
+            found = [positions_of(self.problem, multiples)]
+        else:
+            found = [part.positions for part in parts(self.problem, multiples)]
+        return [[self.problem.geometry.batch, *outer, last // tile.positions] for *outer, last in found]
+
+    def group_blocks(self, tile: Tile) -> int:
+        """How many tiles the groups take."""
+        return ceil_to(self.problem.geometry.groups, tile.groups) // tile.groups
+
+    def column_blocks(self, tile: Tile) -> int:
+        """How many tiles the channels of the result take, of that sum which has most."""
+        return max((-(-size.columns // tile.columns) for size in self.sums), default=1)
+
+    def products(self, tile: Tile) -> int:
+        """Multiply-adds, with all that is rounded up."""
+        geometry = self.problem.geometry
+        return (
+            geometry.batch
+            * self.group_blocks(tile)
+            * tile.groups
+            * sum(
+                prod(size.positions[:-1])
+                * ceil_to(size.positions[-1], tile.positions)
+                * ceil_to(size.columns, tile.columns)
+                * size.products
+                for size in self.sums
+            )
+        )

@@ -1,0 +1,30 @@
+"""Numbers to split loops by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+
+def divisors(value: int) -> list[int]:
+    """All divisors, ascending."""
+    small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
+    return sorted({*small, *(value // d for d in small)})
+
+
+def largest_divisor(value: int, limit: int) -> int:
+    """The largest divisor of `value` that does not exceed `limit` (at least 1)."""
+    return max(d for d in divisors(value) if d <= max(limit, 1))
+
+
+def inner_extents(extents: Sequence[int], limit: int) -> list[int]:
+    """Split a nest of loops in two: how much of each is inner, so that the inner part has about `limit` steps.
+
+    The innermost loops are taken whole while they fit, then a divisor of the next; loops outside of that stay outer.
+    """
+    inner = [1] * len(extents)
+    for i in reversed(range(len(extents))):
+        inner[i] = largest_divisor(extents[i], limit // prod(inner[i + 1 :]))
+        if inner[i] < extents[i]:
+            break
+    return inner
