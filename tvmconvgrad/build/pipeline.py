@@ -25,6 +25,7 @@ from tvm_ffi.structural import structural_map, structural_walk
 
 from tvmconvgrad.build.transposition import insert_transpositions
 from tvmconvgrad.schedules.base import PREFETCH
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
 
 NAME = "tvmconvgrad"
 DISABLED = ("tirx.NarrowDataType",)
@@ -82,10 +83,17 @@ def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         loads: list[tvm.ir.TensorLoad] = []
         structural_walk(statement.value, (tvm.ir.TensorLoad, loads.append))
-        fetches = [_prefetch(load, distance) for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
+        vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
+        fetches = [_prefetch(load, distance + line) for load in vectors for line in _lines(load)]
         return tirx.SeqStmt([statement, *fetches]) if fetches else statement
 
     return structural_map(marked.body, (tirx.BufferStore, store))
+
+
+def _lines(load: tvm.ir.TensorLoad) -> range:
+    """The offsets of a vector's cache lines, in elements."""
+    bits = DataType(str(load.source.dtype)).bits
+    return range(0, int(load.indices[-1].lanes), CACHE_LINE * 8 // bits)
 
 
 def _prefetch(load: tvm.ir.TensorLoad, distance: int) -> tirx.Stmt:
