@@ -15,8 +15,8 @@ Y and X are packed, for a chunk or before all tasks, or read where they lie: in 
 and with vectors over groups. Without splits the tiles are added up in the result itself where its type and its order of
 axes are theirs.
 
-Lanes of the vectors are channels o, or c where o are few or c lies innermost in the filter, or, where a group has few of
-both, the groups themselves.
+Lanes of the vectors are channels o, or c where o are few or c lies innermost in the filter, or, where a group has few
+of both, the groups themselves.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.fetching import FETCH, fetch
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
@@ -78,7 +79,8 @@ class PositionsRule:
         module = join(sch.mod, expression.sums)
         if expression.sums:
             module = self._with_data(Schedule(module), problem, expression, plan)
-        module = place(skip(module, expression), expression, problem.output_shape)
+            module = skip(fetch(module, expression.inputs[0].op.name), expression)
+        module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
@@ -156,6 +158,8 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     written_tile = [group, channel, row] if tile.lanes == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     blocks.vectorize_tile(sch, written_tile, lanes)
+    if tile.lanes == "channels" and not plan.packs:
+        sch.annotate(summing[0], FETCH, tile.positions)
     return Nest(block, tasks, summing[0])
 
 
