@@ -25,6 +25,7 @@ class Machine:
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
+    l3: int = 4 << 20
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:

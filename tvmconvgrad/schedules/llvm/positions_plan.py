@@ -26,6 +26,15 @@ SURPLUS = 1.6
 FEW_ROWS = 256
 """How many positions a panel must serve to be worth a copy without being transposed."""
 
+NEAR = 0.3
+"""What a byte of the last-level cache costs, as a part of what one of memory costs."""
+
+TRAFFIC = 0.1
+"""Cycles that a byte from memory takes."""
+
+REPACKS = 4
+"""How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
+
 PANELS, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 LOADING = {"positions": (0.15, 0.7), "summed": (1.0, 1.0)}
 """What a row's and a column's operand costs, as parts of an FMA.
@@ -102,8 +111,9 @@ class Planner:
         group_ranges = decisions.draw_divisor("group_ranges", sizes.group_blocks(tile), wanted)
         wanted = -(-TASKS // (ranges.tasks * group_ranges))
         column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
-        once = column_ranges == 1 and ranges.surplus <= SURPLUS and self._tasks_correspond(tile, range_tiles)
-        packs = "" if in_place else "task" if once else "before"
+        by_task = column_ranges <= REPACKS and ranges.surplus <= SURPLUS
+        by_task = by_task and self._tasks_correspond(tile, range_tiles)
+        packs = "" if in_place else "task" if by_task else "before"
         packs_filter = not self._reads_filter_in_place(tile)
         return Plan(tile, self._run(in_place), packs, packs_filter, range_tiles, group_ranges, column_ranges)
 
@@ -142,7 +152,8 @@ class Planner:
         if not in_place and (surplus > SURPLUS or tasks * sizes.group_blocks(tile) < TASKS):
             surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
         stays = filter_ <= self.machine.l2 // 2
-        traffic = data * surplus * times + filter_ * (1 if stays else tasks)
+        again = 0.0 if stays else NEAR if filter_ <= self.machine.l3 else 1.0
+        traffic = data * surplus * times + filter_ * (1 + again * (tasks - 1))
         return Ranges(prod(inner), tasks, read / prod(covered), traffic)
 
     # ---- tiles ----
@@ -150,7 +161,12 @@ class Planner:
     def _best_tiles(self) -> list[Tile]:
         """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
         costs = [(self._cost(tile), self.sizes.products(tile), tile) for tile in self._tiles()]
-        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
+        best = [(cost + self._traffic(tile), products, tile) for cost, products, tile in sorted(costs)[:BEST_TILES]]
+        return [tile for *_, tile in sorted(best)]
+
+    def _traffic(self, tile: Tile) -> float:
+        """Cycles that the ranges' traffic takes: a tile whose blocks cannot be split evenly may have bad ones."""
+        return TRAFFIC * self._ranges(tile, self._reads_in_place(tile)).traffic
 
     def _tiles(self) -> list[Tile]:
         lanes, registers = self.machine.lanes, self.machine.registers
@@ -185,12 +201,14 @@ class Planner:
         """Cycles of one core, about: of the products, and of moving data, filter and results."""
         problem = self.sizes.problem
         in_place = self._reads_in_place(tile)
-        computing = self.sizes.products(tile) / (2 * self.machine.lanes * self._efficiency(tile, in_place))
         data, weights = problem.input_shapes
         packing = 0.0 if in_place else self._packing(tile)
         panels = 0.0 if self._reads_filter_in_place(tile) else self._packing_filter(tile)
         moving = packing * prod(data) + panels * prod(weights) + self._placing(tile) * prod(problem.output_shape)
-        return computing + moving
+        return self._computing(tile, in_place) + moving
+
+    def _computing(self, tile: Tile, in_place: bool) -> float:
+        return self.sizes.products(tile) / (2 * self.machine.lanes * self._efficiency(tile, in_place))
 
     def _along(self, tile: Tile) -> bool:
         """Whether the tile's vectors lie along the memory of data and result."""
