@@ -1,31 +1,38 @@
-"""A rewrite of a scheduled program: data that is read where it lies is fetched a tile ahead.
+"""A rewrite of a scheduled program: data that is read where it lies is fetched some positions ahead.
 
-A tile of positions reads one short run of channels of each. A core's own prefetcher loses such runs at every row, and
-the next tile would wait for memory. Each run therefore fetches the one of the same channels in the next tile.
+A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
+core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
+positions later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tvm import tirx
-from tvm.ir import Expr, IRModule, TensorLoad
+from tvm.ir import IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 from tvm_ffi.structural import structural_map, structural_walk
 
-from tvmconvgrad.schedules.variables import replaced, uses
+from tvmconvgrad.schedules.variables import replaced
 
 FETCH = "fetch_positions_ahead"
-"""Marks the loop over runs of channels, with the positions of a tile."""
+"""Marks a loop: each step fetches what lies so many positions ahead of that which the first tile in it reads."""
+
+EACH = "fetch_each"
+"""Marks a loop of that tile, whose steps each read a position of their own; of other loops the last step counts."""
 
 
-def fetch(module: IRModule, data: str) -> IRModule:
-    """`module`, in which the loops that are marked fetch the parameter `data`, channels last."""
+def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
+    """`module`, in which marked loops fetch the parameters of these names. Channels are their last axis."""
 
     def loop(statement: tirx.For) -> tirx.For:
         if FETCH not in statement.annotations:
             return statement
         others = {key: value for key, value in statement.annotations.items() if key != FETCH}
-        fetches = _fetches(statement.body, data, int(statement.annotations[FETCH]))
-        body = tirx.SeqStmt([*fetches, statement.body])
+        ahead = int(statement.annotations[FETCH])
+        fetches = [_fetch(load, ahead) for load in _loads(statement.body) if load.source.name in names]
+        body = tirx.SeqStmt([*fetches, statement.body]) if fetches else statement.body
         return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=others)
 
     main = module["main"]
@@ -33,29 +40,33 @@ def fetch(module: IRModule, data: str) -> IRModule:
     return IRModule({"main": tirx.PrimFunc(main.params, body, main.ret_type, main.attrs)}, attrs=module.attrs)
 
 
-def _fetches(run: tirx.Stmt, data: str, ahead: int) -> list[tirx.Stmt]:
-    """A fetch for each position of the tile: of the run's first element, at the first tap."""
-    buffer, index = _first_load(run, data)
-    loops: list[tirx.For] = []
-    structural_walk(run, (tirx.For, loops.append))
-    begin = {loop.loop_var: loop.min for loop in loops}
-    rows = [loop for loop in loops if loop.kind == tirx.ForKind.UNROLLED and uses(index[-2], loop.loop_var)]
-    tile = [{**begin, row.loop_var: row.min + i} for row in rows for i in range(int(row.extent))]
-    fetches: list[tirx.Stmt] = []
-    for values in tile or [begin]:
-        *outer, position, channel = (replaced(expression, values) for expression in index)
-        address = tirx.address_of(tirx.BufferLoad(buffer, [*outer, position + ahead, channel]))
-        to_read, keep, of_data = (tirx.IntImm("int32", value) for value in (0, 3, 1))
-        fetches.append(tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, to_read, keep, of_data)))
-    return fetches
+def _fetch(load: TensorLoad, ahead: int) -> tirx.Stmt:
+    *outer, position, channel = load.indices
+    address = tirx.address_of(tirx.BufferLoad(load.source, [*outer, position + ahead, channel]))
+    to_read, keep, of_data = (tirx.IntImm("int32", value) for value in (0, 3, 1))
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, to_read, keep, of_data))
 
 
-def _first_load(run: tirx.Stmt, name: str) -> tuple[tirx.Buffer, list[Expr]]:
-    """What the first block reads of a buffer, and where, in terms of the loops."""
+def _loads(body: tirx.Stmt) -> Iterator[TensorLoad]:
+    """What the first block in `body` reads: for each step of the loops marked so, the first of each vector."""
     realizes: list[SBlockRealize] = []
-    structural_walk(run, (SBlockRealize, realizes.append))
+    structural_walk(body, (SBlockRealize, realizes.append))
     loads: list[TensorLoad] = []
     structural_walk(realizes[0].block, (TensorLoad, loads.append))
-    load = next(load for load in loads if load.source.name == name)
-    values = dict(zip((iter_var.var for iter_var in realizes[0].block.iter_vars), realizes[0].iter_values))
-    return load.source, [replaced(expression, values) for expression in load.indices]
+    bound = dict(zip((iter_var.var for iter_var in realizes[0].block.iter_vars), realizes[0].iter_values))
+    for values in _steps(body):
+        for load in loads:
+            index = [replaced(replaced(expression, bound), values) for expression in load.indices]
+            yield tirx.BufferLoad(load.source, index)
+
+
+def _steps(body: tirx.Stmt) -> list[dict[tirx.Var, int]]:
+    """Values for the variables of all loops in `body`."""
+    loops: list[tirx.For] = []
+    structural_walk(body, (tirx.For, loops.append))
+    steps: list[dict[tirx.Var, int]] = [{}]
+    for loop in loops:
+        last = int(loop.extent) - 1
+        taken = range(last + 1) if EACH in loop.annotations else [last if loop.kind == tirx.ForKind.UNROLLED else 0]
+        steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken]
+    return steps

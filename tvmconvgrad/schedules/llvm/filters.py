@@ -29,8 +29,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.fetching import FETCH, fetch
 from tvmconvgrad.schedules.llvm import blocks
-from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner, Tile
+from tvmconvgrad.schedules.llvm.filters_plan import LEAST_CHUNK, Plan, Planner, Tile
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
@@ -83,7 +84,8 @@ class FilterRule:
             blocks.transposing_pass(sch, result, problem.filter_axes.index("O"))
         elif result is not None:
             blocks.finish_pass(sch, result, self.machine.lanes)
-        module = place(skip(sch.mod, expression), expression, problem.output_shape)
+        module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
+        module = place(skip(module, expression), expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
 
@@ -141,6 +143,8 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
+    if not (plan.c_block and plan.o_block):
+        sch.annotate(positions[-1], FETCH, LEAST_CHUNK)
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 

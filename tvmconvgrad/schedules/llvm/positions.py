@@ -31,7 +31,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.fetching import FETCH, fetch
+from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
@@ -79,7 +79,7 @@ class PositionsRule:
         module = join(sch.mod, expression.sums)
         if expression.sums:
             module = self._with_data(Schedule(module), problem, expression, plan)
-            module = skip(fetch(module, expression.inputs[0].op.name), expression)
+            module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
         module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
@@ -160,6 +160,7 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     blocks.vectorize_tile(sch, written_tile, lanes)
     if tile.lanes == "channels" and not plan.packs:
         sch.annotate(summing[0], FETCH, tile.positions)
+        sch.annotate(row1, EACH, 1)
     return Nest(block, tasks, summing[0])
 
 
