@@ -47,7 +47,10 @@ def pack_data(
     if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, g1)
-        _vectorize(sch, g1 if groups > 1 else c1)
+        if groups > 1 and channels > 1 and not _is_f32(sch, block):
+            sch.annotate(c1, TRANSPOSE, 1)  # LLVM shuffles f32 that lie apart, and takes 16 bits one by one
+        else:
+            _vectorize(sch, g1 if groups > 1 else c1)
         _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
     elif data_format == "NXC":
         outer = [n, *space[:-1]]
@@ -63,6 +66,11 @@ def pack_data(
             _vectorize(sch, vector)
     if at is None:
         sch.parallel(sch.fuse(*outer))
+
+
+def _is_f32(sch: Schedule, block: SBlockRV) -> bool:
+    """Whether a block that packs reads f32."""
+    return str(sch.get(block).reads[0].source.dtype) == "float32"
 
 
 def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, ahead: int) -> None:

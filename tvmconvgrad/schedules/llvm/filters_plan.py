@@ -20,7 +20,7 @@ TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
 
 FINISHING = 3.0
-"""Cycles an element to bring a filter from the tiles' order into the user's."""
+"""Cycles an element to bring a filter from the tiles' order into another."""
 
 VECTORS_OF_TAPS = (0.5, 0.5)
 """Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
@@ -141,7 +141,10 @@ class Planner:
         lanes = self.machine.lanes
 
         def packed(size: int, channels: int) -> int:
-            return lanes if tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
+            if tile.groups > 1:  # of 16 bits, all channels of a group: they are transposed
+                whole = self.problem.dtype != "f32" and channels <= lanes and channels % size == 0
+                return channels if whole else size
+            return lanes if lanes % size == 0 and channels % lanes == 0 else size
 
         c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
         if tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
@@ -168,7 +171,13 @@ class Planner:
         shapes, sizes = (self.problem.y_shape, self.problem.x_shape), group_sizes(self.problem.geometry)
         for shape, channels, block in zip(shapes, sizes, self._blocks(tile)):
             computing += self._packing(tile, channels, block) * prod(shape)
-        return computing + (0.0 if self.writes_result(tile) else FINISHING * prod(self.problem.filter_shape))
+        return computing + self._finishing(tile) * prod(self.problem.filter_shape)
+
+    def _finishing(self, tile: Tile) -> float:
+        """Cycles an element to bring the filter from the tiles' order into the user's."""
+        if self.writes_result(tile):
+            return 0.0
+        return PACKING if self.problem.filter_axes.endswith(tile.lanes.upper()) else FINISHING
 
     def _packing(self, tile: Tile, channels: int, block: int) -> float:
         """Cycles an element to pack blocks of so many channels."""
