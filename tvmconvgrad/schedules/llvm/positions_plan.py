@@ -35,12 +35,12 @@ TRAFFIC = 0.1
 REPACKS = 4
 """How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
 
-PANELS, LOADING_IN_PLACE = (0.15, 0.35), (0.35, 0.35)
-LOADING = {"positions": (0.15, 0.7), "summed": (1.0, 1.0)}
+PANELS, IN_PLACE, ALONG_POSITIONS = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7)
+SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
 """What a row's and a column's operand costs, as parts of an FMA.
 
 Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
-cache lines; and with lanes that are summed both operands are whole vectors from the L2 cache.
+cache lines; and with lanes that are summed both operands are whole vectors, from the L2 cache if the filter fits it.
 """
 
 
@@ -151,8 +151,7 @@ class Planner:
         times = 1 if fits else max(sizes.column_blocks(tile), 2)
         if not in_place and (surplus > SURPLUS or tasks * sizes.group_blocks(tile) < TASKS):
             surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
-        stays = filter_ <= self.machine.l2 // 2
-        again = 0.0 if stays else NEAR if filter_ <= self.machine.l3 else 1.0
+        again = 0.0 if self._filter_stays() else NEAR if filter_ <= self.machine.l3 else 1.0
         traffic = data * surplus * times + filter_ * (1 + again * (tasks - 1))
         return Ranges(prod(inner), tasks, read / prod(covered), traffic)
 
@@ -192,8 +191,18 @@ class Planner:
             # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
             fits = rows * (columns + 1) < self.machine.registers
             return self.machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
-        costs = LOADING_IN_PLACE if in_place else LOADING.get(tile.lanes, PANELS)
-        return self.machine.tile_efficiency(rows, columns, used, costs)
+        return self.machine.tile_efficiency(rows, columns, used, self._loading(in_place))
+
+    def _loading(self, in_place: bool) -> tuple[float, float]:
+        if self.lanes == "positions":
+            return ALONG_POSITIONS
+        if self.lanes == "summed":
+            return SUMMED_LANES if self._filter_stays() else SUMMED_LANES_FAR
+        return IN_PLACE if in_place else PANELS
+
+    def _filter_stays(self) -> bool:
+        """Whether the filter stays in the L2 cache, beside data."""
+        return F32_BYTES * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
     # ---- costs ----
 
