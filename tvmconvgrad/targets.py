@@ -154,12 +154,17 @@ def target_architecture(target: Target) -> str:
     return _architecture(target.mtriple) if target.mtriple else host_architecture()
 
 
+def target_system(target: Target) -> str:
+    """The operating system that a target's code is for, "linux" for example."""
+    triple = (target.mtriple or "").lower()
+    return next((name for word, name in SYSTEMS.items() if word in triple), platform.system().lower())
+
+
 def check_host(target: Target) -> None:
     """Raise ValueError when code for a target cannot run here, whatever the CPU: another architecture or system."""
     if target.mtriple is None:
         return
-    system = platform.system().lower()
-    named = next((name for word, name in SYSTEMS.items() if word in target.mtriple.lower()), system)
+    system, named = platform.system().lower(), target_system(target)
     if (target_architecture(target), named) != (host_architecture(), system):
         raise ValueError(
             f"target: {str(target)!r} is for {target_architecture(target)} and {named}, and this machine is "

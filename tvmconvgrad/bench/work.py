@@ -13,15 +13,16 @@ Work = list[tuple[str, LayerGradient]]
 
 
 def find_work(
-    names: Sequence[str],
+    names: Sequence[str | Layer],
     *,
     batch: int | None = None,
     dtypes: Sequence[str] = ("f32",),
     data_format: str = "NXC",
+    filter_format: str | None = None,
     only: str | None = None,
     substring: str = "",
 ) -> Work:
-    """All gradients of the layers of suites (by name; "all") and of LAYERS files.
+    """All gradients of the layers of suites (by name; "all"), of LAYERS files, and of layers themselves.
 
     `batch` replaces the layers' own, `only` is "filters" or "data", `substring` is in the names of the layers.
     Raises ValueError or TypeError for an unknown suite, a file that is wrong, and where nothing is left.
@@ -31,16 +32,20 @@ def find_work(
         for name, layer in _layers(names, batch)
         if substring in layer.name
         for dtype in dtypes
-        for gradient in layer.gradients(data_format, dtype=dtype)
+        for gradient in layer.gradients(data_format, filter_format, dtype)
         if only in (None, gradient.kind)
     ]
     if not found:
-        raise ValueError(f"layer: no layer of {', '.join(names)} has {substring!r} in its name")
+        where = ", ".join(name if isinstance(name, str) else name.name for name in names)
+        raise ValueError(f"layer: no layer of {where} has {substring!r} in its name")
     return found
 
 
-def _layers(names: Sequence[str], batch: int | None) -> Iterator[tuple[str, Layer]]:
+def _layers(names: Sequence[str | Layer], batch: int | None) -> Iterator[tuple[str, Layer]]:
     for name in SUITES if list(names) == ["all"] else names:
+        if isinstance(name, Layer):
+            yield "layers", name if batch is None else dataclasses.replace(name, batch=batch)
+            continue
         path = Path(name)
         if path.suffix:
             for layer in read_layers(path):

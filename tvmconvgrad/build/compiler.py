@@ -39,36 +39,67 @@ def compile_problem(problem: Problem, target: Target, schedule: str | None = Non
     begin = time.perf_counter()
     built = build(problem, target, schedule)
     library = _link(built.executable, target_architecture(target))
-    facts = {
+    return library, _facts(problem, target, built, begin)
+
+
+def compile_object(
+    problem: Problem, target: Target, symbol: str, schedule: str | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """Compile a problem to an object file, to be linked with others; and the facts that compile_problem gives.
+
+    Its entry is __tvm_ffi_SYMBOL. Besides, `workspace_pieces` and `task_pieces` are the sizes of what it allocates.
+    ValueError as in compile_problem.
+    """
+    begin = time.perf_counter()
+    built = build(problem, target, schedule, symbol)
+    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
+        path = Path(folder, "kernel.o")
+        built.executable.mod.write_to_file(str(path))
+        code = path.read_bytes()
+    pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
+    return code, _facts(problem, target, built, begin) | pieces
+
+
+def _facts(problem: Problem, target: Target, built: Built, begin: float) -> dict[str, Any]:
+    return {
         "problem": str(problem),
         "schedule": str(built.scheduled),
         "workspace_bytes": built.workspace_bytes,
         "requires": sorted(required_features(target)),
         "build_seconds": round(time.perf_counter() - begin, 3),
     }
-    return library, facts
 
 
 class Built(NamedTuple):
-    """A compiled problem that is not linked yet.
-
-    `workspace_bytes` is the memory that a call on one thread needs besides its arguments: packed operands and partial
-    sums. Each further thread needs its own of what a task allocates for itself.
-    """
+    """A compiled problem that is not linked yet."""
 
     scheduled: Scheduled
     executable: Any
-    workspace_bytes: int
+    workspace: pipeline.WorkspaceMeter
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory that a call on one thread needs besides its arguments: packed operands and partial sums.
+
+        Each further thread needs its own of what a task allocates for itself.
+        """
+        return self.workspace.bytes
 
 
-def build(problem: Problem, target: Target, schedule: str | None = None) -> Built:
+def build(problem: Problem, target: Target, schedule: str | None = None, symbol: str = "main") -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
-    _check_cpu(target)
+    check_cpu(target)
     scheduled = schedules.schedule(problem, target, schedule)
     workspace = pipeline.WorkspaceMeter()
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
-        executable = tvm.compile(scheduled.module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
-    return Built(scheduled, executable, workspace.bytes)
+        module = _with_symbol(scheduled.module, symbol)
+        executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
+    return Built(scheduled, executable, workspace)
+
+
+def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:
+    (function,) = module.functions.values()
+    return tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)}, attrs=module.attrs)
 
 
 def required_features(target: Target) -> set[str]:
@@ -76,7 +107,8 @@ def required_features(target: Target) -> set[str]:
     return in_system_words(codegen.llvm_get_cpu_features(_tvm_target(target)))
 
 
-def _check_cpu(target: Target) -> None:
+def check_cpu(target: Target) -> None:
+    """ValueError for a CPU, or a feature of one, that LLVM does not know."""
     if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, target.mtriple or codegen.llvm_get_system_triple()):
         raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu)}")
     wanted = [feature for feature in target.mattr if feature.startswith("+")]
@@ -99,7 +131,7 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 
 
 def _link(executable: Any, architecture: str) -> bytes:
-    compiler = _find_compiler(architecture)
+    compiler = find_compiler(architecture)
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
         path, services = Path(folder, "kernel.so"), Path(folder, "services.o")
         services.write_bytes(_services(compiler, architecture))
@@ -112,17 +144,20 @@ def _run_linker(compiler: str, architecture: str, output: str, objects: list[str
     try:
         cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
     except RuntimeError as reason:
-        raise MissingLinker(f"{_advice(architecture)}; {compiler} failed:\n{reason}") from None
+        raise MissingLinker(f"{advice(architecture)}; {compiler} failed:\n{reason}") from None
 
 
-def _find_compiler(architecture: str) -> str:
-    """The C compiler that CXX or CC names, or else the usual one for this machine or for another architecture."""
+def find_compiler(architecture: str) -> str:
+    """The C compiler that CXX or CC names, or else the usual one for this machine or for another architecture.
+
+    Raises MissingLinker where there is none.
+    """
     if architecture == host_architecture():
         found = cc.get_cc()
     else:
         found = os.environ.get("CXX") or os.environ.get("CC") or shutil.which(_cross_compiler(architecture))
     if found is None:
-        raise MissingLinker(_advice(architecture))
+        raise MissingLinker(advice(architecture))
     return str(found)
 
 
@@ -130,7 +165,8 @@ def _cross_compiler(architecture: str) -> str:
     return f"{linux_triple(architecture)}-gcc"
 
 
-def _advice(architecture: str) -> str:
+def advice(architecture: str) -> str:
+    """What to install where no C compiler was found."""
     usual, what = "gcc or clang", "a C compiler"
     if architecture != host_architecture():
         package = f"gcc-{linux_triple(architecture).replace('_', '-')}"
@@ -147,7 +183,7 @@ def _services(compiler: str, architecture: str) -> bytes:
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except OSError as reason:
-            raise MissingLinker(f"{_advice(architecture)}; {compiler} cannot be run: {reason}") from None
+            raise MissingLinker(f"{advice(architecture)}; {compiler} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:
-            raise MissingLinker(f"{_advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
+            raise MissingLinker(f"{advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
         return path.read_bytes()

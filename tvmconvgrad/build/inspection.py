@@ -32,15 +32,16 @@ def inspect(problem: Problem, target: Target, schedule: str | None = None) -> In
 
     Raises ValueError when the schedule or the target's CPU is unknown.
     """
-    scheduled, executable, workspace_bytes = compiler.build(merged(problem), target, schedule)
+    built = compiler.build(merged(problem), target, schedule)
+    scheduled = built.scheduled
     return Inspection(
         problem,
         target,
         str(scheduled),
         _text(te.create_prim_func(scheduled.expression.arguments)),
         _text(scheduled.module),
-        executable.mod.inspect_source("s"),
-        workspace_bytes,
+        built.executable.mod.inspect_source("s"),
+        built.workspace_bytes,
     )
 
 

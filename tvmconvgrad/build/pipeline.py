@@ -47,19 +47,35 @@ def _align_arguments(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.
 
 @tvm.instrument.pass_instrument
 class WorkspaceMeter:
-    """Adds up what a program allocates beyond the stack; a kernel holds all of it at the same time."""
+    """Notes what a program allocates beyond the stack; a kernel holds all of it at the same time.
+
+    `sizes` has the bytes of each piece, `task_sizes` those of the pieces that a task of a parallel loop has for itself.
+    """
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.sizes: list[int] = []
+        self.task_sizes: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        """What a call on one thread needs."""
+        return sum(self.sizes)
 
     def run_after_pass(self, module: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
         """Called by TVM."""
         if info.name == _ALLOCATES:
-            structural_walk(module, (tvm.ir.Call, self._add))
+            self.sizes += _allocated(module)
+            structural_walk(module, (tirx.For, self._add_tasks))
 
-    def _add(self, call: tvm.ir.Call) -> None:
-        if call.op.same_as(_ALLOCATE):
-            self.bytes += int(call.args[2])
+    def _add_tasks(self, loop: tirx.For) -> None:
+        if loop.kind == tirx.ForKind.PARALLEL:
+            self.task_sizes += _allocated(loop.body)
+
+
+def _allocated(program: tvm.IRModule | tirx.Stmt) -> list[int]:
+    found: list[tvm.ir.Call] = []
+    structural_walk(program, (tvm.ir.Call, lambda call: found.append(call) if call.op.same_as(_ALLOCATE) else None))
+    return [int(call.args[2]) for call in found]
 
 
 def _keep_on_stack(statement: tirx.AllocBuffer) -> tirx.AllocBuffer:

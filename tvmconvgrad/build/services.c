@@ -1,7 +1,8 @@
 /* What a compiled kernel asks of its surroundings: threads, memory, and a place for its errors.
  *
  * Linked into every kernel's library, which then needs nothing but libc. In a process with several libraries, the
- * services of the first one serve all (tvmconvgrad_use): one pool of threads and one store of memory.
+ * services of the first one serve all (tvmconvgrad_use): one pool of threads and one store of memory. A bundle of kernels
+ * has services of its own, and its calls an arena (deploy/call.c).
  *
  * TVM's own runtime is not used: each thread that calls it gets a pool of its own, which pins threads to cores, and
  * which a forked child cannot leave: its destructor waits for workers that exist only in the parent.
@@ -27,9 +28,29 @@
 typedef struct { void *sync_handle; int32_t num_task; } Group;
 typedef int (*Task)(int task_id, Group *group, void *data);
 
-typedef struct { Task run; void *data; Group group; int next; int left; int failed; } Job;
+/* Memory that a call brings along: a stack of `first` bytes for the thread that calls, and one of `each` bytes for every
+ * other one that helps, up to `threads` with itself. */
+typedef struct { char *memory; uint64_t first, each; int threads; } Arena;
+
+typedef struct {
+    Task run;
+    void *data;
+    Group group;
+    int next, left, failed;
+    int threads; /* that work on it */
+    int most;    /* that may */
+    const Arena *arena;
+} Job;
 
 typedef struct { uint64_t bytes; char rest[ALIGNMENT - 8]; } Header;
+
+/* The first bytes of a piece of a stack. */
+typedef union Piece {
+    struct { union Piece *below; int is_released; } is;
+    char rest[ALIGNMENT];
+} Piece;
+
+typedef struct { char *top, *end; Piece *last; } Stack;
 
 typedef struct {
     int (*launch)(Task run, void *data, int num_task);
@@ -48,6 +69,9 @@ static int workers;
 static int threads = 1;
 static int fork_is_noted;
 static Header *kept[KEPT];
+
+static __thread const Arena *arena; /* of the call that this thread makes; NULL: it brought none */
+static __thread Stack stack;        /* of the task that this thread runs; without an end: memory comes from the store */
 
 /* ---- fork: the child has none of the workers ---- */
 
@@ -95,13 +119,26 @@ static void leave_launcher(void) {
         sched_setaffinity(0, sizeof all, &all);
 }
 
+/* The mutex is held before and after. A worker comes to a job once, and not at all where enough threads are. */
+static void join(Job *other) {
+    const Arena *theirs = other->arena;
+    if (other->threads >= other->most) return;
+    int place = other->threads++;
+    if (theirs && theirs->memory) {
+        char *memory = theirs->memory + theirs->first + theirs->each * (uint64_t)(place - 1);
+        stack = (Stack){memory, memory + theirs->each, NULL};
+    }
+    help(other);
+    stack = (Stack){NULL, NULL, NULL};
+}
+
 static void *work(void *unused) {
     (void)unused;
     leave_launcher();
     pthread_mutex_lock(&mutex);
     for (;;) {
         int seen = posts;
-        if (job) help(job);
+        if (job) join(job);
         pthread_mutex_unlock(&mutex);
         for (int i = 0; i < YIELDS && __atomic_load_n(&posts, __ATOMIC_RELAXED) == seen; ++i) sched_yield();
         pthread_mutex_lock(&mutex);
@@ -140,6 +177,7 @@ static int run_alone(Task run, void *data, int num_task) {
  * A pool that is busy with another thread's job is not waited for. */
 static int launch(Task run, void *data, int num_task) {
     int count = __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    if (arena && arena->threads < count) count = arena->threads;
     int wanted = num_task > 0 ? num_task : count > 1 ? count * SHARES : 1;
     if (wanted <= 1) return run_alone(run, data, 1);
     pthread_mutex_lock(&mutex);
@@ -150,7 +188,7 @@ static int launch(Task run, void *data, int num_task) {
     note_fork();
     __atomic_store_n(&launcher, sched_getcpu(), __ATOMIC_RELAXED);
     if (workers < count - 1) hire(count - 1);
-    Job mine = {run, data, {NULL, wanted}, 0, wanted, 0};
+    Job mine = {run, data, {NULL, wanted}, 0, wanted, 0, 1, count, arena};
     job = &mine;
     __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);
     if (sleepers) pthread_cond_broadcast(&posted);
@@ -192,9 +230,26 @@ static Header *keep(Header *block) {
     return out;
 }
 
+static void *push(uint64_t bytes) {
+    uint64_t size = sizeof(Piece) + (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (size > (uint64_t)(stack.end - stack.top)) return NULL;
+    Piece *piece = (Piece *)stack.top;
+    piece->is.below = stack.last;
+    piece->is.is_released = 0;
+    stack.last = piece;
+    stack.top += size;
+    return piece + 1;
+}
+
+static void pop(void *memory) {
+    ((Piece *)memory - 1)->is.is_released = 1;
+    for (; stack.last && stack.last->is.is_released; stack.last = stack.last->is.below) stack.top = (char *)stack.last;
+}
+
 static void *allocate(int device_type, int device_id, uint64_t bytes, int code, int bits) {
     (void)device_type, (void)device_id, (void)code, (void)bits;
     if (bytes > UINT64_MAX / 2) return NULL;
+    if (stack.end) return push(bytes);
     pthread_mutex_lock(&mutex);
     note_fork();
     Header *block = take(bytes);
@@ -212,6 +267,7 @@ static void *allocate(int device_type, int device_id, uint64_t bytes, int code, 
 
 static int release(int device_type, int device_id, void *memory) {
     (void)device_type, (void)device_id;
+    if (stack.end) return pop(memory), 0;
     pthread_mutex_lock(&mutex);
     Header *surplus = keep((Header *)memory - 1);
     pthread_mutex_unlock(&mutex);

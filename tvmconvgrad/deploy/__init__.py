@@ -1,0 +1,1 @@
+"""Bundles: kernels compiled ahead, for programs without Python and for Python without a compiler."""

@@ -1,0 +1,102 @@
+"""`tvmconvgrad.build`: what a user asks for, checked; the compiler is imported after that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
+from tvmconvgrad.targets import Target, parse_target, target_architecture, target_system
+
+if TYPE_CHECKING:
+    from tvmconvgrad.layers import Layer, LayerGradient
+
+Source = str | os.PathLike[str]
+TargetLike = str | Mapping[str, Any] | Target | None
+
+
+def build(
+    layers: Source | Sequence[Source] | Sequence[Layer],
+    folder: Source,
+    *,
+    targets: TargetLike | Sequence[TargetLike] = None,
+    name: str | None = None,
+    static: bool = False,
+    batch: int | None = None,
+    dtypes: Sequence[str] = ("f32",),
+    data_format: str = "NXC",
+    filter_format: str | None = None,
+    only: str | None = None,
+    substring: str = "",
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> Path:
+    """Compile the gradients of layers into a bundle: a folder with a library that needs neither TVM nor Python.
+
+    `layers` is the name of a suite, a file of layers, several of them, or a list of Layer. The bundle has a kernel for
+    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in each of
+    `dtypes`. Each is compiled for each of `targets`, by default this machine's CPU; the best one is chosen where it
+    runs. `name` is the library's, and begins all names in C. `static` adds a static library.
+
+    The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
+    TypeError for what does not fit, MissingLinker without a C compiler, OSError where it cannot be written.
+    """
+    gradients, source = _gradients(layers, batch, dtypes, data_format, filter_format, only, substring)
+    found = [parse_target(target) for target in _listed(targets)]
+    architecture = _architecture(found)
+    chosen = bundle_name(source) if name is None else check_bundle_name(name)
+    path = Path(folder)
+
+    from tvmconvgrad.deploy.bundle import build_bundle, check_replaceable, make_plan  # imports TVM's compiler: seconds
+
+    check_replaceable(path)
+    build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
+    return path.absolute()
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _gradients(
+    layers: Any,
+    batch: int | None,
+    dtypes: Sequence[str],
+    data_format: str,
+    filter_format: str | None,
+    only: str | None,
+    substring: str,
+) -> tuple[list[LayerGradient], str]:
+    """The gradients, and what they were named by."""
+    from tvmconvgrad.bench.work import find_work
+
+    sources = [os.fspath(source) if isinstance(source, os.PathLike) else source for source in _listed(layers)]
+    work = find_work(
+        sources,
+        batch=batch,
+        dtypes=dtypes,
+        data_format=data_format,
+        filter_format=filter_format,
+        only=only,
+        substring=substring,
+    )
+    return [gradient for _, gradient in work], work[0][0]
+
+
+def _architecture(targets: Sequence[Target]) -> str:
+    """The one that all targets are of; ValueError for several, for one that is there twice, and for none of Linux."""
+    if not targets:
+        raise ValueError("targets: is empty, expected at least one")
+    for place, target in enumerate(targets):
+        if target in targets[:place]:
+            raise ValueError(f"targets: {str(target)!r} is there twice")
+        if target_system(target) != "linux":
+            raise ValueError(f"targets: {str(target)!r} is for {target_system(target)}, expected Linux")
+    architectures = {target_architecture(target): target for target in targets}
+    if len(architectures) > 1:
+        one, other = list(architectures.values())[:2]
+        raise ValueError(
+            f"targets: {str(one)!r} and {str(other)!r} are of different architectures, expected a bundle each"
+        )
+    return next(iter(architectures))

@@ -1,0 +1,200 @@
+"""From layers to a bundle: every kernel compiled for every target, linked, described, and put in place in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tvmconvgrad.build import compiler
+from tvmconvgrad.build.compiler import MissingLinker
+from tvmconvgrad.deploy import describing, manifest
+from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
+from tvmconvgrad.deploy.describing import Wanted
+from tvmconvgrad.deploy.manifest import BundledKernel, Code, File, Manifest
+from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
+from tvmconvgrad.deploy.toolchain import Toolchain
+from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.targets import Target
+
+Progress = Callable[[str, int, int], None]
+"""Called before each step with what it is, how many are done, and how many there are."""
+
+# What TVM puts into every object under the same name, made for the object's own CPU: the first one of them would serve
+# all, and crash on a lesser CPU.
+_WEAK = ("__truncsfhf2", "__extendhfsf2", "__tvm_ffi_main")
+_TEXTS = {
+    "bundle.h.jinja": "{name}.h",
+    "example.c.jinja": "example.c",
+    "CMakeLists.txt.jinja": "CMakeLists.txt",
+    "config.cmake.jinja": "{name}Config.cmake",
+    "bundle.pc.jinja": "{name}.pc",
+}
+_EDITABLE = ("example.c", "CMakeLists.txt")  # belong to the user, who may change them
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A bundle to be built. `targets` are in the order in which they are tried; `requires` is what each one needs."""
+
+    name: str
+    wanted: Sequence[Wanted]
+    requires: Mapping[Target, frozenset[str]]
+    architecture: str
+    static: bool
+
+
+def make_plan(
+    name: str, gradients: Sequence[LayerGradient], targets: Sequence[Target], architecture: str, static: bool
+) -> Plan:
+    """What it takes to build a bundle. ValueError for a CPU that LLVM does not know, or that cannot be told apart."""
+    for target in targets:
+        compiler.check_cpu(target)
+    needs = {target: frozenset(compiler.required_features(target)) for target in targets}
+    for target in targets:
+        check_in_c(target, needs[target], architecture)
+    requires = {target: needs[target] for target in best_first(needs)}
+    return Plan(name, describing.name_all(name, gradients), requires, architecture, static)
+
+
+def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[str, ...] = ()) -> None:
+    """Build a bundle and make it `folder`, whose old bundle it replaces.
+
+    `options` go to the C compiler. Raises ValueError where `folder` is anything else than a bundle, MissingLinker where
+    no C compiler works, and OSError where the folder cannot be written.
+    """
+    tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
+    with _replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
+        kernels, objects = _compile_all(plan, tools, Path(work), progress)
+        made = describing.describe(plan.name, kernels, plan.requires, plan.architecture, plan.static)
+        checks = {str(target): check_in_c(target, needs, plan.architecture) for target, needs in plan.requires.items()}
+        _link(made, checks, objects, tools, Path(work), new)
+        for template, name in _TEXTS.items():
+            text = render(template, made, checks)
+            (new / name.format(name=plan.name)).write_text(text, encoding="ascii", newline="\n")
+        (new / manifest.FILE).write_text(_with_hashes(made, new).to_json(), encoding="ascii")
+
+
+def _compile_all(
+    plan: Plan, tools: Toolchain, work: Path, progress: Progress
+) -> tuple[list[BundledKernel], list[Path]]:
+    """The kernels as the manifest has them, and the object files of all of them."""
+    kernels: list[BundledKernel] = []
+    objects: list[Path] = []
+    total, done = len(plan.wanted) * len(plan.requires), 0
+    for wanted in plan.wanted:
+        kernel = describing.without_code(wanted)
+        for place, target in enumerate(plan.requires):
+            progress(f"{wanted.name} {target}", done, total)
+            path = work / f"{len(objects)}.o"
+            code, pieces = _compile(kernel, place, target, tools, path)
+            objects.append(path)
+            kernel = _with_code(kernel, code, *pieces)
+            done += 1
+        kernels.append(kernel)
+    progress("linking", done, total)
+    return kernels, objects
+
+
+def _compile(
+    kernel: BundledKernel, place: int, target: Target, tools: Toolchain, path: Path
+) -> tuple[Code, tuple[list[int], list[int]]]:
+    built, facts = compiler.compile_object(merged(kernel.problem), target, symbol(kernel, place))
+    path.write_bytes(built)
+    tools.hide(path, _WEAK)
+    digest = hashlib.sha256(built).hexdigest()
+    code = Code(str(target), facts["schedule"], facts["workspace_bytes"], digest)
+    return code, (facts["workspace_pieces"], facts["task_pieces"])
+
+
+def _with_code(kernel: BundledKernel, code: Code, pieces: list[int], task_pieces: list[int]) -> BundledKernel:
+    return replace(
+        kernel,
+        codes=(*kernel.codes, code),
+        workspace_bytes=max(kernel.workspace_bytes, stack_bytes(pieces)),
+        workspace_bytes_per_thread=max(kernel.workspace_bytes_per_thread, stack_bytes(task_pieces)),
+    )
+
+
+def stack_bytes(pieces: Sequence[int]) -> int:
+    """What pieces of memory take on a stack of build/services.c: each is rounded up and has a header."""
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in pieces)
+
+
+def _link(
+    made: Manifest, checks: Mapping[str, str], objects: list[Path], tools: Toolchain, work: Path, folder: Path
+) -> None:
+    source, header = work / "bundle.c", work / f"{made.name}.h"
+    header.write_text(render("bundle.h.jinja", made, checks), encoding="ascii")
+    source.write_text(render("bundle.c.jinja", made, checks), encoding="ascii")
+    here = Path(__file__).parent
+    tools.compile(source, work / "bundle.o", [work, here, here.parent / "build"])
+    tools.join([work / "bundle.o", *objects], work / "all.o", public_symbols(made))
+    tools.share(work / "all.o", folder / made.library)
+    if f"lib{made.name}.a" in made.files:
+        tools.archive(work / "all.o", folder / f"lib{made.name}.a")
+
+
+def public_symbols(made: Manifest) -> list[str]:
+    """What a bundle's header declares."""
+    common = ("status_text", "set_threads", "get_threads", "target", "get_kernel")
+    return [f"{made.name}_{word}" for word in common] + [kernel.function for kernel in made.kernels]
+
+
+def _with_hashes(made: Manifest, folder: Path) -> Manifest:
+    paths = sorted(path for path in folder.iterdir() if path.name not in _EDITABLE)
+    contents = {path.name: path.read_bytes() for path in paths}
+    files = {name: File(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
+    return replace(made, files=files)
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """A new folder, which takes the place of `folder` if the block succeeds."""
+    folder = folder.absolute()
+    check_replaceable(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        yield new
+        new.chmod(0o777 & ~_umask())
+        _swap(new, folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise ValueError unless there is nothing at `folder`, or a bundle, or an empty folder."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise ValueError(f"{folder}: is there and is no folder, expected a new name or a bundle to replace")
+    if any(folder.iterdir()) and not (folder / manifest.FILE).is_file():
+        raise ValueError(f"{folder}: holds other things than a bundle, expected a new name or a bundle to replace")
+
+
+def _swap(new: Path, folder: Path) -> None:
+    """Rename; what was there is moved away first, for a moment, since a full folder cannot be replaced in one step."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,83 @@
+"""What goes into a bundle, and how its manifest describes it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from dataclasses import fields as fields_of
+from typing import Any
+
+import tvmconvgrad
+from tvmconvgrad.deploy.manifest import BundledKernel, BundleTarget, File, Manifest
+from tvmconvgrad.deploy.names import identifier, unique
+from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.targets import Target
+
+SYSTEM = "linux"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A gradient of a layer, and the names that it has in a bundle and in C."""
+
+    name: str
+    function: str
+    gradient: LayerGradient
+
+
+def name_all(bundle: str, gradients: Sequence[LayerGradient]) -> list[Wanted]:
+    """Names for gradients: the layer's, what the gradient is by, and the type where there are several."""
+    types = {gradient.dtype for gradient in gradients}
+    ends = (f"_{gradient.dtype}" if len(types) > 1 else "" for gradient in gradients)
+    # the kind comes last, so that no name of a layer makes one of the bundle's other functions
+    names = unique(f"{identifier(g.layer.name)}{end}_{g.kind}" for g, end in zip(gradients, ends))
+    return [Wanted(name, f"{bundle}_{name}", gradient) for name, gradient in zip(names, gradients)]
+
+
+def without_code(wanted: Wanted) -> BundledKernel:
+    """A kernel's description before it is compiled."""
+    problem, operator = wanted.gradient.problem, wanted.gradient.operator
+    names = (*problem.input_names, problem.output_name)
+    return BundledKernel(
+        name=wanted.name,
+        function=wanted.function,
+        layer=wanted.gradient.layer.name,
+        operator=problem.operator,
+        attributes=_attributes(operator),
+        shapes=dict(zip(names, (*problem.input_shapes, problem.output_shape))),
+        dtype=problem.dtype,
+        workspace_bytes=0,
+        workspace_bytes_per_thread=0,
+        codes=(),
+    )
+
+
+def describe(
+    name: str,
+    kernels: Sequence[BundledKernel],
+    requires: Mapping[Target, AbstractSet[str]],
+    architecture: str,
+    static: bool,
+) -> Manifest:
+    """The manifest, whose files have no hashes yet."""
+    packages = ("apache-tvm", "apache-tvm-ffi")
+    versions = {package: importlib.metadata.version(package) for package in packages}
+    libraries = [f"lib{name}.so", *([f"lib{name}.a"] if static else [])]
+    return Manifest(
+        name=name,
+        library=libraries[0],
+        architecture=architecture,
+        system=SYSTEM,
+        versions={"tvmconvgrad": tvmconvgrad.__version__, **versions},
+        targets=tuple(BundleTarget(str(target), tuple(sorted(needs))) for target, needs in requires.items()),
+        files=dict.fromkeys(libraries, File(0, "")),
+        kernels=tuple(kernels),
+    )
+
+
+def _attributes(operator: Any) -> dict[str, Any]:
+    """An operator's attributes that are not left out, under their old names."""
+    given = ((field.name, getattr(operator, field.name)) for field in fields_of(operator) if field.init)
+    return {name: value for name, value in given if value is not None}

@@ -1,0 +1,134 @@
+"""The files of a bundle that are text: the templates beside this file, filled from the manifest."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import jinja2
+
+from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
+from tvmconvgrad.deploy.names import comment
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.spec.merging import merged
+
+ALIGNMENT = 64
+"""Of a workspace, and of each piece of it: ALIGNMENT of build/services.c."""
+
+STATUSES = {
+    "OK": "done",
+    "NULL_POINTER": "a tensor's address is NULL",
+    "MISALIGNED": "a tensor is not aligned to its elements, or the workspace not as it must be",
+    "OVERLAP": "the result overlaps an input",
+    "WORKSPACE_TOO_SMALL": "the workspace is smaller than one thread needs",
+    "NO_MEMORY": "there is no memory for the workspace",
+    "UNSUPPORTED_CPU": "this CPU has not the instructions of any of the library's targets",
+    "BAD_THREADS": "a number of threads that is not from 1 to 4096",
+    "FAILED": "the kernel failed: the library is damaged",
+}
+_C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
+_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}  # DLDataType: code and bits
+# the bits of -2 to 2
+_SMALL_INTEGERS = {
+    "f32": ("-2.0f", "-1.0f", "0.0f", "1.0f", "2.0f"),
+    "f16": ("0xC000", "0xBC00", "0x0000", "0x3C00", "0x4000"),
+    "bf16": ("0xC000", "0xBF80", "0x0000", "0x3F80", "0x4000"),
+}
+
+
+def render(template: str, manifest: Manifest, checks: Mapping[str, str]) -> str:
+    """A template's text for a bundle. `checks` is a C expression for each target: whether the CPU has it."""
+    kernels = [_kernel(manifest, kernel) for kernel in manifest.kernels]
+    context = {
+        "name": manifest.name,
+        "caps": manifest.name.upper(),
+        "version": manifest.versions["tvmconvgrad"],
+        "architecture": manifest.architecture,
+        "targets": [{"text": entry.target, "check": checks[entry.target]} for entry in manifest.targets],
+        "has_archive": any(file.endswith(".a") for file in manifest.files),
+        "alignment": ALIGNMENT,
+        "statuses": [{"word": word, "text": text} for word, text in STATUSES.items()],
+        "sixteen_bits": any(kernel.dtype != "f32" for kernel in manifest.kernels),
+        "kernels": kernels,
+        "small_integers": _SMALL_INTEGERS,
+    }
+    return _environment().get_template(template).render(context)
+
+
+def symbol(kernel: BundledKernel, place: int) -> str:
+    """What an object's entry is called after __tvm_ffi_: the kernel's code for the target at a place."""
+    return f"{kernel.function}_target_{place}"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tvmconvgrad.deploy"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # it is not HTML: comment and c_string say how
+    )
+    environment.filters["comment"] = comment
+    environment.filters["c_string"] = c_string
+    return environment
+
+
+def c_string(text: str) -> str:
+    """A literal of C; whatever is not plain ASCII is an escape."""
+    plain = re.sub(r"[^A-Za-z0-9 .,:;=+_/()-]", lambda odd: "".join(f"\\{byte:03o}" for byte in odd[0].encode()), text)
+    return f'"{plain}"'
+
+
+def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
+    problem, same = kernel.problem, merged(kernel.problem)
+    code, bits = _DTYPES[kernel.dtype]
+    return {
+        "name": kernel.name,
+        "function": kernel.function,
+        "caps": kernel.function.upper(),
+        "layer": kernel.layer,
+        "operator": kernel.operator,
+        "dtype": kernel.dtype,
+        "c_type": _C_TYPES[kernel.dtype],
+        "dtype_code": code,
+        "dtype_bits": bits,
+        "tensors": _tensors(problem),
+        "merged_shapes": [*same.input_shapes, same.output_shape],
+        "attributes": _attributes(problem),
+        "codes": [
+            {"target": entry.target, "schedule": entry.schedule, "symbol": symbol(kernel, place)}
+            for place, entry in enumerate(kernel.codes)
+        ],
+        "workspace_bytes": kernel.workspace_bytes,
+        "workspace_bytes_per_thread": kernel.workspace_bytes_per_thread,
+    }
+
+
+def _tensors(problem: Problem) -> list[dict[str, Any]]:
+    names = (*problem.input_names, problem.output_name)
+    shapes = (*problem.input_shapes, problem.output_shape)
+    data, weights = problem.data_format, problem.filter_format
+    layouts = (data, data, weights) if problem.gradient is Gradient.FILTER else (data, weights, data)
+    return [
+        {
+            "name": name,
+            "shape": shape,
+            "layout": layout,
+            "size": prod(shape),
+            "bytes": prod(shape) * ITEM_BYTES[problem.dtype],
+        }
+        for name, shape, layout in zip(names, shapes, layouts)
+    ]
+
+
+def _attributes(problem: Problem) -> list[str]:
+    geometry = problem.geometry
+    rows = ("strides", "dilations", "pads_begin", "pads_end")
+    lists = (f"{name} {'x'.join(map(str, getattr(geometry, name)))}" for name in rows)
+    return [", ".join([*lists, f"groups {geometry.groups}"])]
