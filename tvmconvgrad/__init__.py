@@ -9,11 +9,15 @@
     kernel = op.compile(input_forward.shape, output_delta.shape, dtype="f32", target="llvm -mcpu=native")
     kernel(input_forward, output_delta, out=filter_delta)
 
-Importing this package, and calling kernels that are in the cache, imports no compiler.
+Importing this package, and calling kernels that are in the cache or in a bundle, imports no compiler.
 """
 
 from tvmconvgrad.build.cache import CacheWarning
 from tvmconvgrad.build.folder import CacheFolderError
+from tvmconvgrad.deploy.api import build
+from tvmconvgrad.deploy.bundle_folder import Bundle, load
+from tvmconvgrad.deploy.errors import BundleError, MissingKernel
+from tvmconvgrad.deploy.registry import use
 from tvmconvgrad.operators import (
     ConvolutionBackpropData,
     ConvolutionBackpropFilters,
@@ -31,6 +35,8 @@ from tvmconvgrad.targets import Target
 __version__ = "0.1.0"
 
 __all__ = [
+    "Bundle",
+    "BundleError",
     "CacheFolderError",
     "CacheWarning",
     "ConvTransposeBackpropData",
@@ -42,8 +48,12 @@ __all__ = [
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "Kernel",
+    "MissingKernel",
     "Target",
     "__version__",
+    "build",
     "get_num_threads",
+    "load",
     "set_num_threads",
+    "use",
 ]

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import Target, check_host, host_features
+from tvmconvgrad.targets import Target, check_host, host_features, parse_target
 
 # What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
 _SOURCES = (
@@ -40,14 +41,21 @@ class _Loaded:
 _loaded: dict[tuple[str, Target, str | None], _Loaded] = {}
 
 
-def get_kernel(problem: Problem, target: Target, schedule: str | None = None) -> Kernel:
-    """The kernel of a problem for this machine.
+def get_kernel(problem: Problem, target: Target | None = None, schedule: str | None = None) -> Kernel:
+    """The kernel of a problem for this machine: of a bundle in use, else from the cache or built now.
 
-    Raises ValueError when the target's code cannot run here or no schedule has the name, CacheFolderError when the
-    cache folder is not the user's alone, MissingLinker when it has to be built and there is no C compiler.
+    Without `target` it is a bundle's for whatever target that runs here, else one for this very CPU. Raises
+    MissingKernel when no bundle has it and it must not be built, ValueError when the target's code cannot run here or
+    no schedule has the name, CacheFolderError when the cache folder is not the user's alone, MissingLinker when it has
+    to be built and there is no C compiler.
     """
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
-        return Kernel(problem, target, "zero()", 0, None)
+        return Kernel(problem, target or Target(), "zero()", 0, None)
+    bundled = registry.find(problem, target, schedule)
+    if bundled is not None:
+        return bundled
+    registry.check_building(problem, target)
+    target = target or parse_target()
     same = merged(problem)
     slot = _loaded.setdefault((same.key, target, schedule), _Loaded())
     with slot.lock:

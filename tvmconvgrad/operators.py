@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from tvmconvgrad import spec
+from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.runtime import arrays
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import parse_ints, show
-from tvmconvgrad.targets import Target, parse_target
+from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
@@ -38,21 +39,21 @@ class Compiled(spec.Operator):
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if arrays.known_kind(first) and arrays.known_kind(second):
-                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype))
+                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
                 if kernel is not None:
                     return kernel(first, second, out)
         first, second, wanted = self._bind(inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
         if wanted is None and target is None and arrays.known_kind(first) and arrays.known_kind(second):
-            self._seen[first.shape, second.shape, first.dtype, second.dtype] = kernel
+            self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
         return kernel(first, second, out)
 
-    def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target) -> Kernel:
+    def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
         names = self.input_names
         one, two = (arrays.understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
-        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, None)
+        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, registry.generation)
 
     @functools.cached_property
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
@@ -169,16 +170,20 @@ def _kernel(
     second_shape: tuple[int, ...],
     wanted: tuple[int, ...] | None,
     dtype: str,
-    target: Target,
-    schedule: str | None,
+    target: Target | None,
+    generation: int,
 ) -> Kernel:
-    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target, schedule)
+    """Kernels of earlier calls; none of before another bundle came into use, which is another generation."""
+    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target)
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed_text(target: str | None) -> Target:
+def _parsed_text(target: str) -> Target:
     return parse_target(target)
 
 
-def _parsed(target: TargetLike) -> Target:
-    return _parsed_text(target) if target is None or isinstance(target, str) else parse_target(target)
+def _parsed(target: TargetLike) -> Target | None:
+    """A target; None for the default: this machine's CPU, which a bundled kernel needs no name of."""
+    if target is None or target == DEFAULT:
+        return None
+    return _parsed_text(target) if isinstance(target, str) else parse_target(target)

@@ -8,9 +8,8 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-import archspec.cpu
 
 from tvmconvgrad.spec.values import show
 
@@ -175,6 +174,8 @@ def check_host(target: Target) -> None:
 @functools.cache
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, or of the newest generation that has no more than this CPU has."""
+    import archspec.cpu  # only to name the CPU: bundled kernels go without it
+
     cpu = archspec.cpu.host()
     for candidate in [cpu, *cpu.ancestors]:
         try:
@@ -190,4 +191,11 @@ def host_cpu() -> str:
 @functools.cache
 def host_features() -> frozenset[str]:
     """What this machine's CPU can do, in the operating system's words ("avx2", "sse4_1", ...)."""
+    if platform.system() == "Linux":
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, words = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(words.split())
+    import archspec.cpu
+
     return frozenset(archspec.cpu.detect.detected_info().features)

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import fails, invoke
 from tests.deploy.bundles import DTYPE_NAMES, LAYERS, TARGETS, write_examples
 from tvmconvgrad.layers import LayerGradient
+
+__all__ = ["built", "fails", "invoke"]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from tvmconvgrad.build import folder as folders
 from tvmconvgrad.build.entry import DamagedFile, Entry, key_of, pack, read_entry
 from tvmconvgrad.build.folder import CacheFolderError
@@ -109,6 +107,8 @@ class KernelCache:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
         # A singleton can be locked again by the thread that holds it, for a build that needs another kernel.
         # RuntimeError: a process was forked while it held the lock.
+        from filelock import FileLock  # only to build: calls of bundled kernels go without it
+
         locks = folder / "locks"
         try:
             folders.make_folder(folder)

@@ -6,6 +6,7 @@ import rich_click as click
 
 from tvmconvgrad import __version__
 from tvmconvgrad.cli.bench import bench
+from tvmconvgrad.cli.build import build
 from tvmconvgrad.cli.cache import cache
 from tvmconvgrad.cli.demo import demo
 from tvmconvgrad.cli.errors import PlainErrors
@@ -31,5 +32,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, demo, cache, info):
+for command in (run, inspect, bench, build, demo, cache, info):
     main.add_command(command)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import rich_click as click
 
-from tvmconvgrad import CacheFolderError
+from tvmconvgrad import CacheFolderError, MissingKernel
 
 
 class UserError(click.ClickException):
@@ -23,7 +23,7 @@ def user_errors(about: str = "") -> Iterator[None]:
     """Turn what the package raises about bad input into UserError; `about` is put before the message."""
     try:
         yield
-    except (ValueError, TypeError, CacheFolderError, MemoryError) as error:
+    except (ValueError, TypeError, CacheFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
     except RuntimeError as error:
         # imports TVM, as whatever raised this had already done

@@ -25,7 +25,7 @@ def build(
     name: str | None = None,
     static: bool = False,
     batch: int | None = None,
-    dtypes: Sequence[str] = ("f32",),
+    dtypes: str | Sequence[str] = ("f32",),
     data_format: str = "NXC",
     filter_format: str | None = None,
     only: str | None = None,
@@ -42,7 +42,7 @@ def build(
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, OSError where it cannot be written.
     """
-    gradients, source = _gradients(layers, batch, dtypes, data_format, filter_format, only, substring)
+    gradients, source = _gradients(layers, batch, _listed(dtypes), data_format, filter_format, only, substring)
     found = [parse_target(target) for target in _listed(targets)]
     architecture = _architecture(found)
     chosen = bundle_name(source) if name is None else check_bundle_name(name)

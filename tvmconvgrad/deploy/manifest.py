@@ -13,6 +13,7 @@ from tvmconvgrad.deploy import fields
 from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape, show
+from tvmconvgrad.targets import parse_target
 
 FORMAT = 1
 """The version of the file's format: a reader takes no other one."""
@@ -124,6 +125,11 @@ def _check(manifest: Manifest) -> None:
     targets = [entry.target for entry in manifest.targets]
     if not targets:
         raise BundleError("targets: is empty, expected at least one")
+    for place, target in enumerate(targets):
+        try:
+            parse_target(target)
+        except ValueError as reason:
+            raise BundleError(f"targets[{place}]: {reason}") from None
     names: set[str] = set()
     for place, kernel in enumerate(manifest.kernels):
         about = f"kernels[{place}] ({kernel.name})"

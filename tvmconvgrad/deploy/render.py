@@ -12,6 +12,7 @@ import jinja2
 
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
 from tvmconvgrad.deploy.names import comment
+from tvmconvgrad.deploy.statuses import STATUSES
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.merging import merged
@@ -19,17 +20,6 @@ from tvmconvgrad.spec.merging import merged
 ALIGNMENT = 64
 """Of a workspace, and of each piece of it: ALIGNMENT of build/services.c."""
 
-STATUSES = {
-    "OK": "done",
-    "NULL_POINTER": "a tensor's address is NULL",
-    "MISALIGNED": "a tensor is not aligned to its elements, or the workspace not as it must be",
-    "OVERLAP": "the result overlaps an input",
-    "WORKSPACE_TOO_SMALL": "the workspace is smaller than one thread needs",
-    "NO_MEMORY": "there is no memory for the workspace",
-    "UNSUPPORTED_CPU": "this CPU has not the instructions of any of the library's targets",
-    "BAD_THREADS": "a number of threads that is not from 1 to 4096",
-    "FAILED": "the kernel failed: the library is damaged",
-}
 _C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
 _DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}  # DLDataType: code and bits
 # the bits of -2 to 2

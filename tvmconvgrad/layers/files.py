@@ -12,11 +12,6 @@ from typing import Any
 from tvmconvgrad.layers.layer import Layer
 from tvmconvgrad.spec.values import nearest, show
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 SUFFIXES = (".json", ".toml")
 _FIELDS = tuple(field.name for field in dataclasses.fields(Layer))
 _REQUIRED = tuple(field.name for field in dataclasses.fields(Layer) if field.default is dataclasses.MISSING)
@@ -60,11 +55,19 @@ def _parsed(path: Path) -> Any:
     suffix = _suffix(path)
     try:
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if suffix == ".json" else tomllib.loads(text)
+        return json.loads(text) if suffix == ".json" else _parsed_toml(text)
     except OSError as reason:
         raise ValueError(f"{path}: cannot be read: {reason.strerror or reason}") from reason
     except (ValueError, RecursionError) as reason:
         raise ValueError(f"{path}: is no {suffix[1:].upper()}: {reason}") from reason
+
+
+def _parsed_toml(text: str) -> Any:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(text)
 
 
 def _entries(path: Path, content: Any) -> list[Any]:

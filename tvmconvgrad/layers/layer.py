@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tvmconvgrad.layers.gradient import KINDS, LayerGradient, make_gradient
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
+from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints
 
 OPS = ("Convolution", "ConvTranspose")
@@ -111,9 +113,11 @@ class Layer:
     ) -> tuple[LayerGradient, LayerGradient]:
         """The gradient by the filters and the one by the data, for tensors in these layouts and of this type.
 
-        Without `filter_format`: XIO beside NXC, OIX beside NCX.
+        Without `filter_format`: XIO beside NXC, OIX beside NCX. ValueError where there is no such layout or type.
         """
+        parse_choice("data_format", data_format, DATA_FORMATS)
         filter_format = filter_format or ("XIO" if data_format == "NXC" else "OIX")
+        parse_choice("filter_format", filter_format, CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS)
         spelled = (data_format, filter_format, parse_dtype(dtype))
         filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)
         return filters, data

@@ -11,7 +11,6 @@ import ctypes
 import sys
 from typing import Any, NamedTuple, Protocol
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -22,11 +21,20 @@ from tvmconvgrad.spec.values import show
 Shape = tuple[int, ...]
 Array = npt.NDArray[Any]
 
-NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-}
+
+class _Dtypes(dict[str, np.dtype[Any]]):
+    """NumPy's types by our names; the package that has bf16 is imported when that is asked for."""
+
+    def __missing__(self, name: str) -> np.dtype[Any]:
+        if name != "bf16":
+            raise KeyError(name)
+        import ml_dtypes
+
+        self[name] = np.dtype(ml_dtypes.bfloat16)
+        return self[name]
+
+
+NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 
 
 class Kind(Protocol):

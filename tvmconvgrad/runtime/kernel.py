@@ -10,7 +10,7 @@ from typing import Any
 
 from tvmconvgrad.runtime import arrays, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
-from tvmconvgrad.runtime.native import Function
+from tvmconvgrad.runtime.native import BundledFunction, Function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import Target
@@ -30,7 +30,7 @@ class Kernel:
     target: Target
     schedule: str
     workspace_bytes: int
-    function: Function | None = field(repr=False)
+    function: Function | BundledFunction | None = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -107,7 +107,7 @@ class Kernel:
         dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
         self._launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
 
-    def _launch(self, function: Function, first: int, second: int, out: int) -> None:
+    def _launch(self, function: Function | BundledFunction, first: int, second: int, out: int) -> None:
         if self.workspace_bytes > PHYSICAL_MEMORY:
             raise MemoryError(f"the workspace of {self.workspace_bytes} bytes exceeds this machine's memory")
         threads.prepare()

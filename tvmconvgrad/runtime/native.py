@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvmconvgrad.build.private_file import library_file
 from tvmconvgrad.spec import Problem
@@ -81,13 +81,42 @@ class Function:
         raise MemoryError("no memory for the workspace of the kernel")
 
 
+class BundledFunction:
+    """A bundle's function of a kernel; called like Function."""
+
+    def __init__(self, library: ctypes.CDLL, name: str, explain: Callable[[int], Exception]) -> None:
+        self._library = library
+        self._function = library[name]
+        self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        self._explain = explain
+
+    def __call__(self, first: int, second: int, out: int) -> None:
+        """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
+        status = self._function(first, second, out, None, 0)
+        if status:
+            raise self._explain(status)
+
+
 class _Process:
-    """The libraries of this process: the services of the first one serve all."""
+    """The libraries of this process: of single kernels' the services of the first one serve all.
+
+    A bundle keeps to its own: it may have been built by another version of this package.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.first: ctypes.CDLL | None = None
+        self.bundles: list[Callable[[int], object]] = []
         self.threads = 1
+
+    def load_bundle(self, library: bytes, set_threads: str) -> ctypes.CDLL:
+        """The library of a bundle, whose function `set_threads` is called as the number of threads changes."""
+        with library_file(library) as path:
+            loaded = ctypes.CDLL(str(path))
+        with self.lock:
+            self.bundles.append(loaded[set_threads])
+            self.bundles[-1](self.threads)
+        return loaded
 
     def load(self, library: bytes) -> ctypes.CDLL:
         with library_file(library) as path:
@@ -107,10 +136,13 @@ class _Process:
             self.threads = count
             if self.first is not None:
                 self.first.tvmconvgrad_set_threads(count)
+            for set_threads in self.bundles:
+                set_threads(count)
 
 
 _process = _Process()
 set_threads = _process.set_threads
+load_bundle = _process.load_bundle
 
 
 def load_function(library: bytes, problem: Problem) -> Function:

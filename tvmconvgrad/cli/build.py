@@ -1,0 +1,97 @@
+"""tvmconvgrad build"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import rich_click as click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.deploy.api import build as build_bundle
+from tvmconvgrad.targets import DEFAULT
+
+_FILTER_FORMATS = ["XIO", "OIX", "IOX", "XOI"]
+
+
+@click.command()
+@click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
+@click.option("--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU; repeatable.")
+@click.option(
+    "-o", "folder", required=True, metavar="FOLDER", type=click.Path(path_type=Path), help="The bundle: a new folder."
+)
+@click.option("--name", help="The library's, and the beginning of all names in C.  [default: of LAYERS]")
+@click.option("--static", is_flag=True, help="A static library, too.")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(["f32", "f16", "bf16"]),
+    help="Type; repeatable.  [default: f32]",
+)
+@click.option(
+    "--data-format", default="NXC", show_default=True, type=click.Choice(["NXC", "NCX"]), help="Data's layout."
+)
+@click.option(
+    "--filter-format", type=click.Choice(_FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+)
+@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients.")
+@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
+@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the layers' own.")
+def build(
+    layers: tuple[str, ...],
+    targets: tuple[str, ...],
+    folder: Path,
+    name: str | None,
+    static: bool,
+    dtypes: tuple[str, ...],
+    data_format: str,
+    filter_format: str | None,
+    only: str | None,
+    substring: str,
+    batch: int | None,
+) -> None:
+    """Build a bundle: a folder with the gradients of layers as a library, for C, C++ and Python without a compiler.
+
+    LAYERS is a file as `tvmconvgrad bench` and `layers` have it, or the name of a suite. Of several targets, the best
+    that the CPU has is chosen where the library runs.
+
+    \b
+    tvmconvgrad build layers.json --target "llvm -mcpu=x86-64-v3" --target "llvm -mcpu=x86-64-v4" -o bundle
+    tvmconvgrad build resnet_50 --batch 1 --static --target "llvm -mcpu=cortex-a76" -o bundle
+    """
+    with user_errors(), _progress() as progress:
+        try:
+            built = build_bundle(
+                layers,
+                folder,
+                targets=targets,
+                name=name,
+                static=static,
+                batch=batch,
+                dtypes=dtypes or ("f32",),
+                data_format=data_format,
+                filter_format=filter_format,
+                only=only,
+                substring=substring,
+                progress=progress,
+            )
+        except OSError as error:
+            raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+    sizes = {path.name: in_bytes(path.stat().st_size) for path in sorted(built.iterdir())}
+    print_facts({"bundle": built, **sizes})
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal."""
+    if not console().is_terminal:
+        yield lambda what, done, total: None
+        return
+    shown = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console(), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

@@ -1,0 +1,149 @@
+"""A bundle in Python: its files checked, its library opened, its kernels called. Needs NumPy and nothing heavier."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.deploy.manifest import FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
+from tvmconvgrad.deploy.statuses import explain
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.native import BundledFunction, load_bundle
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
+
+
+class Bundle(Mapping[str, Kernel]):
+    """The kernels of a bundle by name, in the order of its header. `target` is the one whose code runs here."""
+
+    def __init__(self, folder: Path, manifest: Manifest, library: bytes) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._entries = {kernel.name: kernel for kernel in manifest.kernels}
+        try:
+            opened = load_bundle(library, f"{manifest.name}_set_threads")
+            self._place = _place(manifest, opened[f"{manifest.name}_target"])
+            self._functions = {
+                name: BundledFunction(opened, one.function, explain) for name, one in self._entries.items()
+            }
+        except AttributeError as reason:
+            raise BundleError(f"{manifest.library} is not the manifest's: {reason}") from None
+        self.target = parse_target(manifest.targets[self._place].target)
+
+    def __getitem__(self, name: str) -> Kernel:
+        return self._kernel(self._entries[name], self._entries[name].problem)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.manifest.name} in {self.folder}: {len(self)} kernels for {self.target}>"
+
+    def find(self, problem: Problem, target: Target | None = None, schedule: str | None = None) -> Kernel | None:
+        """The kernel of a problem; None where the bundle has none, or none for this very target or by this schedule."""
+        entry = self._by_key.get(merged(problem).key)
+        if entry is None or (target is not None and _plain(target) != _plain(self.target)):
+            return None
+        if schedule is not None and entry.codes[self._place].schedule.partition("(")[0] != schedule:
+            return None
+        return self._kernel(entry, problem)
+
+    @functools.cached_property
+    def _by_key(self) -> dict[str, BundledKernel]:
+        return {merged(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
+
+    def _kernel(self, entry: BundledKernel, problem: Problem) -> Kernel:
+        code = entry.codes[self._place]
+        return Kernel(problem, self.target, code.schedule, code.workspace_bytes, self._functions[entry.name])
+
+
+def load(folder: str | os.PathLike[str]) -> Bundle:
+    """The bundle in a folder, for use on this machine.
+
+    Its manifest and the hashes of its files are checked before its library is opened. Raises BundleError for what is
+    no bundle, of another version, damaged, incomplete, or for another machine, and OSError where it cannot be read.
+    """
+    path = Path(folder)
+    try:
+        manifest = parse_manifest(_read(path, FILE))
+    except BundleError as reason:
+        raise BundleError(f"{path / FILE}: {reason}") from None
+    try:
+        _check_machine(manifest)
+        contents = {name: _checked(path, manifest, name) for name in manifest.files}
+        return Bundle(path, manifest, contents[manifest.library])
+    except BundleError as reason:
+        raise BundleError(f"{path}: {reason}") from None
+
+
+def _read(folder: Path, name: str) -> bytes:
+    """A regular file's bytes. A link is refused: it may lead anywhere. O_NONBLOCK: a FIFO would be waited for."""
+    try:
+        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        what = "is missing" if folder.is_dir() else f"is missing: there is no folder {folder}"
+        raise BundleError(what) from None
+    except OSError:
+        if (folder / name).is_symlink():
+            raise BundleError("is a symbolic link, expected a file") from None
+        raise
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise BundleError("is no regular file")
+        return file.read()
+
+
+def _checked(folder: Path, manifest: Manifest, name: str) -> bytes:
+    """The bytes of a file, which are those that the manifest tells of."""
+    try:
+        content = _read(folder, name)
+    except BundleError as reason:
+        raise BundleError(f"{name} {reason}") from None
+    file = manifest.files[name]
+    if len(content) != file.bytes:
+        raise BundleError(f"{name} has changed: it has {len(content)} bytes, and the manifest tells of {file.bytes}")
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise BundleError(f"{name} has changed: its SHA-256 is not the one in the manifest")
+    return content
+
+
+def _check_machine(manifest: Manifest) -> None:
+    here = host_architecture(), platform.system().lower()
+    if (manifest.architecture, manifest.system) != here:
+        built = f"{manifest.architecture} with {manifest.system}"
+        raise BundleError(f"it is for {built}, and this machine is {here[0]} with {here[1]}")
+    missing = [(entry, sorted(set(entry.requires) - host_features())) for entry in manifest.targets]
+    if all(features for _, features in missing):
+        raise BundleError(_unsupported(*min(missing, key=lambda pair: len(pair[1]))))
+
+
+def _unsupported(target: BundleTarget, features: list[str]) -> str:
+    return f"it has no code for this CPU: {target.target!r} needs {', '.join(features)}, which this CPU does not have"
+
+
+def _place(manifest: Manifest, choose: Any) -> int:
+    """Where among the manifest's targets the one is that the library chooses."""
+    choose.restype = ctypes.c_char_p
+    chosen = (choose() or b"").decode(errors="replace")
+    for place, entry in enumerate(manifest.targets):
+        if entry.target == chosen:
+            return place
+    raise BundleError(f"its library chose {chosen!r} for this CPU, which is none of the manifest's targets")
+
+
+def _plain(target: Target) -> Target:
+    """A target without its triple: a bundle is for this machine's architecture anyway."""
+    return replace(target, mtriple=None)

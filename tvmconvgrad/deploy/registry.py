@@ -1,0 +1,87 @@
+"""Bundles in use: where the normal interface's operators find their kernels first, and whether others are built."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import threading
+
+from tvmconvgrad.deploy.bundle_folder import Bundle, load
+from tvmconvgrad.deploy.errors import MissingKernel
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import show
+from tvmconvgrad.targets import Target
+
+VARIABLE = "TVMCONVGRAD_BUILD"
+_WORDS = {"": True, "allowed": True, "never": False}
+
+generation = 0
+"""Grows with every change: a kernel that was found before may not be the one to be found now."""
+_lock = threading.Lock()
+_used: tuple[Bundle, ...] = ()
+_allowed: bool | None = None
+
+
+def use(bundle: Bundle | str | os.PathLike[str], *, build: bool | None = None) -> Bundle:
+    """Let all operators find their kernels in a bundle first: in the one that came into use last before the others.
+
+    A call or `compile` without a target then takes the bundle's code for this CPU, whatever its target is called; with
+    a target, only that one's. With `build=False` kernels that no bundle has are neither built nor taken from the cache:
+    asking for one raises MissingKernel, which tells how to build it. `build=True` allows it again; without either, the
+    environment variable TVMCONVGRAD_BUILD decides ("never" or "allowed"). Raises what `load` raises.
+    """
+    global generation, _used, _allowed
+    if build not in (None, True, False):
+        raise TypeError(f"build: got {show(build)} of type {type(build).__name__}, expected a bool or None")
+    found = bundle if isinstance(bundle, Bundle) else load(bundle)
+    with _lock:
+        _used = (found, *(other for other in _used if other is not found))
+        _allowed = _allowed if build is None else build
+        generation += 1
+    return found
+
+
+def forget() -> None:
+    """As if no bundle had come into use."""
+    global generation, _used, _allowed
+    with _lock:
+        _used, _allowed = (), None
+        generation += 1
+
+
+def find(problem: Problem, target: Target | None, schedule: str | None) -> Kernel | None:
+    """The kernel of a problem in a bundle in use."""
+    kernels = (bundle.find(problem, target, schedule) for bundle in _used)
+    return next((kernel for kernel in kernels if kernel is not None), None)
+
+
+def check_building(problem: Problem, target: Target | None) -> None:
+    """Raise MissingKernel where a kernel that no bundle has must not or cannot be built."""
+    reason = _obstacle()
+    if reason is not None:
+        from tvmconvgrad.deploy.missing import how_to_build
+
+        targets = (
+            [str(target)] if target else [entry.target for bundle in _used[:1] for entry in bundle.manifest.targets]
+        )
+        where = ", ".join(str(bundle.folder) for bundle in _used) or "none"
+        about = f"{problem}: in no bundle in use ({where}), and {reason}"
+        raise MissingKernel(f"{about}.\n{how_to_build(problem, targets)}")
+
+
+def _obstacle() -> str | None:
+    """Why no kernel is built here; None where nothing is against it."""
+    if _allowed is not None:
+        allowed, who = _allowed, "use(..., build=False)"
+    else:
+        text = os.environ.get(VARIABLE, "").strip()
+        if text not in _WORDS:
+            raise ValueError(f"{VARIABLE}: got {text!r}, expected never or allowed")
+        allowed, who = _WORDS[text], f"{VARIABLE}={text}"
+    if not allowed:
+        return f"building is forbidden by {who}"
+    if "tvm" not in sys.modules and importlib.util.find_spec("tvm") is None:
+        return "apache-tvm is not installed, which would build it"
+    return None
