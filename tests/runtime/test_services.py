@@ -28,6 +28,8 @@ FORWARD = Case("ConvTransposeBackpropData", HALVED)
 GROUPS = Convolution(2, 24, 24, 24, (9, 9), (9, 9), (3, 3), ONES, ONES, ONES, ONES)
 DEPTHWISE = Case("ConvolutionBackpropFilters", GROUPS)
 
+PACKS_BY_TASK = Case("ConvolutionBackpropFilters", Convolution(2, 1, 17, 25, (9, 8), (9, 8), (3, 3), *[ONES] * 4))
+
 
 class Group(ctypes.Structure):
     """TVMParallelGroupEnv."""
@@ -133,3 +135,39 @@ op = cg.ConvolutionBackpropData(strides=(1,), dilations=(1,), pads_begin=(0,), p
 print(op(np.ones((1, 3, 2), np.float32), np.ones((1, 2, 2), np.float32)).tolist())
 """
     assert program(code) == str([[[2.0, 2.0]] * 3])
+
+
+class TaskMeter(Meter):
+    """Counts besides what is in use of a task's own."""
+
+    def __init__(self) -> None:
+        super().__init__(tasks=3)
+        self.before, self.most_of_tasks = -1, 0
+
+    def launch(self, run: Any, data: int, number: int) -> int:
+        self.before = sum(one.nbytes - 64 for one in self.live.values())
+        status = super().launch(run, data, number)
+        self.before = -1
+        return status
+
+    def allocate(self, device: int, number: int, size: int, code: int, bits: int) -> int:
+        address = super().allocate(device, number, size, code, bits)
+        if self.before >= 0:
+            in_use = sum(one.nbytes - 64 for one in self.live.values())
+            self.most_of_tasks = max(self.most_of_tasks, in_use - self.before)
+        return address
+
+
+@pytest.mark.parametrize("case", [PACKS_BY_TASK, WIDE_FILTERS, WIDE_DATA, STRIDED, DEPTHWISE, FORWARD], ids=str)
+def test_what_a_task_needs_for_itself(case: Case) -> None:
+    from tvmconvgrad.build import compiler
+    from tvmconvgrad.spec.merging import merged
+
+    inputs = layer(case)[1]
+    library, kernel = own_library(case)
+    meter = TaskMeter()
+    library.tvmconvgrad_use(ctypes.addressof(meter.services))
+    kernel(*inputs)
+    workspace = compiler.build(merged(kernel.problem), kernel.target).workspace
+    assert sum(workspace.task_sizes) == meter.most_of_tasks
+    assert sum(workspace.sizes) == meter.most
