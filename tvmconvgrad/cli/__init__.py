@@ -12,6 +12,7 @@ from tvmconvgrad.cli.demo import demo
 from tvmconvgrad.cli.errors import PlainErrors
 from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
+from tvmconvgrad.cli.layers import layers
 from tvmconvgrad.cli.run import run
 
 __all__ = ["main"]
@@ -32,5 +33,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, build, demo, cache, info):
+for command in (run, inspect, bench, layers, build, demo, cache, info):
     main.add_command(command)

@@ -1,8 +1,8 @@
 """Layers of networks: the shapes that kernels are measured, tuned and built for, and files of them."""
 
-from tvmconvgrad.layers.files import read_layers, write_layers
+from tvmconvgrad.layers.files import layers_text, read_layers, write_layers
 from tvmconvgrad.layers.gradient import KINDS, LayerGradient
 from tvmconvgrad.layers.layer import Layer
 from tvmconvgrad.layers.suites import SUITES, suite
 
-__all__ = ["KINDS", "SUITES", "Layer", "LayerGradient", "read_layers", "suite", "write_layers"]
+__all__ = ["KINDS", "SUITES", "Layer", "LayerGradient", "layers_text", "read_layers", "suite", "write_layers"]

@@ -36,13 +36,16 @@ def read_layers(path: str | Path) -> list[Layer]:
 def write_layers(path: str | Path, layers: Sequence[Layer]) -> None:
     """Write layers, all fields of each, in the format that the file's suffix names; OSError where that fails."""
     path = Path(path)
+    path.write_text(layers_text(layers, _suffix(path)), encoding="utf-8")
+
+
+def layers_text(layers: Sequence[Layer], suffix: str) -> str:
+    """What write_layers writes to a file of this suffix."""
     entries = [dataclasses.asdict(layer) for layer in layers]
-    if _suffix(path) == ".json":
+    if suffix == ".json":
         lines = ",\n".join(f"  {json.dumps(entry)}" for entry in entries)
-        text = f'{{"layers": [\n{lines}\n]}}\n'
-    else:
-        text = "\n".join(_toml_entry(entry) for entry in entries)
-    path.write_text(text, encoding="utf-8")
+        return f'{{"layers": [\n{lines}\n]}}\n'
+    return "\n".join(_toml_entry(entry) for entry in entries)
 
 
 def _suffix(path: Path) -> str:

@@ -50,12 +50,14 @@ class Layer:
     groups: int = 1
     output_padding: Shape = ()
     """For ConvTranspose alone: elements at the end of the output that the strides leave open."""
+    count: int = 1
+    """How many layers of the network are like this."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name:
             raise ValueError(f"name: got {self.name!r}, expected a line of printable text")
         parse_choice("op", self.op, OPS)
-        for field in ("batch", "channels", "filters", "groups"):
+        for field in ("batch", "channels", "filters", "groups", "count"):
             self._set(field, parse_int(field, getattr(self, field), low=1))
         rank = len(parse_ints("kernel", self.kernel, low=1))
         if not 1 <= rank <= MAX_SPATIAL_RANK:
