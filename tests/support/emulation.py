@@ -46,13 +46,13 @@ class Emulation:
         words = [str(threads), str(_CODES[dtype]), str(DTYPES[dtype].itemsize * 8)]
         for path, shape in zip(paths, shapes, strict=True):
             words += [str(path), "x".join(map(str, shape))]
-        emulator = [EMULATOR, "-cpu", cpu, "-L", str(_system_root()), str(self.folder / "call_kernel")]
+        emulator = [EMULATOR, "-cpu", cpu, "-L", str(system_root()), str(self.folder / "call_kernel")]
         done = subprocess.run([*emulator, str(self.folder / "kernel.so"), *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return np.fromfile(paths[2], DTYPES[dtype]).reshape(shapes[2])
 
 
-def _system_root() -> Path:
+def system_root() -> Path:
     """The folder with AArch64's libc: the loader lies in its lib."""
     command = [COMPILER, "-print-file-name=ld-linux-aarch64.so.1"]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()).resolve().parents[1]
