@@ -24,6 +24,7 @@ COMMANDS = [
 
 # one layer in place of minutes of them, and on machines without the peers too
 QUICKLY = {"bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"]}
+QUICKLY["build"] = ["--layer", "conv1", "--only", "filters", "--batch", "1"]
 
 
 def test_the_python_example() -> None:
@@ -36,7 +37,7 @@ def test_the_python_example() -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "bench", "info", "cache"}
+    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "bench", "build", "info", "cache"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -47,7 +48,9 @@ def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md", "docs/deployment.md"]
+)
 def test_links_lead_somewhere(document: str) -> None:
     path = ROOT / document
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
