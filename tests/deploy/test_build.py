@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import tvmconvgrad as cg
-from tests.deploy.bundles import STRICT, compiler, run
+from tests.deploy.bundles import STRICT, compiler, example, run
 from tests.deploy.conftest import Built
+from tests.support.case import assert_same
 from tvmconvgrad.deploy import bundle, names
 from tvmconvgrad.layers import Layer, write_layers
 
@@ -168,6 +169,8 @@ def test_the_command(invoke: Any, tmp_path: Path) -> None:
     assert "libmy_layers.a" in result.stdout
     (kernel,) = cg.load(tmp_path / "out").values()
     assert (kernel.name, kernel.problem.dtype, kernel.problem.data_format) == ("ConvolutionBackpropData", "bf16", "NCX")
+    first, second, wanted = example(LAYER.gradients("NCX", dtype="bf16")[1])
+    assert_same(kernel(first, second), wanted)
 
 
 def test_the_commands_errors(fails: Any, tmp_path: Path) -> None:

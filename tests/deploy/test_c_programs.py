@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.bundles import LEVELS, STRICT, check_program, compiler, run
+from tests.deploy.bundles import LAYERS, LEVELS, STRICT, check_program, compiler, run
 from tests.deploy.conftest import Built
 from tvmconvgrad.targets import host_architecture
 
@@ -156,3 +156,57 @@ def test_cmake_finds_it_wherever_it_lies(built: Built, target: str, tmp_path: Pa
     run(["cmake", "-S", moved, "-B", tmp_path / "build"])
     run(["cmake", "--build", tmp_path / "build"])
     assert "checksum" in run([tmp_path / "build" / "example"])
+
+
+UNLOADED = """
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    float *x = (float *)calloc(1 << 20, 4), *y = (float *)calloc(1 << 20, 4), *w = (float *)calloc(1 << 20, 4);
+    void *library = dlopen(words[1], RTLD_NOW);
+    int (*set_threads)(int) = (int (*)(int))dlsym(library, "small_set_threads");
+    int (*run)(float *, float *, float *, void *, size_t) = dlsym(library, "small_wide_f32_filters");
+    int failed = set_threads(3) + run(x, y, w, NULL, 0);
+    dlclose(library);
+    usleep(20000); /* its threads fall asleep, and run its code meanwhile */
+    return count != 2 || failed;
+}
+"""
+
+
+def test_a_program_may_unload_it(built: Built, tmp_path: Path) -> None:
+    (tmp_path / "unload.c").write_text(UNLOADED)
+    run([compiler(), "-std=gnu11", tmp_path / "unload.c", "-ldl", "-o", tmp_path / "unload"])
+    run([tmp_path / "unload", built.folder / "libsmall.so"])
+
+
+def test_two_static_bundles_in_one_program(built: Built, tmp_path: Path) -> None:
+    import tvmconvgrad as cg
+
+    other = cg.build([LAYERS[0]], tmp_path / "other", name="other", static=True, only="data")
+    calls = ["small_set_threads(2)", "other_set_threads(3)", "small_get_threads() - 2", "other_get_threads() - 3"]
+    calls += [f"{name}(x, y, z, 0, 0)" for name in ("small_dense_3x3_f32_data", "other_dense_3x3_data")]
+    code = f"""
+#include "small.h"
+#include "other.h"
+static float x[1 << 16], y[1 << 16], z[1 << 16];
+int main(void) {{ return {" || ".join(calls)}; }}
+"""
+    (tmp_path / "both.c").write_text(code)
+    words = [compiler(), "-std=c99", f"-I{built.folder}", f"-I{other}", tmp_path / "both.c"]
+    run([*words, built.folder / "libsmall.a", other / "libother.a", "-lm", "-pthread", "-o", tmp_path / "both"])
+    run([tmp_path / "both"])
+
+
+def test_the_generated_code_compiles_without_a_warning(built: Built, tmp_path: Path) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.build import compiler as build
+    from tvmconvgrad.deploy import render
+
+    made = cg.load(built.folder).manifest
+    checks = {entry.target: "1" for entry in made.targets}
+    (tmp_path / "bundle.c").write_text(render.render("bundle.c.jinja", made, checks))
+    folders = [built.folder, Path(render.__file__).parent, Path(build.__file__).parent]
+    options = ["-std=gnu11", "-O2", "-fPIC", *STRICT, "-Wno-unused-function", *(f"-I{folder}" for folder in folders)]
+    run([compiler(), *options, "-c", tmp_path / "bundle.c", "-o", tmp_path / "bundle.o"])

@@ -36,8 +36,6 @@ _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "lse": "atomics",
 }
 
-SYSTEM_TO_LLVM = {system: llvm for llvm, system in _LLVM_TO_SYSTEM.items()}
-
 
 def in_system_words(llvm_features: Iterable[str]) -> set[str]:
     """Those of LLVM's features that are instructions a kernel may contain; tuning hints and the rest are left out."""

@@ -26,9 +26,9 @@ from tvmconvgrad.targets import Target
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
 
-# What TVM puts into every object under the same name, made for the object's own CPU: the first one of them would serve
-# all, and crash on a lesser CPU.
-_WEAK = ("__truncsfhf2", "__extendhfsf2", "__tvm_ffi_main")
+# What build/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own: functions
+# of the same name, made for each object's CPU, of which the first one would serve all, and crash on a lesser CPU.
+_HOOKS = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
 _TEXTS = {
     "bundle.h.jinja": "{name}.h",
     "example.c.jinja": "example.c",
@@ -105,9 +105,10 @@ def _compile_all(
 def _compile(
     kernel: BundledKernel, place: int, target: Target, tools: Toolchain, path: Path
 ) -> tuple[Code, tuple[list[int], list[int]]]:
-    built, facts = compiler.compile_object(merged(kernel.problem), target, symbol(kernel, place))
+    entry = symbol(kernel, place)
+    built, facts = compiler.compile_object(merged(kernel.problem), target, entry)
     path.write_bytes(built)
-    tools.hide(path, _WEAK)
+    tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
     code = Code(str(target), facts["schedule"], facts["workspace_bytes"], digest)
     return code, (facts["workspace_pieces"], facts["task_pieces"])
@@ -135,7 +136,8 @@ def _link(
     source.write_text(render("bundle.c.jinja", made, checks), encoding="ascii")
     here = Path(__file__).parent
     tools.compile(source, work / "bundle.o", [work, here, here.parent / "build"])
-    tools.join([work / "bundle.o", *objects], work / "all.o", public_symbols(made))
+    tools.join([work / "bundle.o", *objects], work / "all.o")
+    tools.hide_all_but(work / "all.o", public_symbols(made))
     tools.share(work / "all.o", folder / made.library)
     if f"lib{made.name}.a" in made.files:
         tools.archive(work / "all.o", folder / f"lib{made.name}.a")

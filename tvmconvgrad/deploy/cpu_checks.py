@@ -4,9 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tvmconvgrad.build.cpu_features import SYSTEM_TO_LLVM
 from tvmconvgrad.targets import Target
 
+# cpuid's leaf and subleaf, the register, and its bits of features in the operating system's words
+_CPUID: dict[tuple[int, int, str], dict[str, int]] = {
+    (1, 0, "ECX"): {
+        "pni": 0,
+        "ssse3": 9,
+        "fma": 12,
+        "sse4_1": 19,
+        "sse4_2": 20,
+        "movbe": 22,
+        "popcnt": 23,
+        "avx": 28,
+        "f16c": 29,
+    },
+    (7, 0, "EBX"): {
+        "bmi1": 3,
+        "avx2": 5,
+        "bmi2": 8,
+        "avx512f": 16,
+        "avx512dq": 17,
+        "adx": 19,
+        "avx512ifma": 21,
+        "avx512cd": 28,
+        "avx512bw": 30,
+        "avx512vl": 31,
+    },
+    (7, 0, "ECX"): {
+        "avx512vbmi": 1,
+        "avx512_vbmi2": 6,
+        "gfni": 8,
+        "avx512_vnni": 11,
+        "avx512_bitalg": 12,
+        "avx512_vpopcntdq": 14,
+    },
+    (7, 0, "EDX"): {"avx512_fp16": 23},
+    (7, 1, "EAX"): {"avx_vnni": 4, "avx512_bf16": 5, "avx_ifma": 23},
+    (7, 1, "EDX"): {"avx_vnni_int8": 4, "avx_ne_convert": 5, "avx_vnni_int16": 10},
+    (0x80000001, 0, "ECX"): {"abm": 5, "sse4a": 6, "xop": 11, "fma4": 16, "tbm": 21},
+}
+_NEEDS_AVX = ("avx", "fma", "f16c", "xop")  # how features begin whose registers the system must save
 # Linux's bits of AArch64: AT_HWCAP, then AT_HWCAP2 (asm/hwcap.h, which may be older than the compiler)
 _HWCAP = {
     "asimd": 1,
@@ -24,10 +62,13 @@ _HWCAP2 = {"sve2": 1, "i8mm": 13, "bf16": 14, "cssc": 34, "mops": 43}
 def check_in_c(target: Target, features: Collection[str], architecture: str) -> str:
     """A C expression that is true where the CPU has features, which are in the operating system's words.
 
-    Raises ValueError for a feature that a program cannot ask for.
+    It uses cpu.c on x86-64, and getauxval on AArch64. Raises ValueError for a feature that no program can ask for.
     """
-    checks = [_one(target, feature, architecture) for feature in sorted(features)]
-    return " && ".join(checks) if checks else "1"
+    checks = [_check(feature, architecture) for feature in sorted(features)]
+    for feature, check in zip(sorted(features), checks):
+        if check is None:
+            raise ValueError(f"target: {str(target)!r} needs {feature}, and a program has no way to ask the CPU for it")
+    return " && ".join([*_states(features, architecture), *map(str, checks)]) or "1"
 
 
 def best_first(requires: Mapping[Target, Collection[str]]) -> list[Target]:
@@ -35,11 +76,20 @@ def best_first(requires: Mapping[Target, Collection[str]]) -> list[Target]:
     return sorted(requires, key=lambda target: -len(requires[target]))
 
 
-def _one(target: Target, feature: str, architecture: str) -> str:
-    if architecture == "x86_64" and feature in SYSTEM_TO_LLVM:
-        return f'__builtin_cpu_supports("{SYSTEM_TO_LLVM[feature]}")'  # the C compilers use LLVM's names
+def _check(feature: str, architecture: str) -> str | None:
     if architecture == "aarch64":
         for kind, bits in (("AT_HWCAP", _HWCAP), ("AT_HWCAP2", _HWCAP2)):
             if feature in bits:
                 return f"(getauxval({kind}) >> {bits[feature]} & 1)"
-    raise ValueError(f"target: {str(target)!r} needs {feature}, and a program has no way to ask the CPU for it")
+        return None
+    for (leaf, subleaf, word), bits in _CPUID.items():
+        if feature in bits:
+            return f"has({leaf:#x}, {subleaf}, {word}, {bits[feature]})"
+    return None
+
+
+def _states(features: Collection[str], architecture: str) -> list[str]:
+    if architecture != "x86_64" or not any(feature.startswith(_NEEDS_AVX) for feature in features):
+        return []
+    wide = any(feature.startswith("avx512") for feature in features)
+    return ["keeps(AVX512_STATE)" if wide else "keeps(AVX_STATE)"]

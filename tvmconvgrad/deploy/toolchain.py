@@ -29,14 +29,13 @@ class Toolchain:
         includes = [f"-I{folder}" for folder in folders]
         self._run([self.compiler, *_COMPILE, *self.options, *includes, "-c", str(source), "-o", str(output)])
 
-    def join(self, objects: Sequence[Path], output: Path, public: Iterable[str]) -> None:
-        """Several objects to one, of whose symbols only those of `public` are seen from outside."""
-        self._run([self.compiler, "-r", "-nostdlib", "-o", str(output), *map(str, objects)])
-        self._objcopy(output, "--strip-debug", *(f"--keep-global-symbol={symbol}" for symbol in public))
+    def join(self, objects: Sequence[Path], output: Path) -> None:
+        """Several objects to one, without what debuggers read."""
+        self._run([self.compiler, "-r", "-nostdlib", "-Wl,--strip-debug", "-o", str(output), *map(str, objects)])
 
-    def hide(self, code: Path, symbols: Iterable[str]) -> None:
-        """Make symbols of an object its own, so that those of another one do not take their place."""
-        self._objcopy(code, *(f"--localize-symbol={symbol}" for symbol in symbols))
+    def hide_all_but(self, code: Path, public: Iterable[str]) -> None:
+        """Make an object's symbols its own, so that those of another one do not take their place."""
+        self._run([self._tool("objcopy"), *(f"--keep-global-symbol={symbol}" for symbol in public), str(code)])
 
     def share(self, code: Path, output: Path) -> None:
         """An object to a shared library."""
@@ -46,10 +45,6 @@ class Toolchain:
     def archive(self, code: Path, output: Path) -> None:
         """An object to a static library; the same bytes for the same object."""
         self._run([self._tool("ar"), "rcsD", str(output), str(code)])
-
-    def _objcopy(self, code: Path, *options: str) -> None:
-        if options:
-            self._run([self._tool("objcopy"), *options, str(code)])
 
     def _tool(self, name: str) -> str:
         """The binutils' program that belongs to the compiler."""
