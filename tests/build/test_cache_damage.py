@@ -27,6 +27,7 @@ from tests.build.cache_support import (
     put_socket,
     stored,
 )
+from tvmconvgrad.build import cache as cache_module
 from tvmconvgrad.build.cache import CacheWarning, KernelCache
 from tvmconvgrad.build.entry import Entry, pack, read_entry
 from tvmconvgrad.build.folder import QUARANTINE_FILES
@@ -169,6 +170,6 @@ def test_a_kernel_that_was_replaced_meanwhile_is_not_set_aside(
             cache.store(DESCRIPTION, LIBRARY, FACTS)
 
     with monkeypatch.context() as patch, pytest.warns(CacheWarning):
-        patch.setattr("tvmconvgrad.build.cache.read_entry", read_and_repair)
+        patch.setattr(cache_module, "read_entry", read_and_repair)
         assert cache.load(DESCRIPTION) is None
     assert load(cache).library == LIBRARY

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.deploy.bundles import example
+from tests.deploy.bundles import compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
 from tvmconvgrad.deploy import bundle_folder
@@ -196,10 +196,8 @@ def test_wrong_manifests(
     assert words in refused(copy, monkeypatch)
 
 
-def test_another_library_with_the_right_hash(copy: Path, tmp_path: Path) -> None:
-    found = subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", copy / "libsmall.so"], check=False)
-    if found.returncode:
-        pytest.skip("no gcc")
+def test_another_library_with_the_right_hash(copy: Path) -> None:
+    run([compiler(), "-shared", "-x", "c", "/dev/null", "-o", copy / "libsmall.so"])
     content = (copy / "libsmall.so").read_bytes()
     file = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     rewrite(copy, lambda c: c["files"].update({"libsmall.so": file}))
