@@ -15,8 +15,8 @@ Importing this package, and calling kernels that are in the cache or in a bundle
 from tvmconvgrad.build.cache import CacheWarning
 from tvmconvgrad.build.folder import CacheFolderError
 from tvmconvgrad.deploy.api import build  # takes the name of the package, whose modules are imported by `from`
-from tvmconvgrad.deploy.bundle_folder import Bundle, load
 from tvmconvgrad.deploy.errors import BundleError, MissingKernel
+from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.deploy.registry import use
 from tvmconvgrad.operators import (
     ConvolutionBackpropData,

@@ -14,7 +14,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import STRICT, compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
-from tvmconvgrad.deploy import bundle, names
+from tvmconvgrad.deploy import names, replacing
 from tvmconvgrad.layers import Layer, write_layers
 
 TINY = {"batch": 1, "channels": 2, "filters": 3, "input_size": (4,), "kernel": (1,)}
@@ -112,7 +112,7 @@ def test_folders_that_are_no_bundle_stay(tmp_path: Path) -> None:
 def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "deep" / "bundle"
     cg.build([LAYER], folder, name="one")
-    assert os.stat(folder).st_mode & 0o777 == 0o777 & ~bundle._umask()
+    assert os.stat(folder).st_mode & 0o777 == 0o777 & ~replacing._umask()
     with pytest.raises(RuntimeError, match="stop"):
         cg.build([LAYER], folder, name="two", progress=_stop)
     assert cg.load(folder).manifest.name == "one"
@@ -149,6 +149,7 @@ def test_the_manifest_tells_all(built: Built) -> None:
     assert first["dtype"] == "f32"
     assert [code["target"] for code in first["codes"]] == [entry["target"] for entry in manifest["targets"]]
     assert all(code["schedule"] and len(code["sha256"]) == 64 for code in first["codes"])
+    assert {code["provenance"] for code in first["codes"]} == {"untuned"}
 
 
 def test_the_command(invoke: Any, tmp_path: Path) -> None:

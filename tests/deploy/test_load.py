@@ -19,7 +19,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
-from tvmconvgrad.deploy import bundle_folder
+from tvmconvgrad.deploy import load as load_module
 
 ROOT = Path(cg.__file__).parents[1]
 
@@ -78,7 +78,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     def opened(*_: object) -> None:
         raise AssertionError("the library was opened")
 
-    monkeypatch.setattr(bundle_folder, "load_bundle", opened)
+    monkeypatch.setattr(load_module, "load_bundle", opened)
     with pytest.raises(cg.BundleError) as error:
         cg.load(folder)
     assert str(error.value).startswith(str(folder))

@@ -131,17 +131,20 @@ class Tricky(nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
         super().__init__()
         self.shared = nn.Conv2d(2, 2, 3, padding=1)
+        self.norm = nn.BatchNorm2d(2)
         self.free = torch.ones(2, 2, 1, 1)
 
     def forward(self, x: Any, y: Any) -> Any:
         if x.sum().item() == 0:
-            x = self.shared(self.shared(x))
+            x = self.shared(self.norm(self.shared(x)))
         y = nn.functional.conv2d(self.shared(y), self.free, stride=2)
         return x.sum() + nn.functional.conv_transpose2d(y, weight=self.free, output_padding=1, stride=(2,)).sum()
 
 
 def test_a_model_that_needs_values() -> None:
-    found = layers_of(Tricky(), (1, 2, 4, 4), (1, 2, 6, 6))
+    model = Tricky()
+    found = layers_of(model, (1, 2, 4, 4), (1, 2, 6, 6))
+    assert model.norm.num_batches_tracked == 0  # left as it was
     assert [(layer.name, layer.op, layer.input_size, layer.strides, layer.count) for layer in found] == [
         ("shared", "Convolution", (4, 4), (1, 1), 2),
         ("shared#2", "Convolution", (6, 6), (1, 1), 1),

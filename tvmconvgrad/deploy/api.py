@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
+from tvmconvgrad.deploy.replacing import check_replaceable
 from tvmconvgrad.targets import Target, parse_target, target_architecture, target_system
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ def build(
     chosen = bundle_name(source) if name is None else check_bundle_name(name)
     path = Path(folder)
 
-    from tvmconvgrad.deploy.bundle import build_bundle, check_replaceable, make_plan  # imports TVM's compiler: seconds
-
     check_replaceable(path)
+
+    from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
+
     build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
     return path.absolute()
 

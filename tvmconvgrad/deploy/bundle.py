@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +15,7 @@ from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted
 from tvmconvgrad.deploy.manifest import BundledKernel, Code, File, Manifest
 from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
+from tvmconvgrad.deploy.replacing import replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec.merging import merged
@@ -70,7 +68,7 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     no C compiler works, and OSError where the folder cannot be written.
     """
     tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
-    with _replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
+    with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)
         made = describing.describe(plan.name, kernels, plan.requires, plan.architecture, plan.static)
         checks = {str(target): check_in_c(target, needs, plan.architecture) for target, needs in plan.requires.items()}
@@ -110,7 +108,8 @@ def _compile(
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
-    code = Code(str(target), facts["schedule"], facts["workspace_bytes"], digest)
+    provenance = facts.get("provenance", "untuned")
+    code = Code(str(target), facts["schedule"], provenance, facts["workspace_bytes"], digest)
     return code, (facts["workspace_pieces"], facts["task_pieces"])
 
 
@@ -154,49 +153,3 @@ def _with_hashes(made: Manifest, folder: Path) -> Manifest:
     contents = {path.name: path.read_bytes() for path in paths}
     files = {name: File(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
     return replace(made, files=files)
-
-
-@contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A new folder, which takes the place of `folder` if the block succeeds."""
-    folder = folder.absolute()
-    check_replaceable(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        yield new
-        new.chmod(0o777 & ~_umask())
-        _swap(new, folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def check_replaceable(folder: Path) -> None:
-    """Raise ValueError unless there is nothing at `folder`, or a bundle, or an empty folder."""
-    if not os.path.lexists(folder):
-        return
-    if folder.is_symlink() or not folder.is_dir():
-        raise ValueError(f"{folder}: is there and is no folder, expected a new name or a bundle to replace")
-    if any(folder.iterdir()) and not (folder / manifest.FILE).is_file():
-        raise ValueError(f"{folder}: holds other things than a bundle, expected a new name or a bundle to replace")
-
-
-def _swap(new: Path, folder: Path) -> None:
-    """Rename; what was there is moved away first, for a moment, since a full folder cannot be replaced in one step."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except BaseException:
-        old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -38,10 +38,13 @@ class BundleTarget:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's code for one target: which schedule made it, with which numbers; the SHA-256 of the object file."""
+    """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("untuned":
+    the schedule's own); the SHA-256 of the object file.
+    """
 
     target: str
     schedule: str
+    provenance: str
     workspace_bytes: int
     sha256: str
 
@@ -165,7 +168,13 @@ def _files(about: str, value: object) -> dict[str, File]:
 
 _FILE = {"bytes": fields.count, "sha256": fields.digest}
 _TARGET = {"target": fields.text, "requires": fields.texts}
-_CODE = {"target": fields.text, "schedule": fields.text, "workspace_bytes": fields.count, "sha256": fields.digest}
+_CODE: dict[str, fields.Parser] = {
+    "target": fields.text,
+    "schedule": fields.text,
+    "provenance": fields.text,
+    "workspace_bytes": fields.count,
+    "sha256": fields.digest,
+}
 _KERNEL: dict[str, fields.Parser] = {
     "name": fields.word,
     "function": fields.word,

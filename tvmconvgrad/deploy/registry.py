@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 
-from tvmconvgrad.deploy.bundle_folder import Bundle, load
 from tvmconvgrad.deploy.errors import MissingKernel
+from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import show

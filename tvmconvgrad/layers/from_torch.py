@@ -61,8 +61,10 @@ def _forward(model: torch.nn.Module, shapes: Sequence[Shape]) -> None:
     import torch
 
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    # running means and the like change in copies; lazy ones have no values yet
+    copies = {n: b.clone() for n, b in model.named_buffers() if not torch.nn.parameter.is_lazy(b)}
     try:
-        model(*(torch.zeros(shape, device=device) for shape in shapes))
+        torch.func.functional_call(model, copies, tuple(torch.zeros(shape, device=device) for shape in shapes))
     except Exception as reason:
         given = " and ".join(str(shape) for shape in shapes) or "nothing"
         what = f"{type(reason).__name__}: {reason}"
