@@ -14,7 +14,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import STRICT, compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
-from tvmconvgrad.deploy import names, replacing
+from tvmconvgrad.deploy import names
 from tvmconvgrad.layers import Layer, write_layers
 
 TINY = {"batch": 1, "channels": 2, "filters": 3, "input_size": (4,), "kernel": (1,)}
@@ -112,7 +112,8 @@ def test_folders_that_are_no_bundle_stay(tmp_path: Path) -> None:
 def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "deep" / "bundle"
     cg.build([LAYER], folder, name="one")
-    assert os.stat(folder).st_mode & 0o777 == 0o777 & ~replacing._umask()
+    (tmp_path / "usual").mkdir()
+    assert os.stat(folder).st_mode == os.stat(tmp_path / "usual").st_mode
     with pytest.raises(RuntimeError, match="stop"):
         cg.build([LAYER], folder, name="two", progress=_stop)
     assert cg.load(folder).manifest.name == "one"
@@ -120,6 +121,10 @@ def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
     assert cg.load(folder).manifest.name == "two"
     assert not (folder / "libone.so").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
+    (folder / "notes.txt").touch()
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt', which is of no bundle"):
+        cg.build([LAYER], folder, name="three")
+    assert cg.load(folder).manifest.name == "two"
 
 
 def _stop(what: str, done: int, total: int) -> None:

@@ -15,7 +15,7 @@ from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted
 from tvmconvgrad.deploy.manifest import BundledKernel, Code, File, Manifest
 from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
-from tvmconvgrad.deploy.replacing import replacing
+from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec.merging import merged
@@ -34,7 +34,6 @@ _TEXTS = {
     "config.cmake.jinja": "{name}Config.cmake",
     "bundle.pc.jinja": "{name}.pc",
 }
-_EDITABLE = ("example.c", "CMakeLists.txt")  # belong to the user, who may change them
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def public_symbols(made: Manifest) -> list[str]:
 
 
 def _with_hashes(made: Manifest, folder: Path) -> Manifest:
-    paths = sorted(path for path in folder.iterdir() if path.name not in _EDITABLE)
+    paths = sorted(path for path in folder.iterdir() if path.name not in EDITABLE)
     contents = {path.name: path.read_bytes() for path in paths}
     files = {name: File(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
     return replace(made, files=files)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tvmconvgrad.deploy.manifest import FILE
+from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.deploy.manifest import FILE, parse_manifest
+
+EDITABLE = ("example.c", "CMakeLists.txt")
+"""The files of a bundle that belong to the user, who may change them."""
 
 
 @contextmanager
@@ -18,23 +22,30 @@ def replacing(folder: Path) -> Iterator[Path]:
     folder = folder.absolute()
     check_replaceable(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    new = _beside(folder)
+    new.mkdir()
     try:
         yield new
-        new.chmod(0o777 & ~_umask())
         _swap(new, folder)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise ValueError unless there is nothing at `folder`, or a bundle, or an empty folder."""
+    """Raise ValueError unless there is nothing at `folder`, or an empty folder, or a bundle without other files."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
         raise ValueError(f"{folder}: is there and is no folder, expected a new name or a bundle to replace")
-    if any(folder.iterdir()) and not (folder / FILE).is_file():
-        raise ValueError(f"{folder}: holds other things than a bundle, expected a new name or a bundle to replace")
+    there = {path.name for path in folder.iterdir()}
+    if not there:
+        return
+    try:
+        of_bundle = {FILE, *EDITABLE, *parse_manifest((folder / FILE).read_bytes()).files}
+    except (BundleError, OSError):
+        of_bundle = set()
+    for name in sorted(there - of_bundle):
+        raise ValueError(f"{folder}: holds {name!r}, which is of no bundle, expected a new name or a bundle to replace")
 
 
 def _swap(new: Path, folder: Path) -> None:
@@ -42,7 +53,7 @@ def _swap(new: Path, folder: Path) -> None:
     if not folder.exists():
         new.rename(folder)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+    old = _beside(folder)
     folder.rename(old)
     try:
         new.rename(folder)
@@ -52,7 +63,6 @@ def _swap(new: Path, folder: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _beside(folder: Path) -> Path:
+    """A new path in the same file system. What is made there has the usual rights, unlike tempfile's."""
+    return folder.with_name(f".{folder.name}-{secrets.token_hex(8)}")
