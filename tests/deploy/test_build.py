@@ -122,9 +122,13 @@ def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (folder / "libone.so").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
     (folder / "notes.txt").touch()
-    with pytest.raises(ValueError, match=r"holds 'notes\.txt', which is of no bundle"):
+    with pytest.raises(ValueError, match=r"holds 'notes\.txt', which is not of its bundle"):
         cg.build([LAYER], folder, name="three")
     assert cg.load(folder).manifest.name == "two"
+    (folder / "manifest.json").write_text('{"format": 0}')
+    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 1.*; remove the folder"):
+        cg.build([LAYER], folder, name="three")
+    assert (folder / "libtwo.so").exists()
 
 
 def _stop(what: str, done: int, total: int) -> None:

@@ -40,12 +40,15 @@ def check_replaceable(folder: Path) -> None:
     there = {path.name for path in folder.iterdir()}
     if not there:
         return
+    expected = "expected a new name or a bundle to replace"
+    if FILE not in there:
+        raise ValueError(f"{folder}: holds other things than a bundle, {expected}")
     try:
         of_bundle = {FILE, *EDITABLE, *parse_manifest((folder / FILE).read_bytes()).files}
-    except (BundleError, OSError):
-        of_bundle = set()
+    except BundleError as reason:
+        raise ValueError(f"{folder}: {FILE} {reason}; remove the folder, or give a new name") from None
     for name in sorted(there - of_bundle):
-        raise ValueError(f"{folder}: holds {name!r}, which is of no bundle, expected a new name or a bundle to replace")
+        raise ValueError(f"{folder}: holds {name!r}, which is not of its bundle, {expected}")
 
 
 def _swap(new: Path, folder: Path) -> None:
