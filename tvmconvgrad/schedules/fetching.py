@@ -1,16 +1,17 @@
-"""A rewrite of a scheduled program: data that is read where it lies is fetched some positions ahead.
+"""Rewrites of a scheduled program: memory is fetched before it is read or written.
 
 A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
 core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later.
+positions later. Where there is little to sum, a tile also fetches the lines that it will write, before it begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tvm import tirx
-from tvm.ir import IRModule, TensorLoad
+from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 from tvm_ffi.structural import structural_map, structural_walk
 
@@ -31,42 +32,69 @@ def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
             return statement
         others = {key: value for key, value in statement.annotations.items() if key != FETCH}
         ahead = int(statement.annotations[FETCH])
-        fetches = [_fetch(load, ahead) for load in _loads(statement.body) if load.source.name in names]
+        fetches: list[tirx.Stmt] = []
+        for load, (*outer, position, channel) in _accesses(
+            statement.body, TensorLoad, lambda each: EACH in each.annotations
+        ):
+            if load.source.name in names:
+                fetches.append(_fetch(load.source, [*outer, position + ahead, channel], write=False))
         body = tirx.SeqStmt([*fetches, statement.body]) if fetches else statement.body
         return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=others)
 
+    return _mapped(module, tirx.For, loop)
+
+
+def fetch_results(module: IRModule) -> IRModule:
+    """`module`, in which each tile fetches what it will write: its last statement stores a block of results."""
+
+    def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
+        last = statement.seq[-1]
+        blocks = _realizes(last)
+        if len(blocks) != 1 or not blocks[0].block.name_hint.startswith("result"):
+            return statement
+        stores = _accesses(last, tirx.BufferStore, lambda each: each.kind == tirx.ForKind.UNROLLED)
+        fetches = [_fetch(store.buffer, index, write=True) for store, index in stores]
+        return tirx.SeqStmt([*fetches, *statement.seq])
+
+    return _mapped(module, tirx.SeqStmt, tile)
+
+
+def _mapped(module: IRModule, kind: type, rewrite: Callable[[Any], tirx.Stmt]) -> IRModule:
     main = module["main"]
-    body = structural_map(main.body, (tirx.For, loop))
+    body = structural_map(main.body, (kind, rewrite))
     return IRModule({"main": tirx.PrimFunc(main.params, body, main.ret_type, main.attrs)}, attrs=module.attrs)
 
 
-def _fetch(load: TensorLoad, ahead: int) -> tirx.Stmt:
-    *outer, position, channel = load.indices
-    address = tirx.address_of(tirx.BufferLoad(load.source, [*outer, position + ahead, channel]))
-    to_read, keep, of_data = (tirx.IntImm("int32", value) for value in (0, 3, 1))
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, to_read, keep, of_data))
+def _fetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool) -> tirx.Stmt:
+    address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
+    arguments = (tirx.IntImm("int32", value) for value in (int(write), 3, 1))  # 3: keep it near; 1: it is data
+    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
 
 
-def _loads(body: tirx.Stmt) -> Iterator[TensorLoad]:
-    """What the first block in `body` reads: for each step of the loops marked so, the first of each vector."""
-    realizes: list[SBlockRealize] = []
-    structural_walk(body, (SBlockRealize, realizes.append))
-    loads: list[TensorLoad] = []
-    structural_walk(realizes[0].block, (TensorLoad, loads.append))
-    bound = dict(zip((iter_var.var for iter_var in realizes[0].block.iter_vars), realizes[0].iter_values))
-    for values in _steps(body):
-        for load in loads:
-            index = [replaced(replaced(expression, bound), values) for expression in load.indices]
-            yield tirx.BufferLoad(load.source, index)
+def _realizes(body: tirx.Stmt) -> list[SBlockRealize]:
+    found: list[SBlockRealize] = []
+    structural_walk(body, (SBlockRealize, found.append))
+    return found
 
 
-def _steps(body: tirx.Stmt) -> list[dict[tirx.Var, int]]:
-    """Values for the variables of all loops in `body`."""
+def _accesses(body: tirx.Stmt, kind: type, each: Callable[[tirx.For], bool]) -> Iterator[tuple[Any, list[Expr]]]:
+    """Loads, or stores, of the first block in `body`, and their indices, for all steps of the loops that `each` takes."""
+    realize = _realizes(body)[0]
+    found: list[Any] = []
+    structural_walk(realize.block, (kind, found.append))
+    bound = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
+    for values in _steps(body, each):
+        for access in found:
+            yield access, [replaced(replaced(index, bound), values) for index in access.indices]
+
+
+def _steps(body: tirx.Stmt, each: Callable[[tirx.For], bool]) -> list[dict[tirx.Var, Expr]]:
+    """Values for the variables of all loops in `body`; a loop's first, or, where it is unrolled, its last."""
     loops: list[tirx.For] = []
     structural_walk(body, (tirx.For, loops.append))
-    steps: list[dict[tirx.Var, int]] = [{}]
+    steps: list[dict[tirx.Var, Expr]] = [{}]
     for loop in loops:
         last = int(loop.extent) - 1
-        taken = range(last + 1) if EACH in loop.annotations else [last if loop.kind == tirx.ForKind.UNROLLED else 0]
+        taken = range(last + 1) if each(loop) else [last if loop.kind == tirx.ForKind.UNROLLED else 0]
         steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken]
     return steps

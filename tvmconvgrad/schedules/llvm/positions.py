@@ -31,7 +31,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch
+from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
@@ -81,6 +81,8 @@ class PositionsRule:
             module = self._with_data(Schedule(module), problem, expression, plan)
             module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
         module = place(module, expression, problem.output_shape)
+        if self.lanes == "groups":
+            module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
