@@ -27,6 +27,7 @@ from tvmconvgrad.operators import (
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
 from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.logs import TuningWarning
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ __all__ = [
     "ConvolutionBackwardWeights",
     "Kernel",
     "Target",
+    "TuningWarning",
     "__version__",
     "get_num_threads",
     "set_num_threads",

@@ -18,7 +18,9 @@ from tvm.target import codegen
 from tvmconvgrad import schedules
 from tvmconvgrad.build import pipeline
 from tvmconvgrad.build.cpu_features import in_system_words
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
@@ -31,13 +33,16 @@ class MissingLinker(RuntimeError):
     """No C compiler was found to link a kernel with: its text says what to install."""
 
 
-def compile_problem(problem: Problem, target: Target, schedule: str | None = None) -> tuple[bytes, dict[str, Any]]:
+def compile_problem(
+    problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
+) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
 
-    Raises ValueError when the schedule or the target's CPU is unknown, MissingLinker without a C compiler.
+    Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
+    apply, MissingLinker without a C compiler.
     """
     begin = time.perf_counter()
-    built = build(problem, target, schedule)
+    built = build(problem, target, schedule, choice)
     library = _link(built.executable, target_architecture(target))
     facts = {
         "problem": str(problem),
@@ -61,14 +66,25 @@ class Built(NamedTuple):
     workspace_bytes: int
 
 
-def build(problem: Problem, target: Target, schedule: str | None = None) -> Built:
+def build(problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None) -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
     _check_cpu(target)
-    scheduled = schedules.schedule(problem, target, schedule)
+    scheduled = schedules.schedule(problem, target, schedule) if choice is None else chosen(problem, target, choice)
+    return Built(scheduled, *_compile(scheduled.module, target))
+
+
+def compile_module(module: tvm.IRModule, target: Target) -> bytes:
+    """The shared library of a scheduled program. MissingLinker without a C compiler."""
+    executable, _ = _compile(module, target)
+    return _link(executable, target_architecture(target))
+
+
+def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, int]:
+    """Code that is not linked yet, and the bytes of its workspace."""
     workspace = pipeline.WorkspaceMeter()
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
-        executable = tvm.compile(scheduled.module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
-    return Built(scheduled, executable, workspace.bytes)
+        executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
+    return executable, workspace.bytes
 
 
 def required_features(target: Target) -> set[str]:

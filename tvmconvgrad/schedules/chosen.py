@@ -1,0 +1,32 @@
+"""A search's choice, made again: the rule schedules the problem with the chosen numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvmconvgrad import schedules
+from tvmconvgrad.choice import Choice, ChoiceRefused
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+
+
+def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
+    """The program of a choice. Raises ChoiceRefused where it is not, or no longer, the one that was measured."""
+    try:
+        scheduled = given(problem, target, choice.rule, dict(choice.decisions))
+    except ValueError as reason:
+        raise ChoiceRefused(str(reason)) from None
+    if str(scheduled) != choice.plan:
+        raise ChoiceRefused(f"its numbers now mean {scheduled}, and meant {choice.plan}")
+    return scheduled
+
+
+def given(problem: Problem, target: Target, rule: str, numbers: Mapping[str, int]) -> Scheduled:
+    """The program of a rule with these numbers. ValueError also where the rule draws no number of such a name."""
+    scheduled = schedules.schedule(problem, target, rule, numbers)
+    unknown = sorted(set(numbers) - set(scheduled.candidates))
+    if unknown:
+        expected = f"expected of {', '.join(scheduled.candidates)}"
+        raise ValueError(f"decisions: {rule} draws no {', '.join(unknown)}, {expected}")
+    return scheduled

@@ -1,0 +1,187 @@
+"""The search of one task: batches of candidates are built, measured and kept, until the budget is spent."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+
+from tvmconvgrad.choice import Choice
+from tvmconvgrad.tuning.features import make_model
+from tvmconvgrad.tuning.measure import Builder, Measurer, Runner
+from tvmconvgrad.tuning.metaschedule import make_context
+from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
+from tvmconvgrad.tuning.strategy import Evolution
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.trials import Trials
+from tvmconvgrad.tuning.workers import Pool
+
+BATCH = 16
+"""Candidates that are chosen, built and measured together."""
+
+_logger = logging.getLogger("tvmconvgrad.tuning")
+_FINALISTS = 3
+_ROUNDS = (7, 21)  # of the final, at least and at most
+_FINAL_SECONDS = 4.0
+_LEAST_GAIN = 1.02
+"""What a winner must gain to be kept: less is noise."""
+
+
+class SearchFailed(RuntimeError):
+    """The task's default could not be built or measured: nothing can be compared with it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends: after so many trials, earlier searches' included, at a time, or when somebody says so."""
+
+    trials: int
+    deadline: float = float("inf")
+    """On time.monotonic's clock."""
+    stopped: Callable[[], bool] = lambda: False
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up."""
+        return self.stopped() or time.monotonic() >= self.deadline
+
+
+@dataclass
+class Found:
+    """What a search knows: times of trials in order, None where one failed."""
+
+    task: Task
+    times: list[float | None] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Why candidates failed, of this search alone."""
+    default_seconds: float = 0.0
+    winner: Choice | None = None
+    gain: float = 1.0
+    """How much faster the winner is than the default, run in turn."""
+    seconds: float = 0.0
+    """Of the winner, or of the default where nothing is better."""
+    exhausted: bool = False
+    """Whether the space has no candidate that was not measured."""
+
+    @property
+    def best(self) -> float | None:
+        """The least time of a trial."""
+        return min((each for each in self.times if each is not None), default=None)
+
+
+class Search:
+    """One task under way. Use it as a context; `report` is called after each trial."""
+
+    def __init__(
+        self, task: Task, folder: Path, pool: Pool, measurer: Measurer, report: Callable[[Found], None] = lambda _: None
+    ) -> None:
+        self._measurer, self._report = measurer, report
+        self._cores = len(pool.workers)
+        self._space = DecisionSpace(task)
+        self._workload = self._space.workload()
+        self._target = tvm.target.Target(task.target.to_dict())
+        with ExitStack() as stack:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-tune-"))
+            self._trials = stack.enter_context(closing(Trials(folder, task, self._workload)))
+            self._stack = stack.pop_all()
+        self._builder = Builder(task.target, Path(temporary), pool)
+        self._runner = Runner(measurer)
+        self.found = Found(task, list(self._trials.times))
+
+    def run(self, limits: Limits) -> Found:
+        """Measure candidates until the limits are met, then let the best run against the default. SearchFailed."""
+        default = self._build_default()
+        self._runner.best = self.found.best or float("inf")
+        context = make_context(
+            self._workload, self._target, search_strategy=Evolution(self._space), num_threads=self._cores
+        )
+        left = max(limits.trials - len(self.found.times), 0)
+        context.pre_tuning(left, BATCH, [], self._trials.database, make_model(self._cores))
+        while not limits.over and len(self.found.times) < limits.trials:
+            candidates = context.generate_measure_candidates()
+            if not candidates:
+                self.found.exhausted = True
+                break
+            context.notify_runner_results(*self._measure(list(candidates), limits))
+        context.post_tuning()
+        if not limits.stopped():
+            self._decide(default)
+        return self.found
+
+    def _build_default(self) -> str:
+        library = self._build([self._space.default().measured])[0]
+        if library.error_msg is not None:
+            raise SearchFailed(f"{self.found.task.title}: the default cannot be built: {library.error_msg}")
+        self._measurer.prepare(self.found.task, str(library.artifact_path))
+        return str(library.artifact_path)
+
+    def _build(self, candidates: Sequence[Any]) -> list[Any]:
+        return list(self._builder.build([BuilderInput(each.sch.mod, self._target) for each in candidates]))
+
+    def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
+        """Candidates with their results, as many as there was time for. All are built first, then each runs alone."""
+        results: list[Any] = []
+        for candidate, built in zip(candidates, self._build(candidates)):
+            if limits.over:
+                break
+            results.append(self._result(candidate, built))
+            seconds, why = results[-1].run_secs, results[-1].error_msg
+            self._trials.append(candidate, [float(each) for each in seconds] if seconds else None)
+            self.found.times.append(self._trials.times[-1])
+            if why is not None:
+                self.found.failures.append(f"{choice_of(candidate.sch).plan}: {why}")
+                _logger.warning("%s: %s", self.found.task.title, self.found.failures[-1])
+            self._report(self.found)
+        return list(candidates[: len(results)]), results
+
+    def _result(self, candidate: Any, built: Any) -> Any:
+        if built.error_msg is not None:
+            return RunnerResult(None, str(built.error_msg))
+        (future,) = self._runner.run([RunnerInput(built.artifact_path, "cpu", candidate.args_info)])
+        return future.result()
+
+    def _decide(self, default: str) -> None:
+        """Run the best beside the default, in turn, and keep one that gains for certain."""
+        finalists = self._finalists()
+        built = self._build([each.measured for each in finalists])
+        able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
+        count = 1 + len(able)
+        best = self.found.best or 0.01
+        rounds = max(_ROUNDS[0], min(_ROUNDS[1], int(_FINAL_SECONDS / (2 * count * best))))
+        mine, *others = self._measurer.compare([default, *(path for _, path in able)], rounds)
+        self.found.default_seconds = self.found.seconds = median(mine)
+        for (candidate, _), theirs in zip(able, others):
+            gain, least = _gains(mine, theirs)
+            if gain > max(self.found.gain, _LEAST_GAIN) and least > 1:
+                self.found.gain, self.found.winner = gain, candidate.choice
+                self.found.seconds = self.found.default_seconds / gain
+
+    def _finalists(self) -> list[Candidate]:
+        """The best that were measured, but for the default."""
+        records = self._trials.best(_FINALISTS + 1)
+        made = (self._space.make(each.rule, dict(each.decisions)) for each in records)
+        plan = self._space.default().choice.plan
+        return [each for each in made if each is not None and each.choice.plan != plan][:_FINALISTS]
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def _gains(default: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """How much faster the other one is, round by round: the median, and what three quarters of the rounds exceed."""
+    ratios = sorted(one / two for one, two in zip(default, other))
+    return median(ratios), ratios[len(ratios) // 4]
