@@ -44,7 +44,7 @@ def make_entry(problem: Problem, **changed: Any) -> Entry:
     rule, plan = planned(problem)
     entry = Entry(
         json.loads(json.dumps(problem.to_dict())), str(TARGET), tvm_version(), VERSION, rule, {"tile": 1}, plan, "", 1,
-        "a CPU", "2026-01-01", 64, 1.25, 0.001,
+        "a CPU", "2026-01-01", 64, False, 1.25, 0.001,
     )  # fmt: skip
     return dataclasses.replace(entry, **changed)
 

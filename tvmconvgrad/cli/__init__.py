@@ -11,7 +11,9 @@ from tvmconvgrad.cli.demo import demo
 from tvmconvgrad.cli.errors import PlainErrors
 from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
+from tvmconvgrad.cli.log import log
 from tvmconvgrad.cli.run import run
+from tvmconvgrad.cli.tune import tune
 
 __all__ = ["main"]
 
@@ -31,5 +33,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, demo, cache, info):
+for command in (run, inspect, bench, tune, log, demo, cache, info):
     main.add_command(command)

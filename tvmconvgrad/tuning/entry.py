@@ -48,6 +48,8 @@ class Entry:
     cpu: str
     date: str
     trials: int
+    exhausted: bool
+    """Whether the trials were all that there is to try."""
     gain: float
     """How much faster than the default, both run in turn; 1 where the default is best."""
     seconds: float
@@ -106,6 +108,7 @@ def _checked(content: dict[str, Any]) -> Entry:
         _need(_is_int(content[name]) and content[name] > 0, name)
     for name in ("gain", "seconds"):
         _need(isinstance(content[name], float) and math.isfinite(content[name]) and content[name] > 0, name)
+    _need(isinstance(content["exhausted"], bool), "exhausted")
     rule, decisions = content["rule"], content["decisions"]
     _need(rule is None or (isinstance(rule, str) and 0 < len(rule) <= _NAME), "rule")
     _need(isinstance(decisions, dict) and len(decisions) <= _NUMBERS, "decisions")

@@ -130,10 +130,13 @@ class Search:
         return list(self._builder.build([BuilderInput(each.sch.mod, self._target) for each in candidates]))
 
     def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
-        """Candidates with their results, as many as there was time for. All are built first, then each runs alone."""
+        """Candidates with their results. All are built first, then each runs alone.
+
+        What is built is measured, also when time is up meanwhile: building takes most of it.
+        """
         results: list[Any] = []
         for candidate, built in zip(candidates, self._build(candidates)):
-            if limits.over:
+            if limits.stopped():
                 break
             results.append(self._result(candidate, built))
             seconds, why = results[-1].run_secs, results[-1].error_msg

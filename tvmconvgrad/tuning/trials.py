@@ -21,6 +21,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workl
 
 from tvmconvgrad.build.folder import publish
 from tvmconvgrad.choice import Choice
+from tvmconvgrad.tuning import traces
 from tvmconvgrad.tuning.space import choice_of
 from tvmconvgrad.tuning.task import Task
 
@@ -42,6 +43,7 @@ class Trials:
         except Timeout:
             raise TaskBusy(f"{task.title}: another process is tuning it into {folder}") from None
         self._path = folder / RECORDS
+        self._allowed = traces.OURS
         self._target = tvm.target.Target(task.target.to_dict())
         self.database = MemoryDatabase()
         self.times: list[float | None] = []
@@ -93,6 +95,7 @@ class Trials:
             index, content = json.loads(line)
             if index != 0:
                 return False
+            traces.check(content[0], self._allowed)
             record = TuningRecord.from_json(content, self._workload)
             self.choice(record)
         except Exception:  # TVM raises what it likes about a line that nobody knows who wrote
