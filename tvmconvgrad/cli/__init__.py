@@ -12,6 +12,7 @@ from tvmconvgrad.cli.errors import PlainErrors
 from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
 from tvmconvgrad.cli.log import log
+from tvmconvgrad.cli.rpc import rpc
 from tvmconvgrad.cli.run import run
 from tvmconvgrad.cli.tune import tune
 
@@ -33,5 +34,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, tune, log, demo, cache, info):
+for command in (run, inspect, bench, tune, log, rpc, demo, cache, info):
     main.add_command(command)

@@ -15,6 +15,7 @@ from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
 from tvmconvgrad.cli.output import console
+from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import DEFAULT, check_host, parse_target
@@ -22,6 +23,7 @@ from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.task import make_tasks
 
 if TYPE_CHECKING:
+    from tvmconvgrad.tuning.rpc import RpcMeasurer
     from tvmconvgrad.tuning.session import Display, Session
 
 _WIDTH = 400
@@ -35,7 +37,7 @@ _NEEDED = ("psutil", "xgboost")
 @click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates of each layer.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all layers.  [default: unlimited]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
-@click.option("--target", default=DEFAULT, show_default=True, help="What to tune for.")
+@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
 @click.option(
     "--dtype",
     "dtypes",
@@ -50,6 +52,8 @@ _NEEDED = ("psutil", "xgboost")
 @click.option(
     "--log-dir", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="In place of the user's logs."
 )
+@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker; see tvmconvgrad rpc.")
+@click.option("--key", help="The servers' key, with --rpc.")
 @click.option("--quiet", is_flag=True, help="Print the summary alone.")
 @click.option(
     "--report", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a .html or .png report."
@@ -61,13 +65,15 @@ def tune(
     trials: int,
     minutes: float | None,
     threads: int | None,
-    target: str,
+    target: str | None,
     dtypes: tuple[str, ...],
     only: str | None,
     substring: str,
     batch: int | None,
     again: bool,
     log_dir: Path | None,
+    rpc: str | None,
+    key: str | None,
     quiet: bool,
     report: Path | None,
     shapes: tuple[Ints, Ints] | None,
@@ -85,18 +91,43 @@ def tune(
         --auto-pad same_upper --filter-shape 3,3,64,128 --minutes 1
     """
     _check(report)
+    servers = _servers(rpc, key)
     with user_errors():
-        chosen = parse_target(target)
-        check_host(chosen)
-        wanted = threads or get_num_threads()
+        place = _here(threads) if servers is None else servers.about()
+        chosen = parse_target(target or place["target"])
+        if servers is None:
+            check_host(chosen)
         problems = _problems(what, shapes, dtypes or ("f32",), only, substring, batch, attributes)
-        machine = str(describe(chosen, [])["cpu"])
-    tasks = make_tasks(problems, chosen, wanted, machine)
-    folder = log_dir or logs.user_folder()
-    from tvmconvgrad.tuning.session import Budget, Session  # imports TVM
+    tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
+    from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
+    from tvmconvgrad.tuning.session import Budget, Session
 
-    session = Session(tasks, folder, Budget(trials, minutes), _display(quiet, trials), _measurer(), again)
-    return _run(session, report)
+    measurer = servers or LocalMeasurer()
+    display = _display(quiet, trials)
+    return _run(
+        Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, again), report
+    )
+
+
+def _here(threads: int | None) -> dict[str, Any]:
+    """What a search has to know of this machine."""
+    target = parse_target()
+    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": threads or get_num_threads()}
+
+
+def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:
+    if (address is None) != (key is None):
+        raise UserError("--rpc and --key go together")
+    if address is None or key is None:
+        return None
+    host, port = parse_address("--rpc", address)
+    from tvmconvgrad.tuning.measure import ServersGone  # imports TVM
+    from tvmconvgrad.tuning.rpc import RpcMeasurer, Tracker
+
+    try:
+        return RpcMeasurer(Tracker(host, port, key))
+    except ServersGone as reason:
+        raise UserError(f"--rpc: {address}: {reason}") from reason
 
 
 def _run(session: Session, report: Path | None) -> int:
@@ -122,12 +153,6 @@ def _print(table: Table) -> None:
     """On a terminal cells are broken where they must; a file is as wide as it takes."""
     out = console()
     (out if out.is_terminal else Console(file=out.file, width=_WIDTH)).print(table)
-
-
-def _measurer() -> Any:
-    from tvmconvgrad.tuning.measure import LocalMeasurer
-
-    return LocalMeasurer
 
 
 def _display(quiet: bool, trials: int) -> Display:

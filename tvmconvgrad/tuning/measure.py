@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +26,15 @@ _MANY_TIMES_SLOWER = 3.0
 """A candidate that takes so many times as long as the best one is not measured any further."""
 
 
+class ServersGone(RuntimeError):
+    """Nothing is left to measure on."""
+
+
 class Measurer(Protocol):
     """Where candidates run."""
+
+    parallel: int
+    """How many at the same time."""
 
     def prepare(self, task: Task, library: str) -> None:
         """Take up a task, with the path of the library that its candidates must agree with. TrialFailed."""
@@ -43,6 +51,8 @@ class Measurer(Protocol):
 
 class LocalMeasurer:
     """This machine, which runs one candidate at a time."""
+
+    parallel = 1
 
     def __init__(self) -> None:
         self._worker = Worker("tvmconvgrad.tuning.measuring")
@@ -107,7 +117,7 @@ class Builder(PyBuilder):  # type: ignore[misc]
 
 @derived_object
 class _Future(PyRunnerFuture):  # type: ignore[misc]
-    """A measurement that takes place when it is asked for: nothing else runs on this machine then."""
+    """A measurement that takes place when it is asked for, unless it is under way elsewhere."""
 
     def __init__(self, measure: Callable[[], Any]) -> None:
         super().__init__()
@@ -129,16 +139,25 @@ class Runner(PyRunner):  # type: ignore[misc]
     def __init__(self, measurer: Measurer) -> None:
         super().__init__()
         self._measurer = measurer
+        self._threads = ThreadPoolExecutor(measurer.parallel) if measurer.parallel > 1 else None
         self.best = float("inf")
+        self.gone: ServersGone | None = None
+        """Why nothing can be measured any more. Raised in here it would come out as another error, by way of C++."""
 
     def run(self, runner_inputs: Sequence[Any]) -> list[Any]:
-        """Futures of MetaSchedule's results."""
-        return [_Future(functools.partial(self._measured, str(each.artifact_path))) for each in runner_inputs]
+        """Futures of MetaSchedule's results. On this machine nothing else runs while one of them is asked for."""
+        works = [functools.partial(self._measured, str(each.artifact_path)) for each in runner_inputs]
+        if self._threads is None:
+            return [_Future(work) for work in works]
+        return [_Future(self._threads.submit(work).result) for work in works]
 
     def _measured(self, library: str) -> Any:
         try:
             seconds = self._measurer.measure(library, _MANY_TIMES_SLOWER * self.best)
         except TrialFailed as reason:
+            return RunnerResult(None, str(reason))
+        except ServersGone as reason:
+            self.gone = reason
             return RunnerResult(None, str(reason))
         finally:
             Path(library).unlink()

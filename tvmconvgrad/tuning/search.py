@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -135,11 +136,14 @@ class Search:
         What is built is measured, also when time is up meanwhile: building takes most of it.
         """
         results: list[Any] = []
-        for candidate, built in zip(candidates, self._build(candidates)):
+        for candidate, result in zip(candidates, self._results(candidates, self._build(candidates))):
             if limits.stopped():
                 break
-            results.append(self._result(candidate, built))
-            seconds, why = results[-1].run_secs, results[-1].error_msg
+            found = result()
+            if self._runner.gone is not None:
+                raise self._runner.gone
+            results.append(found)
+            seconds, why = found.run_secs, found.error_msg
             self._trials.append(candidate, [float(each) for each in seconds] if seconds else None)
             self.found.times.append(self._trials.times[-1])
             if why is not None:
@@ -148,11 +152,14 @@ class Search:
             self._report(self.found)
         return list(candidates[: len(results)]), results
 
-    def _result(self, candidate: Any, built: Any) -> Any:
-        if built.error_msg is not None:
-            return RunnerResult(None, str(built.error_msg))
-        (future,) = self._runner.run([RunnerInput(built.artifact_path, "cpu", candidate.args_info)])
-        return future.result()
+    def _results(self, candidates: Sequence[Any], built: Sequence[Any]) -> list[Callable[[], Any]]:
+        """What each candidate's result is to be had by."""
+        good = [(each, one) for each, one in zip(candidates, built) if one.error_msg is None]
+        futures = iter(self._runner.run([RunnerInput(one.artifact_path, "cpu", each.args_info) for each, one in good]))
+        return [
+            next(futures).result if one.error_msg is None else partial(RunnerResult, None, str(one.error_msg))
+            for one in built
+        ]
 
     def _decide(self, default: str) -> None:
         """Run the best beside the default, in turn, and keep one that gains for certain."""

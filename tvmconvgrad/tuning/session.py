@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Protocol
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.entry import Entry, key
-from tvmconvgrad.tuning.measure import Measurer
+from tvmconvgrad.tuning.measure import Measurer, ServersGone
 from tvmconvgrad.tuning.metaschedule import logging_to
 from tvmconvgrad.tuning.search import Found, Limits, Search, SearchFailed
 from tvmconvgrad.tuning.task import Task, tvm_version
@@ -58,7 +58,7 @@ class Session:
     folder: Path
     budget: Budget
     display: Display
-    make_measurer: Callable[[], Measurer]
+    measurer: Measurer
     again: bool = False
     """Whether to search where the log has a result of as many trials."""
     entries: list[Entry] = field(default_factory=list)
@@ -73,16 +73,15 @@ class Session:
             stack.enter_context(logging_to(self.folder / SEARCH_LOG))
             stack.enter_context(self._interruptible())
             pool = stack.enter_context(Pool("tvmconvgrad.tuning.building", builders()))
-            measurer = self.make_measurer()
-            stack.callback(measurer.close)
+            stack.callback(self.measurer.close)
             stack.enter_context(self.display.begin(self.tasks))
             for place, task in enumerate(self.tasks):
                 if self.interrupted or time.monotonic() >= end:
                     break
                 share = (end - time.monotonic()) / (len(self.tasks) - place)
-                self._tune(task, time.monotonic() + share, pool, measurer)
+                self._tune(task, time.monotonic() + share, pool)
 
-    def _tune(self, task: Task, deadline: float, pool: Pool, measurer: Measurer) -> None:
+    def _tune(self, task: Task, deadline: float, pool: Pool) -> None:
         known = None if self.again else self._known(task)
         if known is not None:
             self.entries.append(known)
@@ -91,11 +90,15 @@ class Session:
         folder = logs.target_folder(self.folder, task.target) / TRIALS / task.key
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
-            with Search(task, folder, pool, measurer, self.display.trial) as search:
+            with Search(task, folder, pool, self.measurer, self.display.trial) as search:
                 self.found.append(search.found)
                 found = search.run(limits)
         except (SearchFailed, TaskBusy, TrialFailed) as reason:
             self.display.done(task, None, str(reason))
+            return
+        except ServersGone as reason:
+            self.display.done(task, None, f"{reason}; what was measured is kept")
+            self.interrupted = True
             return
         if found.seconds:
             entry = make_entry(found)
