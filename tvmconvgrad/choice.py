@@ -11,6 +11,9 @@ VERSION = 1
 STOCK = "post-order-apply"
 """The rule whose choices are traces of MetaSchedule's own space."""
 
+SPACES = ("decisions", STOCK)
+"""What can be searched."""
+
 
 class ChoiceRefused(ValueError):
     """A choice does not apply: it was made for other schedules, or edited."""

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("psutil")
 
-from tvmconvgrad.tuning.space import DecisionSpace
+from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.trials import RECORDS, TaskBusy, Trials
 
 
-def written(task: Task, folder: Path, count: int) -> DecisionSpace:
+def written(task: Task, folder: Path, count: int) -> Decisions:
     """Some trials: the first one failed."""
-    space = DecisionSpace(task)
-    trials = Trials(folder, task, space.workload())
+    space = Decisions(task)
+    trials = Trials(folder, space)
     for place in range(count):
         candidate = space.sample()
         assert candidate is not None
@@ -26,15 +26,15 @@ def written(task: Task, folder: Path, count: int) -> DecisionSpace:
     return space
 
 
-def again(task: Task, folder: Path, space: DecisionSpace) -> list[float | None]:
-    trials = Trials(folder, task, space.workload())
+def again(folder: Path, space: Decisions) -> list[float | None]:
+    trials = Trials(folder, space)
     trials.close()
     return trials.times
 
 
 def test_what_was_written_is_read(task: Task, tmp_path: Path) -> None:
     space = written(task, tmp_path, 3)
-    assert again(task, tmp_path, space) == [None, 0.002, 0.004]
+    assert again(tmp_path, space) == [None, 0.002, 0.004]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_damaged_line_is_left_out(task: Task, tmp_path: Path, line: str) -> No
     path = tmp_path / RECORDS
     good = path.read_text()
     path.write_text(f"{line}\n{good}{line}")
-    assert again(task, tmp_path, space) == [None, 0.002]
+    assert again(tmp_path, space) == [None, 0.002]
     assert path.read_text() == good
 
 
@@ -61,7 +61,7 @@ def test_a_line_that_was_cut_off_anywhere_is_left_out(task: Task, tmp_path: Path
     good = path.read_text()
     for length in range(len(good) - 2, good.index("\n") + 1, -97):
         path.write_text(good[:length])
-        assert again(task, tmp_path, space) == [None]
+        assert again(tmp_path, space) == [None]
 
 
 def test_other_peoples_instructions_are_not_replayed(task: Task, tmp_path: Path) -> None:
@@ -70,12 +70,12 @@ def test_other_peoples_instructions_are_not_replayed(task: Task, tmp_path: Path)
     index, record = json.loads(path.read_text().splitlines()[1])
     record[0][0].append(["Annotate", ["b0", '"int main;"'], ["pragma_import_c"], []])
     path.write_text(json.dumps([index, record]))
-    assert again(task, tmp_path, space) == []
+    assert again(tmp_path, space) == []
 
 
 def test_one_search_at_a_time(task: Task, tmp_path: Path) -> None:
-    space = DecisionSpace(task)
-    trials = Trials(tmp_path, task, space.workload())
+    space = Decisions(task)
+    trials = Trials(tmp_path, space)
     with pytest.raises(TaskBusy, match="small/filters: another process is tuning it"):
-        Trials(tmp_path, task, space.workload())
+        Trials(tmp_path, space)
     trials.close()

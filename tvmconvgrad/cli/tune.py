@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tvmconvgrad.bench.machine import describe
 from tvmconvgrad.bench.work import find_work
+from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
 from tvmconvgrad.cli.output import console
@@ -48,6 +49,13 @@ _NEEDED = ("psutil", "xgboost")
 @click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients of layers.")
 @click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
 @click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@click.option(
+    "--space",
+    default=SPACES[0],
+    show_default=True,
+    type=click.Choice(SPACES),
+    help="Our schedules' decisions, or what TVM itself would search.",
+)
 @click.option("--again", is_flag=True, help="Search also where the log has a result of as many trials.")
 @click.option(
     "--log-dir", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="In place of the user's logs."
@@ -70,6 +78,7 @@ def tune(
     only: str | None,
     substring: str,
     batch: int | None,
+    space: str,
     again: bool,
     log_dir: Path | None,
     rpc: str | None,
@@ -105,7 +114,7 @@ def tune(
     measurer = servers or LocalMeasurer()
     display = _display(quiet, trials)
     return _run(
-        Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, again), report
+        Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tvmconvgrad import schedules
-from tvmconvgrad.choice import Choice, ChoiceRefused
+from tvmconvgrad.choice import STOCK, Choice, ChoiceRefused
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.stock import replayed
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
@@ -14,7 +15,10 @@ from tvmconvgrad.targets import Target
 def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
     """The program of a choice. Raises ChoiceRefused where it is not, or no longer, the one that was measured."""
     try:
-        scheduled = given(problem, target, choice.rule, dict(choice.decisions))
+        if choice.rule == STOCK:
+            scheduled = replayed(problem, choice.trace)
+        else:
+            scheduled = given(problem, target, choice.rule, dict(choice.decisions))
     except ValueError as reason:
         raise ChoiceRefused(str(reason)) from None
     if str(scheduled) != choice.plan:

@@ -20,7 +20,8 @@ from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
 
 BUILD_SECONDS = 60.0
 RUN_SECONDS = 30.0
-"""How long a candidate may take at most: to be built, and to be measured."""
+FINAL_SECONDS = 600.0
+"""How long a candidate may take at most: to be built, to be measured, and to be compared with the default."""
 
 _MANY_TIMES_SLOWER = 3.0
 """A candidate that takes so many times as long as the best one is not measured any further."""
@@ -69,20 +70,19 @@ class LocalMeasurer:
 
     def measure(self, library: str, limit: float) -> list[float]:
         """In the worker, which a failure ends."""
-        seconds: list[float] = self._ask(do="measure", library=library, limit=limit)["seconds"]
+        request = {"do": "measure", "library": library, "limit": limit}
+        seconds: list[float] = self._worker.ask(request, RUN_SECONDS)["seconds"]
         return seconds
 
     def compare(self, libraries: Sequence[str], rounds: int) -> list[list[float]]:
         """In one process, on the same inputs."""
-        seconds: list[list[float]] = self._ask(do="compare", libraries=list(libraries), rounds=rounds)["seconds"]
+        request = {"do": "compare", "libraries": list(libraries), "rounds": rounds}
+        seconds: list[list[float]] = self._worker.ask(request, FINAL_SECONDS)["seconds"]
         return seconds
 
     def close(self) -> None:
         """End the worker."""
         self._worker.close()
-
-    def _ask(self, **request: Any) -> dict[str, Any]:
-        return self._worker.ask(request, RUN_SECONDS)
 
 
 @derived_object

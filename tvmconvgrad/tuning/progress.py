@@ -107,8 +107,7 @@ def standing(found: Found) -> str:
     """The best speed so far, and what was gained over the first candidate, the default."""
     if found.best is None:
         return "nothing measured"
-    first = found.times[0]
-    gain = f", {first / found.best:.2f} times the default" if first else ""
+    gain = f", {found.first / found.best:.2f} times the default" if found.first else ""
     failed = sum(each is None for each in found.times)
     return f"{gflops(found.task, found.best):.1f} GFLOP/s{gain}{f', {failed} failed' if failed else ''}"
 

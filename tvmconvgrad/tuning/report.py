@@ -97,9 +97,8 @@ def _curves(title: str, found: Sequence[Found]) -> Figure:
     figure = Figure(figsize=(9, 5), layout="constrained")
     panel = figure.subplots()
     for each in found:
-        first = next((time for time in each.times if time), None)
-        if first is not None:
-            gains = [first / best for best in best_so_far(each.times)]
+        if each.first is not None:
+            gains = [each.first / best for best in best_so_far(each.times)]
             panel.step(range(1, len(gains) + 1), gains, where="post", label=each.task.title, linewidth=1)
     panel.axhline(1.0, color="#222222", linewidth=0.6)
     panel.set(xlabel="trials", ylabel="times as fast as the default", title=title)

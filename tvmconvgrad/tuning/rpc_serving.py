@@ -16,7 +16,7 @@ from tvm.rpc import server as tvm_server
 from tvmconvgrad.bench.machine import describe
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning.measure import RUN_SECONDS
+from tvmconvgrad.tuning.measure import FINAL_SECONDS, RUN_SECONDS
 from tvmconvgrad.tuning.workers import TrialFailed, Worker
 
 FUNCTION = "tvmconvgrad.tuning.ask"
@@ -46,7 +46,7 @@ def _measured(request: dict[str, Any]) -> dict[str, Any]:
         worker.prepare = request
         return {"ok": True}
     try:
-        return worker.ask(request, RUN_SECONDS)
+        return worker.ask(request, RUN_SECONDS if request["do"] == "measure" else FINAL_SECONDS)
     except TrialFailed as reason:
         return {"ok": False, "why": str(reason)}
 

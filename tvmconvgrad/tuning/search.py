@@ -19,13 +19,10 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.tuning.features import make_model
 from tvmconvgrad.tuning.measure import Builder, Measurer, Runner
-from tvmconvgrad.tuning.metaschedule import make_context
-from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
-from tvmconvgrad.tuning.strategy import Evolution
+from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.trials import Trials
+from tvmconvgrad.tuning.trials import Space, Trials
 from tvmconvgrad.tuning.workers import Pool
 
 BATCH = 16
@@ -66,6 +63,8 @@ class Found:
     times: list[float | None] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Why candidates failed, of this search alone."""
+    first: float | None = None
+    """Of the default, before anything else was measured."""
     default_seconds: float = 0.0
     winner: Choice | None = None
     gain: float = 1.0
@@ -85,16 +84,21 @@ class Search:
     """One task under way. Use it as a context; `report` is called after each trial."""
 
     def __init__(
-        self, task: Task, folder: Path, pool: Pool, measurer: Measurer, report: Callable[[Found], None] = lambda _: None
+        self,
+        space: Space,
+        folder: Path,
+        pool: Pool,
+        measurer: Measurer,
+        report: Callable[[Found], None] = lambda _: None,
     ) -> None:
+        task = space.task
         self._measurer, self._report = measurer, report
         self._cores = len(pool.workers)
-        self._space = DecisionSpace(task)
-        self._workload = self._space.workload()
+        self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
         with ExitStack() as stack:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-tune-"))
-            self._trials = stack.enter_context(closing(Trials(folder, task, self._workload)))
+            self._trials = stack.enter_context(closing(Trials(folder, space)))
             self._stack = stack.pop_all()
         self._builder = Builder(task.target, Path(temporary), pool)
         self._runner = Runner(measurer)
@@ -104,31 +108,31 @@ class Search:
         """Measure candidates until the limits are met, then let the best run against the default. SearchFailed."""
         default = self._build_default()
         self._runner.best = self.found.best or float("inf")
-        context = make_context(
-            self._workload, self._target, search_strategy=Evolution(self._space), num_threads=self._cores
-        )
         left = max(limits.trials - len(self.found.times), 0)
-        context.pre_tuning(left, BATCH, [], self._trials.database, make_model(self._cores))
+        context = self._space.begin(self._target, self._cores, left, BATCH, self._trials.database)
         while not limits.over and len(self.found.times) < limits.trials:
             candidates = context.generate_measure_candidates()
             if not candidates:
                 self.found.exhausted = True
                 break
-            context.notify_runner_results(*self._measure(list(candidates), limits))
+            self._space.learn(*self._measure(list(candidates), limits))
         context.post_tuning()
         if not limits.stopped():
             self._decide(default)
         return self.found
 
     def _build_default(self) -> str:
-        library = self._build([self._space.default().measured])[0]
+        (library,) = self._build([self._space.default().module])
         if library.error_msg is not None:
             raise SearchFailed(f"{self.found.task.title}: the default cannot be built: {library.error_msg}")
-        self._measurer.prepare(self.found.task, str(library.artifact_path))
-        return str(library.artifact_path)
+        path = str(library.artifact_path)
+        self._measurer.prepare(self.found.task, path)
+        if self.found.first is None:
+            self.found.first = median(self._measurer.measure(path, float("inf")))
+        return path
 
-    def _build(self, candidates: Sequence[Any]) -> list[Any]:
-        return list(self._builder.build([BuilderInput(each.sch.mod, self._target) for each in candidates]))
+    def _build(self, modules: Sequence[tvm.IRModule]) -> list[Any]:
+        return list(self._builder.build([BuilderInput(module, self._target) for module in modules]))
 
     def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
         """Candidates with their results. All are built first, then each runs alone.
@@ -136,7 +140,8 @@ class Search:
         What is built is measured, also when time is up meanwhile: building takes most of it.
         """
         results: list[Any] = []
-        for candidate, result in zip(candidates, self._results(candidates, self._build(candidates))):
+        built = self._build([self._space.program(each.sch) for each in candidates])
+        for candidate, result in zip(candidates, self._results(candidates, built)):
             if limits.stopped():
                 break
             found = result()
@@ -147,7 +152,7 @@ class Search:
             self._trials.append(candidate, [float(each) for each in seconds] if seconds else None)
             self.found.times.append(self._trials.times[-1])
             if why is not None:
-                self.found.failures.append(f"{choice_of(candidate.sch).plan}: {why}")
+                self.found.failures.append(f"{self._space.describe(candidate.sch)}: {why}")
                 _logger.warning("%s: %s", self.found.task.title, self.found.failures[-1])
             self._report(self.found)
         return list(candidates[: len(results)]), results
@@ -164,7 +169,7 @@ class Search:
     def _decide(self, default: str) -> None:
         """Run the best beside the default, in turn, and keep one that gains for certain."""
         finalists = self._finalists()
-        built = self._build([each.measured for each in finalists])
+        built = self._build([self._space.program(each.measured.sch) for each in finalists])
         able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
         count = 1 + len(able)
         best = self.found.best or 0.01
@@ -179,10 +184,8 @@ class Search:
 
     def _finalists(self) -> list[Candidate]:
         """The best that were measured, but for the default."""
-        records = self._trials.best(_FINALISTS + 1)
-        made = (self._space.make(each.rule, dict(each.decisions)) for each in records)
         plan = self._space.default().choice.plan
-        return [each for each in made if each is not None and each.choice.plan != plan][:_FINALISTS]
+        return [each for each in self._trials.best(_FINALISTS + 1) if each.choice.plan != plan][:_FINALISTS]
 
     def __enter__(self) -> Search:
         return self

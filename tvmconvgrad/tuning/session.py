@@ -14,12 +14,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from tvmconvgrad.choice import VERSION
+from tvmconvgrad.choice import SPACES, STOCK, VERSION
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.measure import Measurer, ServersGone
 from tvmconvgrad.tuning.metaschedule import logging_to
 from tvmconvgrad.tuning.search import Found, Limits, Search, SearchFailed
+from tvmconvgrad.tuning.stock import StockSpace
+from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task, tvm_version
 from tvmconvgrad.tuning.trials import TaskBusy
 from tvmconvgrad.tuning.workers import Pool, TrialFailed
@@ -59,6 +61,8 @@ class Session:
     budget: Budget
     display: Display
     measurer: Measurer
+    space: str = SPACES[0]
+    """One of SPACES."""
     again: bool = False
     """Whether to search where the log has a result of as many trials."""
     entries: list[Entry] = field(default_factory=list)
@@ -87,10 +91,11 @@ class Session:
             self.entries.append(known)
             self.display.done(task, known, "was tuned before")
             return
-        folder = logs.target_folder(self.folder, task.target) / TRIALS / task.key
+        space = StockSpace(task) if self.space == STOCK else Decisions(task)
+        folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
-            with Search(task, folder, pool, self.measurer, self.display.trial) as search:
+            with Search(space, folder, pool, self.measurer, self.display.trial) as search:
                 self.found.append(search.found)
                 found = search.run(limits)
         except (SearchFailed, TaskBusy, TrialFailed) as reason:
@@ -102,12 +107,24 @@ class Session:
             return
         if found.seconds:
             entry = make_entry(found)
+            before = self._entry(task)
+            if before is not None and self.space == STOCK and before.gain >= entry.gain:
+                self.entries.append(before)
+                self.display.done(task, before, f"better than {entry.gain:.2f}, the best of {STOCK}")
+                return
             logs.append(self.folder, [entry])
             self.entries.append(entry)
             self.display.done(task, entry, "")
 
     def _known(self, task: Task) -> Entry | None:
-        """The log's entry for a task, if it is of this machine and of as many trials."""
+        """The log's entry for a task, if it is of as many trials."""
+        entry = self._entry(task)
+        if entry is None:
+            return None
+        return entry if entry.exhausted or entry.trials >= self.budget.trials else None
+
+    def _entry(self, task: Task) -> Entry | None:
+        """The log's entry for a task, if it is of this machine."""
         path = logs.target_folder(self.folder, task.target) / logs.FILE
         if not path.exists():
             return None
@@ -115,7 +132,7 @@ class Session:
         entry = logs.read(path, str(task.target)).entries.get(wanted)
         if entry is None or (entry.threads, entry.cpu) != (task.threads, task.machine):
             return None
-        return entry if entry.exhausted or entry.trials >= self.budget.trials else None
+        return entry
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

@@ -17,9 +17,9 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad import schedules
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.schedules import Scheduled, traces
 from tvmconvgrad.schedules.chosen import given
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.schedules.stock import workload
 from tvmconvgrad.tuning.metaschedule import ArgInfo, MeasureCandidate
 from tvmconvgrad.tuning.task import Task
 
@@ -50,6 +50,9 @@ class Candidate:
 class DecisionSpace:
     """The candidates of a task. Those with the same program are one."""
 
+    name = "decisions"
+    instructions = traces.OURS
+
     def __init__(self, task: Task, seed: int = 0) -> None:
         self.task = task
         self.rules = _promising(task)
@@ -58,7 +61,7 @@ class DecisionSpace:
 
     def workload(self) -> tvm.IRModule:
         """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""
-        return tvm.IRModule({"main": express(self.task.problem, Multiples()).prim_func()})
+        return workload(self.task.problem)
 
     def default(self, rule: str | None = None) -> Candidate:
         """What a rule does without a search, by default the cheapest rule."""
@@ -80,6 +83,28 @@ class DecisionSpace:
             return _candidate(given(self.task.problem, self.task.target, rule, numbers), numbers)
         except ValueError:
             return None
+
+    def program(self, sch: Schedule) -> tvm.IRModule:
+        """What is to be built for a candidate's schedule."""
+        return sch.mod
+
+    def knows(self, record: Any) -> bool:
+        """Whether a record names a rule and its numbers."""
+        try:
+            _choice(record)
+        except ValueError:
+            return False
+        return True
+
+    def from_record(self, record: Any) -> Candidate | None:
+        """The candidate of a record; None where its numbers mean something else today."""
+        choice = _choice(record)
+        found = self.make(choice.rule, dict(choice.decisions))
+        return found if found is not None and found.choice == choice else None
+
+    def describe(self, sch: Schedule) -> str:
+        """A candidate for people."""
+        return choice_of(sch).plan
 
     def sample(self) -> Candidate | None:
         """A random candidate of a random rule, mostly of the cheapest; None where many draws are refused."""
@@ -128,6 +153,12 @@ def _candidate(scheduled: Scheduled, numbers: Mapping[str, int]) -> Candidate:
         sch.annotate(root, PREFIX + name, drawn)
     arguments = ArgInfo.from_prim_func(scheduled.module["main"])
     return Candidate(choice, MeasureCandidate(sch, arguments), dict(scheduled.candidates))
+
+
+def _choice(record: Any) -> Choice:
+    sch = Schedule(record.workload.mod)
+    record.trace.apply_to_schedule(sch, False)
+    return choice_of(sch)
 
 
 def choice_of(sch: Schedule) -> Choice:

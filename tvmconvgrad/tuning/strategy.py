@@ -19,8 +19,9 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from tvmconvgrad.choice import Choice
+from tvmconvgrad.tuning.features import make_model
+from tvmconvgrad.tuning.metaschedule import make_context
 from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
-from tvmconvgrad.tuning.trials import Trials
 
 POPULATION = 24
 MEASURED = 8
@@ -29,6 +30,21 @@ GENERATIONS = 2
 MUTATED = 0.85
 RANDOM = 0.15
 """The part of a batch that is chosen without the model."""
+
+
+class Decisions(DecisionSpace):
+    """The space of decisions, with its search."""
+
+    def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
+        """A context that searches, from what the database knows."""
+        strategy, model = Evolution(self), make_model(cores)
+        self._context = make_context(self.workload(), target, search_strategy=strategy, num_threads=cores)
+        self._context.pre_tuning(trials, batch, [], database, model)
+        return self._context
+
+    def learn(self, candidates: list[Any], results: list[Any]) -> None:
+        """Tell the search what was measured."""
+        self._context.notify_runner_results(candidates, results)
 
 
 @derived_object
@@ -80,11 +96,10 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
 
     def _known(self, record: Any) -> tuple[Candidate, Any] | None:
         """A candidate of an earlier search with its result; None where its numbers mean something else today."""
-        choice = Trials.choice(record)
-        again = self._space.make(choice.rule, dict(choice.decisions))
-        if again is None or again.choice != choice:
+        again = self._space.from_record(record)
+        if again is None:
             return None
-        self._note(choice, record.run_secs)
+        self._note(again.choice, record.run_secs)
         return again, RunnerResult(record.run_secs, None if record.run_secs else "failed")
 
     def _note(self, choice: Choice, seconds: Any) -> None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import tvm
 from filelock import FileLock, Timeout
@@ -20,12 +20,44 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
 from tvmconvgrad.build.folder import publish
-from tvmconvgrad.choice import Choice
-from tvmconvgrad.tuning import traces
-from tvmconvgrad.tuning.space import choice_of
+from tvmconvgrad.schedules import traces
+from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
 
 WORKLOADS, RECORDS, ABOUT = "database_workload.json", "database_tuning_record.json", "task.json"
+
+
+class Space(Protocol):
+    """What a task's candidates are of."""
+
+    name: str
+    task: Task
+    instructions: frozenset[str]
+    """Of traces, that may be replayed."""
+
+    def workload(self) -> tvm.IRModule:
+        """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""
+
+    def default(self) -> Candidate:
+        """What every candidate has to beat."""
+
+    def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
+        """A TuneContext that generates candidates, from what the database knows."""
+
+    def learn(self, candidates: list[Any], results: list[Any]) -> None:
+        """Tell the search what was measured."""
+
+    def program(self, sch: Schedule) -> tvm.IRModule:
+        """What is to be built for a candidate's schedule."""
+
+    def knows(self, record: Any) -> bool:
+        """Whether a record is of this space."""
+
+    def from_record(self, record: Any) -> Candidate | None:
+        """The candidate of a record; None where it cannot be made any more."""
+
+    def describe(self, sch: Schedule) -> str:
+        """A candidate for people."""
 
 
 class TaskBusy(RuntimeError):
@@ -35,7 +67,8 @@ class TaskBusy(RuntimeError):
 class Trials:
     """The database of one task in a folder of its own. Use `close` when the search is over."""
 
-    def __init__(self, folder: Path, task: Task, workload: tvm.IRModule) -> None:
+    def __init__(self, folder: Path, space: Space) -> None:
+        task, workload = space.task, space.workload()
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(folder / "lock")
         try:
@@ -43,7 +76,7 @@ class Trials:
         except Timeout:
             raise TaskBusy(f"{task.title}: another process is tuning it into {folder}") from None
         self._path = folder / RECORDS
-        self._allowed = traces.OURS
+        self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
         self.database = MemoryDatabase()
         self.times: list[float | None] = []
@@ -63,16 +96,10 @@ class Trials:
             file.flush()
             os.fsync(file.fileno())
 
-    def best(self, count: int) -> list[Choice]:
-        """The choices of the fastest, best first."""
-        return [self.choice(record) for record in self.database.get_top_k(self._workload, count)]
-
-    @staticmethod
-    def choice(record: Any) -> Choice:
-        """What a record's candidate was chosen by."""
-        sch = Schedule(record.workload.mod)
-        record.trace.apply_to_schedule(sch, False)
-        return choice_of(sch)
+    def best(self, count: int) -> list[Candidate]:
+        """The fastest, best first; those that cannot be made any more are left out."""
+        found = (self._space.from_record(record) for record in self.database.get_top_k(self._workload, count))
+        return [candidate for candidate in found if candidate is not None]
 
     def close(self) -> None:
         """Let other processes have the folder."""
@@ -95,9 +122,10 @@ class Trials:
             index, content = json.loads(line)
             if index != 0:
                 return False
-            traces.check(content[0], self._allowed)
+            traces.check(content[0], self._space.instructions)
             record = TuningRecord.from_json(content, self._workload)
-            self.choice(record)
+            if not self._space.knows(record):
+                return False
         except Exception:  # TVM raises what it likes about a line that nobody knows who wrote
             return False
         self._know(record)
