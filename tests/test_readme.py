@@ -23,7 +23,10 @@ COMMANDS = [
 ]
 
 # one layer in place of minutes of them, and on machines without the peers too
-QUICKLY = {"bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"]}
+QUICKLY = {
+    "bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"],
+    "tune": ["--layer", "res5b_branch2a", "--only", "filters", "--trials", "2"],
+}
 
 
 def test_the_python_example() -> None:
@@ -36,18 +39,21 @@ def test_the_python_example() -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "bench", "info", "cache"}
+    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "bench", "tune", "log", "info", "cache"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the files that they write
+    monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path / "logs"))
     words = shlex.split(command)[1:]
     result = CliRunner().invoke(main, words + QUICKLY.get(words[0], []))
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md", "docs/tuning.md"]
+)
 def test_links_lead_somewhere(document: str) -> None:
     path = ROOT / document
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
