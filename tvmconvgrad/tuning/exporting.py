@@ -28,6 +28,8 @@ def write_database(folder: Path, entries: Sequence[Entry]) -> int:
     for entry in entries:
         target = parse_target(entry.target)
         space = DecisionSpace(Task(Problem.from_dict(entry.problem), target, entry.threads, entry.cpu))
+        if entry.rule not in (None, *space.rules):
+            continue
         candidate = space.make(entry.rule, entry.decisions) if entry.rule else space.default()
         if candidate is None or entry.plan not in ("", candidate.choice.plan):
             continue

@@ -56,6 +56,7 @@ class DecisionSpace:
     def __init__(self, task: Task, seed: int = 0) -> None:
         self.task = task
         self.rules = _promising(task)
+        self._by_name = {rule.name: rule for rule in schedules.rules(task.target)}
         self.random = random.Random(seed)
         self._made: dict[tuple[str, tuple[tuple[str, int], ...]], Candidate | None] = {}
 
@@ -80,7 +81,7 @@ class DecisionSpace:
 
     def _schedule(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:
         try:
-            return _candidate(given(self.task.problem, self.task.target, rule, numbers), numbers)
+            return _candidate(given(self.task.problem, self._by_name[rule], numbers), numbers)
         except ValueError:
             return None
 
@@ -99,6 +100,8 @@ class DecisionSpace:
     def from_record(self, record: Any) -> Candidate | None:
         """The candidate of a record; None where its numbers mean something else today."""
         choice = _choice(record)
+        if choice.rule not in self.rules:
+            return None
         found = self.make(choice.rule, dict(choice.decisions))
         return found if found is not None and found.choice == choice else None
 
