@@ -13,10 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from tvmconvgrad.build.entry import canonical
-from tvmconvgrad.choice import Choice
+from tvmconvgrad.choice import STOCK, Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
+_NAMES = ("input_names", "output_name")  # old or new ones, for the same code
 _LONGEST = 1 << 20  # characters of a line
 _NAME = 64
 _NUMBERS = 64
@@ -58,7 +59,7 @@ class Entry:
     @property
     def key(self) -> str:
         """What look-up goes by, as one text."""
-        return key(Problem.from_dict(self.problem), self.target, self.tvm, self.version)
+        return _key(self.problem, self.target, self.tvm, self.version)
 
     @property
     def choice(self) -> Choice | None:
@@ -73,11 +74,19 @@ class Entry:
 
 def key(problem: Problem, target: Target | str, tvm: str, version: int) -> str:
     """What an entry is looked up by: all that the code depends on and a choice may not suit any more."""
-    return json.dumps([json.loads(problem.key), str(target), tvm, version], sort_keys=True)
+    return _key(problem.to_dict(), str(target), tvm, version)
 
 
-def parse(line: str) -> Entry:
-    """The entry of a line. DamagedEntry says what is wrong with it."""
+def _key(problem: Mapping[str, Any], target: str, tvm: str, version: int) -> str:
+    relevant = {name: value for name, value in problem.items() if name not in _NAMES}
+    return json.dumps([relevant, target, tvm, version], sort_keys=True)
+
+
+def parse(line: str, whole: bool = True) -> Entry:
+    """The entry of a line. DamagedEntry says what is wrong with it.
+
+    Unless `whole`, the problem is not looked at: who looks a key up has a problem that is right.
+    """
     if len(line) > _LONGEST:
         raise DamagedEntry(f"{len(line)} characters are more than an entry has")
     try:
@@ -87,7 +96,10 @@ def parse(line: str) -> Entry:
         digest = content.pop("digest", None)
         if digest != _digest(content):
             raise DamagedEntry("it does not match its digest")
-        return _checked(content)
+        entry = _checked(content)
+        if whole:
+            Problem.from_dict(entry.problem)
+        return entry
     except DamagedEntry:
         raise
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as reason:
@@ -113,7 +125,8 @@ def _checked(content: dict[str, Any]) -> Entry:
     _need(rule is None or (isinstance(rule, str) and 0 < len(rule) <= _NAME), "rule")
     _need(isinstance(decisions, dict) and len(decisions) <= _NUMBERS, "decisions")
     _need(all(len(name) <= _NAME and _is_int(number) for name, number in decisions.items()), "decisions")
-    Problem.from_dict(content["problem"])
+    _need((content["trace"] != "") == (rule == STOCK), "trace")
+    _need(isinstance(content["problem"], dict), "problem")
     return Entry(**content)
 
 

@@ -60,12 +60,15 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*/{FILE}"))
 
 
-def read(path: Path, target: str | None = None) -> Content:
-    """The entries of a file that are of use here and, given a target, for it. OSError where it cannot be read."""
+def read(path: Path, target: str | None = None, whole: bool = True) -> Content:
+    """The entries of a file that are of use here and, given a target, for it. OSError where it cannot be read.
+
+    `whole` as in entry.parse.
+    """
     found = Content({}, [])
     for number, line in enumerate(_lines(path), 1):
         try:
-            entry = parse(line)
+            entry = parse(line, whole)
             _check_current(entry, target)
         except DamagedEntry as reason:
             found.problems.append(f"line {number}: {reason}")

@@ -53,7 +53,7 @@ def _entries(path: Path, target: str) -> dict[str, Entry]:
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             if path in _read and _read[path][0] == stamp:
                 return _read[path][1]
-            content = logs.read(path, target)
+            content = logs.read(path, target, whole=False)
         except FileNotFoundError:
             return {}
         except OSError as reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 from collections.abc import Iterable
@@ -56,6 +57,7 @@ def make_tasks(problems: Iterable[tuple[str, Problem]], target: Target, threads:
     return [Task(problem, target, threads, machine, tuple(of)) for problem, of in names.items()]
 
 
+@functools.cache
 def tvm_version() -> str:
     """Of the installed compiler, found without importing it."""
     return importlib.metadata.version("apache-tvm")
