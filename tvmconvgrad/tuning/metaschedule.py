@@ -6,7 +6,6 @@ context is made, an empty module stands in their place.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
@@ -20,23 +19,10 @@ from tvm.s_tir import meta_schedule
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 _LOGGERS = ("tvm.s_tir.meta_schedule", "tvmconvgrad.tuning")
-_NEEDED = ("psutil", "xgboost")
-INSTALL = 'pip install "tvmconvgrad[tune]"'
 
 ArgInfo: Any = meta_schedule.arg_info.ArgInfo
 MeasureCandidate: Any = meta_schedule.search_strategy.MeasureCandidate
 TuneContext: Any = meta_schedule.TuneContext
-
-
-class MissingTuner(RuntimeError):
-    """A package that MetaSchedule searches with is not installed: the text says what to install."""
-
-
-def check_installed() -> None:
-    """Raise MissingTuner unless everything is there that a search imports."""
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        raise MissingTuner(f"a search needs {' and '.join(absent)}: {INSTALL}")
 
 
 @contextmanager

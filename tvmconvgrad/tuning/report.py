@@ -12,10 +12,11 @@ import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from tvmconvgrad.tuning.entry import Entry
+from tvmconvgrad.choice import VERSION
+from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.progress import gflops
 from tvmconvgrad.tuning.search import Found
-from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.task import Task, tvm_version
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +72,7 @@ def _rows(tasks: Sequence[Task], entries: Sequence[Entry]) -> list[list[str]]:
     keys = {entry.key: entry for entry in entries}
     rows = []
     for task in tasks:
-        entry = next((one for one in keys.values() if one.problem == task.problem.to_dict()), None)
+        entry = keys.get(key(task.problem, task.target, tvm_version(), VERSION))
         if entry is not None:
             schedule = "default" if entry.rule is None else entry.plan
             speed = f"{gflops(task, entry.seconds):.1f}"
