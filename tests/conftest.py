@@ -18,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # before any test module is imported, and for all child processes: no test takes a kernel from the user's cache
     config.stash[_folder] = folder = tempfile.TemporaryDirectory(prefix="tvmconvgrad-tests-")
     os.environ["TVMCONVGRAD_CACHE_DIR"] = folder.name
+    os.environ["TVMCONVGRAD_TUNING_DIR"] = os.path.join(folder.name, "no-logs")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

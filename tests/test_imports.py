@@ -29,7 +29,14 @@ def loaded(program: str, folder: Path) -> str:
 
 @pytest.mark.parametrize(
     "module",
-    ["tvmconvgrad", "tvmconvgrad.cli", "tvmconvgrad.spec", "tvmconvgrad.reference", "tvmconvgrad.bench.report"],
+    [
+        "tvmconvgrad",
+        "tvmconvgrad.cli",
+        "tvmconvgrad.spec",
+        "tvmconvgrad.reference",
+        "tvmconvgrad.bench.report",
+        "tvmconvgrad.tuning.lookup",
+    ],
 )
 def test_imports_load_no_compiler(module: str, tmp_path: Path) -> None:
     assert loaded(f"import {module}", tmp_path) == "[]"

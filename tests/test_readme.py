@@ -23,8 +23,11 @@ COMMANDS = [
 ]
 
 # one layer in place of minutes of them, and on machines without the peers too
-QUICKLY = {"bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"]}
-QUICKLY["build"] = ["--layer", "conv1", "--only", "filters", "--batch", "1"]
+QUICKLY = {
+    "bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"],
+    "build": ["--layer", "conv1", "--only", "filters", "--batch", "1"],
+    "tune": ["--layer", "res5b_branch2a", "--only", "filters", "--trials", "2"],
+}
 
 
 def test_the_python_example() -> None:
@@ -37,19 +40,29 @@ def test_the_python_example() -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {command.split()[1] for command in COMMANDS} == {"run", "inspect", "bench", "build", "info", "cache"}
+    found = {command.split()[1] for command in COMMANDS}
+    assert found == {"run", "inspect", "bench", "build", "tune", "log", "info", "cache"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the files that they write
+    monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path / "logs"))
     words = shlex.split(command)[1:]
     result = CliRunner().invoke(main, words + QUICKLY.get(words[0], []))
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/concepts.md", "docs/auto_pad.md", "docs/deployment.md"]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/concepts.md",
+        "docs/auto_pad.md",
+        "docs/deployment.md",
+        "docs/tuning.md",
+    ],
 )
 def test_links_lead_somewhere(document: str) -> None:
     path = ROOT / document

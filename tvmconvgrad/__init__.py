@@ -31,6 +31,7 @@ from tvmconvgrad.operators import (
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
 from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.logs import TuningWarning
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "Kernel",
     "MissingKernel",
     "Target",
+    "TuningWarning",
     "__version__",
     "build",
     "get_num_threads",

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.choice import Choice, ChoiceRefused
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target, check_host, host_features, parse_target
+from tvmconvgrad.tuning import lookup
+from tvmconvgrad.tuning.logs import warn_set_aside
 
 # What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
 _SOURCES = (
@@ -37,16 +40,19 @@ class _Loaded:
         self.content: tuple[Function | None, dict[str, Any]] | None = None
 
 
-_loaded: dict[tuple[str, Target, str | None], _Loaded] = {}
+_loaded: dict[tuple[str, Target, str | None, Choice | None], _Loaded] = {}
 
 
-def get_kernel(problem: Problem, target: Target | None = None, schedule: str | None = None) -> Kernel:
+def get_kernel(
+    problem: Problem, target: Target | None = None, schedule: str | None = None, tuned: bool = True
+) -> Kernel:
     """The kernel of a problem for this machine: of a bundle in use, else from the cache or built now.
 
-    Without `target` it is a bundle's for whatever target that runs here, else one for this very CPU. Raises
-    MissingKernel when no bundle has it and it must not be built, ValueError when the target's code cannot run here or
-    no schedule has the name, CacheFolderError when the cache folder is not the user's alone, MissingLinker when it has
-    to be built and there is no C compiler.
+    Without `target` it is a bundle's for whatever target that runs here, else one for this very CPU. Outside of bundles
+    it is the one that a tuning log has, unless a schedule is forced or `tuned` is false. Raises MissingKernel when no
+    bundle has it and it must not be built, ValueError when the target's code cannot run here or no schedule has the
+    name, CacheFolderError when the cache folder is not the user's alone, MissingLinker when it has to be built and
+    there is no C compiler.
     """
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
         return Kernel(problem, target or Target(), "zero()", 0, None)
@@ -56,15 +62,19 @@ def get_kernel(problem: Problem, target: Target | None = None, schedule: str | N
     registry.check_building(problem, target)
     target = target or parse_target()
     same = merged(problem)
-    slot = _loaded.setdefault((same.key, target, schedule), _Loaded())
+    found = lookup.find(same, target) if tuned and schedule is None else lookup.Tuned(None, lookup.DEFAULT)
+    slot = _loaded.setdefault((same.key, target, schedule, found.choice), _Loaded())
     with slot.lock:
         if slot.content is None:
-            slot.content = _load(same, target, schedule)
+            slot.content = _load(same, target, schedule, found.choice)
         function, facts = slot.content
-    return Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)
+    origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
+    return Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
 
 
-def describe(problem: Problem, target: Target, schedule: str | None = None) -> dict[str, Any]:
+def describe(
+    problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
+) -> dict[str, Any]:
     """All that determines a kernel's code, as JSON's types: the cache's key."""
     import importlib.metadata  # a fifth of the time that importing this package takes, and not for bundled kernels
 
@@ -72,6 +82,7 @@ def describe(problem: Problem, target: Target, schedule: str | None = None) -> d
         "problem": problem.key,
         "target": str(target),
         "schedule": schedule,
+        "choice": None if choice is None else choice.to_dict(),
         "sources": _sources_digest(),
         "apache-tvm": importlib.metadata.version("apache-tvm"),
         "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
@@ -80,15 +91,23 @@ def describe(problem: Problem, target: Target, schedule: str | None = None) -> d
     }
 
 
-def _load(problem: Problem, target: Target, schedule: str | None) -> tuple[Function, dict[str, Any]]:
+def _load(
+    problem: Problem, target: Target, schedule: str | None, choice: Choice | None
+) -> tuple[Function, dict[str, Any]]:
     def build() -> tuple[bytes, dict[str, Any]]:
         from tvmconvgrad.build.compiler import compile_problem  # imports TVM's compiler: seconds
 
-        return compile_problem(problem, target, schedule)
+        try:
+            return compile_problem(problem, target, schedule, choice)
+        except ChoiceRefused as reason:  # kept in place of what was chosen, so that nobody tries again
+            library, facts = compile_problem(problem, target, schedule)
+            return library, {**facts, "set_aside": str(reason)}
 
     check_host(target)
-    entry = KernelCache().load_or_build(describe(problem, target, schedule), build)
+    entry = KernelCache().load_or_build(describe(problem, target, schedule, choice), build)
     _check_runs_here(target, entry.facts)
+    if entry.facts.get("set_aside"):
+        warn_set_aside(problem, entry.facts["set_aside"])
     return load_function(entry.library, problem), entry.facts
 
 

@@ -72,17 +72,19 @@ class Compiled(spec.Operator):
         dtype: Any = "f32",
         target: TargetLike = None,
         schedule: str | None = None,
+        tuned: bool = True,
     ) -> Kernel:
         """The kernel for inputs of these shapes, from the cache or built now.
 
         `shape_input` is the result's shape, over the attribute. `dtype` is f32, f16 or bf16. `target` is a string such
-        as "llvm -mcpu=znver3" or TVM's dict, by default this machine's CPU. `schedule` forces one by name.
+        as "llvm -mcpu=znver3" or TVM's dict, by default this machine's CPU. `schedule` forces one by name;
+        `tuned=False` takes the default one, whatever a tuning log has found.
         Raises ValueError or TypeError for what does not fit.
         """
         if schedule is not None and not isinstance(schedule, str):
             raise TypeError(f"schedule: {show(schedule)} is not a name")
         problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return get_kernel(problem, _parsed(target), schedule)
+        return get_kernel(problem, _parsed(target), schedule, tuned)
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""

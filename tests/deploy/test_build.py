@@ -158,7 +158,7 @@ def test_the_manifest_tells_all(built: Built) -> None:
     assert first["dtype"] == "f32"
     assert [code["target"] for code in first["codes"]] == [entry["target"] for entry in manifest["targets"]]
     assert all(code["schedule"] and len(code["sha256"]) == 64 for code in first["codes"])
-    assert {code["provenance"] for code in first["codes"]} == {"untuned"}
+    assert {code["provenance"] for code in first["codes"]} == {"default"}
 
 
 def test_the_command(invoke: Any, tmp_path: Path) -> None:

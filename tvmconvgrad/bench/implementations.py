@@ -42,7 +42,9 @@ def _ours(variant: Variant, threads: int) -> Implementation:
 
     tvmconvgrad.set_num_threads(threads)
     versions = {"tvmconvgrad": tvmconvgrad.__version__}
-    return Implementation(lambda job, tensors: Ours(job, tensors, variant.target, variant.schedule), versions)
+    return Implementation(
+        lambda job, tensors: Ours(job, tensors, variant.target, variant.schedule, variant.tuned), versions
+    )
 
 
 def _onednn(variant: Variant, threads: int) -> Implementation:

@@ -79,6 +79,7 @@ def _measurement(
         tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
         workspace_bytes=ours.facts["workspace_bytes"],
         schedule=ours.facts["schedule"],
+        origin=ours.facts["origin"],
         is_depthwise=layer.is_depthwise,
         is_stem=layer.is_stem,
         is_wide=layer.groups == 1 and min(layer.channels, layer.filters) >= _WIDE,

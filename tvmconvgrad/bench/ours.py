@@ -17,7 +17,7 @@ CACHE_LINE = 64
 class Ours:
     """One compiled gradient on NumPy arrays in the job's layout, with a result that is allocated once."""
 
-    def __init__(self, job: Job, tensors: Tensors, target: str, schedule: str | None) -> None:
+    def __init__(self, job: Job, tensors: Tensors, target: str, schedule: str | None, tuned: bool) -> None:
         attributes = {**job.attributes, "data_format": job.data_format, "filter_format": job.filter_format}
         if job.result == "w":
             attributes["filter_shape"] = job.shape("w")
@@ -27,10 +27,13 @@ class Ours:
         self._job = job
         self._first, self._second = (_aligned(job.laid_out(role, tensors[role])) for role in job.inputs)
         shapes = self._first.shape, self._second.shape
-        self._kernel = operator(**attributes).compile(*shapes, dtype=job.dtype, target=target, schedule=schedule)
+        self._kernel = operator(**attributes).compile(
+            *shapes, dtype=job.dtype, target=target, schedule=schedule, tuned=tuned
+        )
         self._out = _aligned(np.zeros(job.shape(job.result), NUMPY[job.dtype]))
         self.facts: dict[str, Any] = {
             "schedule": self._kernel.schedule,
+            "origin": self._kernel.origin,
             "workspace_bytes": self._kernel.workspace_bytes,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -61,6 +62,8 @@ class Report:
                 for suite, gradient in work:
                     advance(f"{suite} {gradient.layer.name}")
                     self._measure(session, suite, gradient, table, console)
+        for origin, count in Counter(entry.origin for entry in self.measured).items():
+            console.print(Text(f"decisions of {count} of {len(self.measured)} kernels: {origin}"))
         groups = summarise(self.measured, self.columns, self.roof.gflops)
         # on a terminal cells are broken where they must; a file is as wide as it takes
         wide = console if console.is_terminal else Console(file=console.file, width=_WIDTH)

@@ -44,6 +44,8 @@ class Measurement:
     """Why a variant was not measured."""
     differences: Mapping[str, str] = field(default_factory=dict)
     """How a peer's result differs from the right one."""
+    origin: str = "default"
+    """Where our kernel's decisions come from: "default", or a tuning log."""
 
     @property
     def seconds(self) -> float:

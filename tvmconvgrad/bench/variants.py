@@ -33,6 +33,8 @@ class Variant:
     dtype: str | None = None
     """None: the type that is asked for."""
     schedule: str | None = None
+    tuned: bool = True
+    """Whether a tuning log is asked."""
     target: str = DEFAULT
 
     def job(self, job: Job) -> Job:
@@ -53,7 +55,7 @@ def ours(target: str) -> Variant:
 
 
 def ours_too(text: str, base: Variant) -> Variant:
-    """Our kernels with one or more choices changed: "NCX", "f32", "schedule=NAME", or several with commas.
+    """Our kernels with one or more choices changed: "NCX", "f32", "untuned", "schedule=NAME", or several with commas.
 
     Raises ValueError for any other word.
     """
@@ -63,10 +65,12 @@ def ours_too(text: str, base: Variant) -> Variant:
             changed = replace(changed, data_format=word)
         elif word in DTYPES:
             changed = replace(changed, dtype=word)
+        elif word == "untuned":
+            changed = replace(changed, tuned=False)
         elif word.startswith("schedule=") and len(word) > len("schedule="):
             changed = replace(changed, schedule=word.removeprefix("schedule="))
         else:
-            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))} or schedule=NAME"
+            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))}, untuned or schedule=NAME"
             raise ValueError(f"variant: {show(word)} in {show(text)} is unknown, expected {expected}")
     return changed
 

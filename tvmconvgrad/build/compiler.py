@@ -18,7 +18,9 @@ from tvm.target import codegen
 from tvmconvgrad import schedules
 from tvmconvgrad.build import pipeline
 from tvmconvgrad.build.cpu_features import in_system_words
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
@@ -31,27 +33,30 @@ class MissingLinker(RuntimeError):
     """No C compiler was found to link a kernel with: its text says what to install."""
 
 
-def compile_problem(problem: Problem, target: Target, schedule: str | None = None) -> tuple[bytes, dict[str, Any]]:
+def compile_problem(
+    problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
+) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
 
-    Raises ValueError when the schedule or the target's CPU is unknown, MissingLinker without a C compiler.
+    Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
+    apply, MissingLinker without a C compiler.
     """
     begin = time.perf_counter()
-    built = build(problem, target, schedule)
+    built = build(problem, target, schedule, choice)
     library = _link(built.executable, target_architecture(target))
     return library, _facts(problem, target, built, begin)
 
 
 def compile_object(
-    problem: Problem, target: Target, symbol: str, schedule: str | None = None
+    problem: Problem, target: Target, symbol: str, choice: Choice | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem to an object file, to be linked with others; and the facts that compile_problem gives.
 
     Its entry is __tvm_ffi_SYMBOL. Besides, `workspace_pieces` and `task_pieces` are the sizes of what it allocates.
-    ValueError as in compile_problem.
+    Raises what compile_problem raises.
     """
     begin = time.perf_counter()
-    built = build(problem, target, schedule, symbol)
+    built = build(problem, target, choice=choice, symbol=symbol)
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
         path = Path(folder, "kernel.o")
         built.executable.mod.write_to_file(str(path))
@@ -86,15 +91,31 @@ class Built(NamedTuple):
         return self.workspace.bytes
 
 
-def build(problem: Problem, target: Target, schedule: str | None = None, symbol: str = "main") -> Built:
+def build(
+    problem: Problem,
+    target: Target,
+    schedule: str | None = None,
+    choice: Choice | None = None,
+    symbol: str = "main",
+) -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
     check_cpu(target)
-    scheduled = schedules.schedule(problem, target, schedule)
+    scheduled = schedules.schedule(problem, target, schedule) if choice is None else chosen(problem, target, choice)
+    return Built(scheduled, *_compile(_with_symbol(scheduled.module, symbol), target))
+
+
+def compile_module(module: tvm.IRModule, target: Target) -> bytes:
+    """The shared library of a scheduled program. MissingLinker without a C compiler."""
+    executable, _ = _compile(module, target)
+    return _link(executable, target_architecture(target))
+
+
+def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, pipeline.WorkspaceMeter]:
+    """Code that is not linked yet, and its workspace."""
     workspace = pipeline.WorkspaceMeter()
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
-        module = _with_symbol(scheduled.module, symbol)
         executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
-    return Built(scheduled, executable, workspace)
+    return executable, workspace
 
 
 def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:

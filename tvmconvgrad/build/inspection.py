@@ -9,6 +9,7 @@ from tvm import te, tirx
 from tvm.ir import IRModule
 
 from tvmconvgrad.build import compiler
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
@@ -27,12 +28,12 @@ class Inspection:
     workspace_bytes: int
 
 
-def inspect(problem: Problem, target: Target, schedule: str | None = None) -> Inspection:
+def inspect(problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None) -> Inspection:
     """Compile a problem and keep what it becomes on the way.
 
-    Raises ValueError when the schedule or the target's CPU is unknown.
+    Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a choice does not apply.
     """
-    built = compiler.build(merged(problem), target, schedule)
+    built = compiler.build(merged(problem), target, schedule, choice)
     scheduled = built.scheduled
     return Inspection(
         problem,

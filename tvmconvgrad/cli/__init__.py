@@ -13,7 +13,10 @@ from tvmconvgrad.cli.errors import PlainErrors
 from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
 from tvmconvgrad.cli.layers import layers
+from tvmconvgrad.cli.log import log
+from tvmconvgrad.cli.rpc import rpc
 from tvmconvgrad.cli.run import run
+from tvmconvgrad.cli.tune import tune
 
 __all__ = ["main"]
 
@@ -33,5 +36,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, layers, build, demo, cache, info):
+for command in (run, inspect, bench, tune, log, rpc, layers, build, demo, cache, info):
     main.add_command(command)

@@ -16,7 +16,9 @@ from tvmconvgrad.cli.options import (
     shapes_option,
 )
 from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target
+from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
     from tvmconvgrad.build.inspection import Inspection
@@ -60,16 +62,17 @@ def inspect(
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
         from tvmconvgrad.build.inspection import inspect as inspect_problem  # imports TVM
 
-        found = inspect_problem(problem, resolved, schedule)
+        tuned = lookup.find(merged(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
+        found = inspect_problem(problem, resolved, schedule, tuned.choice)
     sections = [text for wanted, text in ((te, found.te), (tir, found.tir), (asm, found.assembly)) if wanted]
     if sections:
         click.echo("\n\n".join(text.strip("\n") for text in sections))
         return
     console().print(repr(op), style="bold", markup=False)
-    print_facts(_summary(found))
+    print_facts(_summary(found, tuned.origin))
 
 
-def _summary(found: Inspection) -> dict[str, object]:
+def _summary(found: Inspection, origin: str) -> dict[str, object]:
     geometry = found.problem.geometry
     shapes = (*found.problem.input_shapes, found.problem.output_shape)
     names = (*found.problem.input_names, found.problem.output_name)
@@ -80,6 +83,7 @@ def _summary(found: Inspection) -> dict[str, object]:
         "operations": f"{found.problem.flops / 1e9:.3g} GFLOP",
         "target": found.target,
         "schedule": found.schedule,
+        "decisions": origin,
         "workspace": in_bytes(found.workspace_bytes),
         "assembly": f"{len(found.assembly.splitlines())} lines",
     }

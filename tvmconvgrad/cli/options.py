@@ -60,10 +60,16 @@ _NAMES = [name.replace("-", "_") for name, _, _ in _ATTRIBUTES]
 Command = Callable[..., Any]
 
 
-def operator_options(command: Command) -> Command:
-    """Add the argument OPERATOR, and an option for each attribute that any operator has."""
+def attribute_options(command: Command) -> Command:
+    """Add an option for each attribute that any operator has."""
     for name, kind, text in reversed(_ATTRIBUTES):
         command = click.option(f"--{name}", type=kind, help=text, panel="Attributes")(command)
+    return command
+
+
+def operator_options(command: Command) -> Command:
+    """Add the argument OPERATOR, and its attributes."""
+    command = attribute_options(command)
     return click.argument("operator", metavar="OPERATOR", type=click.Choice(OPERATORS))(command)
 
 

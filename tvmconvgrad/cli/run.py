@@ -37,6 +37,7 @@ Array = npt.NDArray[Any]
 @dtype_option
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the random inputs.")
 @compile_options
+@click.option("--untuned", is_flag=True, help="The default schedule, whatever a tuning log has found.")
 @click.option("--threads", type=int, help="Threads of a call.  [default: all CPUs]")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="How often to measure the time.")
 @click.option("--check", is_flag=True, help="Compare with the definition; exit code 1 if wrong.")
@@ -49,6 +50,7 @@ def run(
     seed: int,
     target: str,
     schedule: str | None,
+    untuned: bool,
     threads: int | None,
     repeat: int,
     check: bool,
@@ -74,7 +76,9 @@ def run(
             tvmconvgrad.set_num_threads(threads)
         if first.dtype != second.dtype:
             raise ValueError(f"{op.input_names[1]}: is {second.dtype}, but {op.input_names[0]} is {first.dtype}")
-        kernel = op.compile(first.shape, second.shape, dtype=first.dtype, target=target, schedule=schedule)
+        kernel = op.compile(
+            first.shape, second.shape, dtype=first.dtype, target=target, schedule=schedule, tuned=not untuned
+        )
         result, seconds = _measured(kernel, first, second, repeat)
     if out is not None:
         _save(out, result)
@@ -141,6 +145,7 @@ def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[s
         "problem": kernel.problem,
         "target": kernel.target,
         "schedule": kernel.schedule,
+        "decisions": kernel.origin,
         "workspace": in_bytes(kernel.workspace_bytes),
         "result": f"{kernel.problem.output_name} {result.shape} {kernel.problem.dtype}",
         "time": f"{in_seconds(seconds)} (median of {repeat}, threads: {threads})",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tvmconvgrad.build import compiler
 from tvmconvgrad.build.compiler import MissingLinker
+from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted
@@ -20,6 +21,8 @@ from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning import lookup
+from tvmconvgrad.tuning.logs import warn_set_aside
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
@@ -103,12 +106,18 @@ def _compile(
     kernel: BundledKernel, place: int, target: Target, tools: Toolchain, path: Path
 ) -> tuple[Code, tuple[list[int], list[int]]]:
     entry = symbol(kernel, place)
-    built, facts = compiler.compile_object(merged(kernel.problem), target, entry)
+    problem = merged(kernel.problem)
+    tuned = lookup.find(problem, target)
+    try:
+        built, facts = compiler.compile_object(problem, target, entry, tuned.choice)
+    except ChoiceRefused as reason:
+        warn_set_aside(problem, str(reason))
+        tuned = lookup.Tuned(None, lookup.DEFAULT)
+        built, facts = compiler.compile_object(problem, target, entry)
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
-    provenance = facts.get("provenance", "untuned")
-    code = Code(str(target), facts["schedule"], provenance, facts["workspace_bytes"], digest)
+    code = Code(str(target), facts["schedule"], tuned.origin, facts["workspace_bytes"], digest)
     return code, (facts["workspace_pieces"], facts["task_pieces"])
 
 

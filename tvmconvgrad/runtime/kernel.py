@@ -22,7 +22,8 @@ PHYSICAL_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if ha
 class Kernel:
     """One gradient, compiled for its shapes, type and target. Calls from several threads at once are safe.
 
-    `schedule` says which schedule made the code, and with which numbers; `workspace_bytes` is the memory that a call
+    `schedule` says which schedule made the code, and with which numbers, `origin` where those come from: "default" or a
+    tuning log; `workspace_bytes` is the memory that a call
     needs besides its tensors. `function` is None when the sum is empty: the result is then zero, or has no elements.
     """
 
@@ -31,6 +32,7 @@ class Kernel:
     schedule: str
     workspace_bytes: int
     function: Function | BundledFunction | None = field(repr=False)
+    origin: str = "default"
 
     @property
     def name(self) -> str:
@@ -88,7 +90,7 @@ class Kernel:
     def __str__(self) -> str:
         return (
             f"{self.problem}\n  target    {self.target}\n  schedule  {self.schedule}\n"
-            f"  workspace {self.workspace_bytes} bytes"
+            f"  decisions {self.origin}\n  workspace {self.workspace_bytes} bytes"
         )
 
     def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:

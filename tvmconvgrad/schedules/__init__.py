@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import tvm
 
+from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
 from tvmconvgrad.schedules.llvm import llvm_rules
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
-__all__ = ["Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
+__all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
 def rules(target: Target) -> list[Rule]:

@@ -78,7 +78,7 @@ def _realizes(body: tirx.Stmt) -> list[SBlockRealize]:
 
 
 def _accesses(body: tirx.Stmt, kind: type, each: Callable[[tirx.For], bool]) -> Iterator[tuple[Any, list[Expr]]]:
-    """Loads, or stores, of the first block in `body`, and their indices, for all steps of the loops that `each` takes."""
+    """What the first block in `body` loads, or stores, and at which indices, at all steps of the loops of `each`."""
     realize = _realizes(body)[0]
     found: list[Any] = []
     structural_walk(realize.block, (kind, found.append))

@@ -1,0 +1,106 @@
+"""Tuning: how many candidates a second a search measures, and what is gained.
+
+    python benchmarks/tuning.py rate [--suite resnet_50] [--layer res2a_branch2b] [--trials 64] [--threads N]
+    python benchmarks/tuning.py gain [SUITE...] [--threads N] [--rounds 15] [--json FILE]
+
+`rate` searches one filter gradient twice: by `tvmconvgrad tune`, and by TVM's own `tune_tir`, with the time that its
+builder's workers need for their imports allowed for, which its default does not. Seconds are those of the whole search,
+the start of all workers included, in a process that has imported TVM. `gain` measures the kernels of the logs beside
+the untuned ones, in turn, each in a process of its own: `tvmconvgrad bench --ours-too untuned`; the column's ratios are
+the gains, and below them the means and the least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from tvmconvgrad.bench.machine import describe
+from tvmconvgrad.bench.work import find_work
+from tvmconvgrad.runtime.threads import get_num_threads
+from tvmconvgrad.targets import parse_target
+from tvmconvgrad.tuning.task import Task, make_tasks
+
+_STOCK_BUILD_SECONDS = 300.0
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ways = parser.add_subparsers(required=True, dest="way")
+    one = ways.add_parser("rate")
+    one.add_argument("--suite", default="resnet_50")
+    one.add_argument("--layer", default="res2a_branch2b")
+    one.add_argument("--trials", type=int, default=64)
+    two = ways.add_parser("gain")
+    two.add_argument("suites", nargs="*", default=["resnet_50", "mobilenet_v2"])
+    two.add_argument("--rounds", type=int, default=15)
+    two.add_argument("--json")
+    for way in (one, two):
+        way.add_argument("--threads", type=int, default=get_num_threads())
+    options = parser.parse_args()
+    (rate if options.way == "rate" else gain)(options)
+
+
+def rate(options: argparse.Namespace) -> None:
+    """Trials a second of both searches."""
+    work = find_work([options.suite], only="filters", substring=options.layer)
+    target = parse_target()
+    machine = str(describe(target, [])["cpu"])
+    (task, *_) = make_tasks(((options.layer, each.problem) for _, each in work), target, options.threads, machine)
+    print(f"{task.problem}\n{target}, threads: {options.threads}, {machine}")
+    for name, search in (("tvmconvgrad", ours), ("tune_tir", stock)):
+        begin = perf_counter()
+        count, best = search(task, options.trials)
+        seconds = perf_counter() - begin
+        speed = f"best {task.problem.flops / best / 1e9:.1f} GFLOP/s" if best else "none was measured"
+        print(f"{name:12} {count} trials in {seconds:.1f} s: {count / seconds:.2f} a second, {speed}", flush=True)
+
+
+def ours(task: Task, trials: int) -> tuple[int, float | None]:
+    """Our search, without the final beside the default."""
+    from tvmconvgrad.tuning.measure import LocalMeasurer
+    from tvmconvgrad.tuning.search import Limits, Search
+    from tvmconvgrad.tuning.session import builders
+    from tvmconvgrad.tuning.strategy import Decisions
+    from tvmconvgrad.tuning.workers import Pool
+
+    measurer = LocalMeasurer()
+    with tempfile.TemporaryDirectory() as folder, Pool("tvmconvgrad.tuning.building", builders()) as pool:
+        with Search(Decisions(task), Path(folder), pool, measurer) as search:
+            found = search.run(Limits(trials))
+        measurer.close()
+    return len(found.times), found.best
+
+
+def stock(task: Task, trials: int) -> tuple[int, float | None]:
+    """TVM's own."""
+    import tvm
+    from tvm.s_tir import meta_schedule
+
+    from tvmconvgrad.schedules.stock import workload
+
+    target = tvm.target.Target({**task.target.to_dict(), "num-cores": task.threads})
+    builder = meta_schedule.builder.LocalBuilder(timeout_sec=_STOCK_BUILD_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        module = workload(task.problem)
+        database = meta_schedule.tune_tir(module, target, folder, trials, builder=builder)
+        times = [[float(each) for each in one.run_secs] for one in database.get_all_tuning_records()]
+    measured = [min(seconds) for seconds in times if seconds and max(seconds) < 1e9]
+    return len(times), min(measured, default=None)
+
+
+def gain(options: argparse.Namespace) -> None:
+    """Tuned beside untuned."""
+    words = ["bench", *options.suites, "--peers", "none", "--ours-too", "untuned", "--rounds", str(options.rounds)]
+    files = ["--json", options.json] if options.json else []
+    command = [sys.executable, "-m", "tvmconvgrad", *words, "--threads", str(options.threads), *files]
+    raise SystemExit(subprocess.run(command, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A search from end to end, and what it makes of candidates that fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+pytest.importorskip("xgboost")
+pytest.importorskip("psutil")
+
+from tvmconvgrad.choice import ChoiceRefused
+from tvmconvgrad.tuning.entry import parse
+from tvmconvgrad.tuning.measure import LocalMeasurer
+from tvmconvgrad.tuning.search import Found, Limits, Search, _gains
+from tvmconvgrad.tuning.space import DecisionSpace, choice_of
+from tvmconvgrad.tuning.strategy import Decisions
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.workers import Pool, TrialFailed
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool("tvmconvgrad.tuning.building", 1) as workers:
+        yield workers
+
+
+def search(task: Task, folder: Path, pool: Pool, trials: int, measurer: LocalMeasurer | None = None) -> Found:
+    mine = measurer or LocalMeasurer()
+    try:
+        with Search(Decisions(task), folder, pool, mine) as under_way:
+            return under_way.run(Limits(trials))
+    finally:
+        mine.close()
+
+
+def test_a_search_measures_what_it_is_asked_for_and_goes_on(task: Task, tmp_path: Path, pool: Pool) -> None:
+    found = search(task, tmp_path, pool, 6)
+    assert len(found.times) == 6
+    assert not found.failures
+    assert found.gain >= 1
+    assert (found.gain > 1) == (found.winner is not None)
+    again = search(task, tmp_path, pool, 8)
+    assert again.times[:6] == found.times
+    assert len(again.times) == 8
+
+
+def test_metaschedule_reads_the_trials(task: Task, tmp_path: Path, pool: Pool) -> None:
+    from tvm.s_tir.meta_schedule.database import JSONDatabase
+
+    found = search(task, tmp_path, pool, 5)
+    database = JSONDatabase(work_dir=str(tmp_path))
+    records = database.get_all_tuning_records()
+    assert len(records) == len(found.times) == 5
+    (best,) = database.get_top_k(database.commit_workload(DecisionSpace(task).workload()), 1)
+    assert median(float(each) for each in best.run_secs) in found.times
+
+
+def test_the_default_is_the_first_candidate(task: Task, tmp_path: Path, pool: Pool) -> None:
+    from tvm.s_tir.meta_schedule.database import JSONDatabase
+
+    search(task, tmp_path, pool, 1)
+    (record,) = JSONDatabase(work_dir=str(tmp_path)).get_all_tuning_records()
+    candidate = DecisionSpace(task).from_record(record)
+    assert candidate is not None
+    assert candidate.choice == DecisionSpace(task).default().choice
+
+
+class Unreliable(LocalMeasurer):
+    """Every third candidate fails, in a way of its own."""
+
+    ways = ("crash", "hang", "nonsense")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def measure(self, library: str, limit: float) -> list[float]:
+        self.count += 1
+        if self.count % 3:
+            return super().measure(library, limit)
+        way = self.ways[self.count // 3 % 3]
+        self._worker.ask({"do": "measure", "library": f"/nowhere/{way}", "limit": 1.0}, 20.0)
+        raise AssertionError("a library that is not there was measured")
+
+
+def test_a_failed_candidate_costs_a_trial_and_is_no_result(task: Task, tmp_path: Path, pool: Pool) -> None:
+    found = search(task, tmp_path, pool, 12, Unreliable())
+    assert [time is None for time in found.times] == [False, True, False] * 4  # the default was measured before
+    assert len(found.failures) == 4
+    again = search(task, tmp_path, pool, 12)
+    assert again.times == found.times
+
+
+def test_a_gain_is_the_median_of_rounds() -> None:
+    assert _gains([2.0, 2.0, 2.0, 9.0], [1.0, 1.0, 2.0, 1.0]) == (2.0, 2.0)
+    assert _gains([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])[0] == 0.5
+
+
+def test_a_build_that_fails_is_told(task: Task, tmp_path: Path, pool: Pool) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    good = {"do": "build", "module": str(tmp_path / "bad.json"), "target": str(task.target), "library": "x"}
+    (answer,) = pool.map([good], 60.0)
+    assert isinstance(answer, TrialFailed)
+
+
+def test_candidates_know_their_choice(task: Task) -> None:
+    space = DecisionSpace(task)
+    for _ in range(5):
+        candidate = space.sample()
+        assert candidate is not None
+        assert choice_of(candidate.measured.sch) == candidate.choice
+        child = space.mutate(candidate)
+        assert child is not None
+        assert child.choice.plan != candidate.choice.plan
+
+
+@pytest.mark.slow
+def test_the_stock_space_is_searched_by_the_same_workers(task: Task, tmp_path: Path, pool: Pool) -> None:
+    from tvmconvgrad.build.compiler import compile_problem
+    from tvmconvgrad.tuning.session import make_entry
+    from tvmconvgrad.tuning.stock import StockSpace
+
+    measurer = LocalMeasurer()
+    space = StockSpace(task)
+    with Search(space, tmp_path, pool, measurer) as under_way:
+        found = under_way.run(Limits(4))
+        assert len(found.times) == 4
+        assert not found.failures
+        best = under_way._trials.best(1)[0]
+    measurer.close()
+    assert json.loads(best.choice.trace)
+    found.winner, found.gain = best.choice, 1.5  # as if it had won
+    choice = parse(make_entry(found).line()).choice
+    library, facts = compile_problem(task.problem, task.target, None, choice)
+    assert facts["schedule"] == best.choice.plan
+    assert library
+    with pytest.raises(ChoiceRefused, match="instruction 'TransformLayout'"):
+        trace = json.dumps([[["TransformLayout", [], [], []]], []])
+        compile_problem(task.problem, task.target, None, dataclasses.replace(best.choice, trace=trace))

@@ -1,0 +1,111 @@
+"""Workers with libraries that crash, hang or compute nonsense: one trial each, and the next one is measured."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tvmconvgrad
+from tests.tuning.conftest import OP, SHAPES
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import parse_target
+from tvmconvgrad.tuning import measure
+from tvmconvgrad.tuning.measure import LocalMeasurer
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.workers import TrialFailed, Worker
+
+SERVICES = Path(tvmconvgrad.__file__).parent / "build" / "services.c"
+BODIES = {
+    "crash": "*(volatile int *)0 = 1; return 0;",
+    "hang": "for (;;) ;",
+    "nonsense": "return 0;",
+    "fails": "return -1;",
+    "leaves": "_exit(0);",
+}
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Paths of a kernel that is right, and of some that are not."""
+    from tvmconvgrad.build.compiler import compile_problem
+    from tvmconvgrad.spec.merging import merged
+
+    folder = tmp_path_factory.mktemp("libraries")
+    paths = {name: folder / f"{name}.so" for name in ("right", *BODIES)}
+    paths["right"].write_bytes(compile_problem(merged(OP.problem(*SHAPES)), parse_target(None))[0])
+    for name, body in BODIES.items():
+        source = folder / f"{name}.c"
+        source.write_text(f"#include <unistd.h>\nint __tvm_ffi_main(void *s, void *a, int n, void *r) {{ {body} }}\n")
+        command = ["gcc", "-shared", "-fPIC", "-pthread", str(source), str(SERVICES), "-o", str(paths[name])]
+        subprocess.run(command, check=True)
+    return {name: str(path) for name, path in paths.items()}
+
+
+@pytest.fixture
+def measurer(task: Task, libraries: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalMeasurer]:
+    monkeypatch.setattr(measure, "RUN_SECONDS", 5.0)
+    found = LocalMeasurer()
+    found.prepare(task, libraries["right"])
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("crash", "the process ended with -11"),
+        ("hang", "it took too long"),
+        ("nonsense", "4608 of 4608 elements differ"),
+        ("fails", "MemoryError: no memory for the workspace"),
+        ("leaves", "the process ended with 0"),
+    ],
+)
+def test_a_failure_is_told_and_the_next_is_measured(
+    name: str, why: str, measurer: LocalMeasurer, libraries: dict[str, str]
+) -> None:
+    with pytest.raises(TrialFailed, match=why):
+        measurer.measure(libraries[name], 1.0)
+    assert min(measurer.measure(libraries["right"], 1.0)) > 0
+
+
+def test_who_is_slow_is_measured_once(measurer: LocalMeasurer, libraries: dict[str, str]) -> None:
+    assert len(measurer.measure(libraries["right"], 1e-9)) == 1
+    assert len(measurer.measure(libraries["right"], 1.0)) > 1
+
+
+def test_comparing_measures_all_in_each_round(measurer: LocalMeasurer, libraries: dict[str, str]) -> None:
+    one, other = measurer.compare([libraries["right"]] * 2, 5)
+    assert len(one) == len(other) == 5
+    assert 0.2 < sorted(one)[2] / sorted(other)[2] < 5
+
+
+def test_a_default_that_fails_is_told(task: Task, libraries: dict[str, str], problem: Problem) -> None:
+    measurer = LocalMeasurer()
+    measurer.prepare(task, libraries["crash"])
+    with pytest.raises(TrialFailed, match="-11"):
+        measurer.measure(libraries["right"], 1.0)
+    measurer.close()
+
+
+def test_a_worker_ends_with_its_parent() -> None:
+    program = (
+        "from tvmconvgrad.tuning.workers import Worker\nworker = Worker('tvmconvgrad.tuning.measuring')\n"
+        "worker._start()\nprint(worker._process.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(["python", "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    worker = Path(f"/proc/{done.stdout.strip()}/cmdline")
+    for _ in range(100):
+        if not worker.exists() or b"measuring" not in worker.read_bytes():
+            return
+        __import__("time").sleep(0.1)
+    pytest.fail("the worker lives on")
+
+
+def test_a_module_that_is_none_is_told() -> None:
+    worker = Worker("tvmconvgrad.tuning.nothing")
+    with pytest.raises(TrialFailed, match="No module named"):
+        worker.ask({"do": "measure"}, 30.0)
+    worker.close()

@@ -1,0 +1,42 @@
+"""What a search has chosen for a problem: a schedule's rule with its decisions. Importing this imports no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+VERSION = 1
+"""Of the schedules: to be raised when the same decisions mean something else. Older choices are then ignored."""
+
+STOCK = "post-order-apply"
+"""The rule whose choices are traces of MetaSchedule's own space."""
+
+SPACES = ("decisions", STOCK)
+"""What can be searched."""
+
+
+class ChoiceRefused(ValueError):
+    """A choice does not apply: it was made for other schedules, or edited."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule's name and the numbers to draw in it; `trace` is JSON, for the rule `STOCK` alone.
+
+    `plan` is the text of the scheduled program that was measured. A program with another text is another one, whatever
+    the numbers say.
+    """
+
+    rule: str
+    decisions: tuple[tuple[str, int], ...]
+    plan: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, rule: str, decisions: Mapping[str, int], plan: str, trace: str = "") -> Choice:
+        """A choice with its decisions in a fixed order."""
+        return cls(rule, tuple(sorted(decisions.items())), plan, trace)
+
+    def to_dict(self) -> dict[str, object]:
+        """All that determines the program, as JSON's types."""
+        return {"rule": self.rule, "decisions": dict(self.decisions), "plan": self.plan, "trace": self.trace}

@@ -1,0 +1,219 @@
+"""tvmconvgrad tune"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.console import Console
+from rich.table import Table
+
+from tvmconvgrad.bench.machine import describe
+from tvmconvgrad.bench.work import find_work
+from tvmconvgrad.choice import SPACES
+from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
+from tvmconvgrad.cli.output import console
+from tvmconvgrad.cli.rpc import parse_address
+from tvmconvgrad.runtime.threads import get_num_threads
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import DEFAULT, check_host, parse_target
+from tvmconvgrad.tuning import logs
+from tvmconvgrad.tuning.task import make_tasks
+
+if TYPE_CHECKING:
+    from tvmconvgrad.tuning.rpc import RpcMeasurer
+    from tvmconvgrad.tuning.session import Display, Session
+
+_WIDTH = 400
+_INTERRUPTED = 130  # as shells report SIGINT
+_INSTALL = 'pip install "tvmconvgrad[tune]"'
+_NEEDED = ("psutil", "xgboost")
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="SUITE...|LAYERS.json|OPERATOR")
+@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates of each layer.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all layers.  [default: unlimited]")
+@click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
+@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
+@click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    type=click.Choice(["f32", "f16", "bf16"]),
+    help="Type; repeatable.  [default: f32]",
+)
+@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients of layers.")
+@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
+@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@click.option(
+    "--space",
+    default=SPACES[0],
+    show_default=True,
+    type=click.Choice(SPACES),
+    help="Our schedules' decisions, or what TVM itself would search.",
+)
+@click.option("--again", is_flag=True, help="Search also where the log has a result of as many trials.")
+@click.option(
+    "--log-dir", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="In place of the user's logs."
+)
+@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker; see tvmconvgrad rpc.")
+@click.option("--key", help="The servers' key, with --rpc.")
+@click.option("--quiet", is_flag=True, help="Print the summary alone.")
+@click.option(
+    "--report", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a .html or .png report."
+)
+@shapes_option(required=False)
+@attribute_options
+def tune(
+    what: tuple[str, ...],
+    trials: int,
+    minutes: float | None,
+    threads: int | None,
+    target: str | None,
+    dtypes: tuple[str, ...],
+    only: str | None,
+    substring: str,
+    batch: int | None,
+    space: str,
+    again: bool,
+    log_dir: Path | None,
+    rpc: str | None,
+    key: str | None,
+    quiet: bool,
+    report: Path | None,
+    shapes: tuple[Ints, Ints] | None,
+    **attributes: Any,
+) -> int:
+    """Search the numbers of the schedules for layers, and keep what is faster than the default.
+
+    What is named is a suite of `tvmconvgrad bench` (or all), a JSON or TOML file of layers, or one operator with
+    --shapes and its attributes. Results are kept in the user's log, and from then on kernels are made by them. Ctrl-C
+    keeps all that was measured; the same command goes on from there.
+
+    \b
+    tvmconvgrad tune resnet_50 --trials 64 --report resnet_50.html
+    tvmconvgrad tune ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\
+        --auto-pad same_upper --filter-shape 3,3,64,128 --minutes 1
+    """
+    _check(report)
+    servers = _servers(rpc, key)
+    with user_errors():
+        place = _here(threads) if servers is None else servers.about()
+        chosen = parse_target(target or place["target"])
+        if servers is None:
+            check_host(chosen)
+        problems = _problems(what, shapes, dtypes or ("f32",), only, substring, batch, attributes)
+    tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
+    from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
+    from tvmconvgrad.tuning.session import Budget, Session
+
+    measurer = servers or LocalMeasurer()
+    display = _display(quiet, trials)
+    return _run(
+        Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
+    )
+
+
+def _here(threads: int | None) -> dict[str, Any]:
+    """What a search has to know of this machine."""
+    target = parse_target()
+    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": threads or get_num_threads()}
+
+
+def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:
+    if (address is None) != (key is None):
+        raise UserError("--rpc and --key go together")
+    if address is None or key is None:
+        return None
+    host, port = parse_address("--rpc", address)
+    from tvmconvgrad.tuning.measure import ServersGone  # imports TVM
+    from tvmconvgrad.tuning.rpc import RpcMeasurer, Tracker
+
+    try:
+        return RpcMeasurer(Tracker(host, port, key))
+    except ServersGone as reason:
+        raise UserError(f"--rpc: {address}: {reason}") from reason
+
+
+def _run(session: Session, report: Path | None) -> int:
+    from tvmconvgrad.tuning.report import summary, write
+
+    with user_errors():
+        try:
+            session.run()
+        except OSError as reason:
+            raise UserError(f"{session.folder}: {reason}") from reason
+    _print(summary(session.tasks, session.entries))
+    if report is not None:
+        title = f"tuned for {session.tasks[0].target if session.tasks else 'nothing'}"
+        write(report, title, session.tasks, session.found, session.entries)
+        console().print(f"written: {report}", markup=False)
+    if session.interrupted:
+        click.echo("Stopped. What was measured is kept; the same command goes on from there.", err=True)
+        return _INTERRUPTED
+    return 0
+
+
+def _print(table: Table) -> None:
+    """On a terminal cells are broken where they must; a file is as wide as it takes."""
+    out = console()
+    (out if out.is_terminal else Console(file=out.file, width=_WIDTH)).print(table)
+
+
+def _display(quiet: bool, trials: int) -> Display:
+    from tvmconvgrad.tuning.progress import Bars, Lines, Quiet
+
+    if quiet:
+        return Quiet()
+    return Bars(console(), trials) if console().is_terminal else Lines(console())
+
+
+def _problems(
+    what: tuple[str, ...],
+    shapes: tuple[Ints, Ints] | None,
+    dtypes: tuple[str, ...],
+    only: str | None,
+    substring: str,
+    batch: int | None,
+    attributes: dict[str, Any],
+) -> list[tuple[str, Problem]]:
+    """Named problems of what was asked for."""
+    if what[0] in OPERATORS:
+        if len(what) > 1 or shapes is None:
+            raise UserError(f"{what[0]} is tuned alone, and needs --shapes")
+        operator = make_operator(what[0], attributes, len(shapes[0]) - 2)
+        return [(f"{what[0]} {dtype}", operator.problem(*shapes, dtype=dtype)) for dtype in dtypes]
+    given = sorted(name for name, value in attributes.items() if value is not None and name != "data_format")
+    if given or shapes is not None:
+        option = f"--{(given or ['shapes'])[0].replace('_', '-')}"
+        raise UserError(f"{option} goes with one operator, and {what[0]!r} is none")
+    data_format = attributes["data_format"] or "NXC"
+    if data_format not in ("NXC", "NCX"):
+        raise UserError(f"--data-format: got {data_format!r}, expected NXC or NCX")
+    work = find_work(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
+    return [
+        (
+            f"{suite} {gradient.layer.name} {gradient.kind}{'' if gradient.dtype == 'f32' else ' ' + gradient.dtype}",
+            gradient.problem,
+        )
+        for suite, gradient in work
+    ]
+
+
+def _check(report: Path | None) -> None:
+    """Before minutes of searching."""
+    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        raise UserError(f"a search needs {' and '.join(absent)}: {_INSTALL}")
+    if report is None:
+        return
+    if report.suffix not in (".html", ".png"):
+        raise UserError(f"--report: {report} ends with {report.suffix!r}, expected .html or .png")
+    if not report.absolute().parent.is_dir():
+        raise UserError(f"--report: there is no folder {report.absolute().parent}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(f"--report: matplotlib is not installed: {_INSTALL}")

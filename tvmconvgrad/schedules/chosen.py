@@ -1,0 +1,43 @@
+"""A search's choice, made again: the rule schedules the problem with the chosen numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tvmconvgrad import schedules
+from tvmconvgrad.choice import STOCK, Choice, ChoiceRefused
+from tvmconvgrad.schedules.base import Rule, Scheduled
+from tvmconvgrad.schedules.stock import replayed
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+
+
+def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
+    """The program of a choice. Raises ChoiceRefused where it is not, or no longer, the one that was measured."""
+    try:
+        if choice.rule == STOCK:
+            scheduled = replayed(problem, choice.trace)
+        else:
+            scheduled = given(problem, _rule(problem, target, choice.rule), dict(choice.decisions))
+    except ValueError as reason:
+        raise ChoiceRefused(str(reason)) from None
+    if str(scheduled) != choice.plan:
+        raise ChoiceRefused(f"its numbers now mean {scheduled}, and meant {choice.plan}")
+    return scheduled
+
+
+def given(problem: Problem, rule: Rule, numbers: Mapping[str, int]) -> Scheduled:
+    """The program of a rule with these numbers. ValueError also where the rule draws no number of such a name."""
+    scheduled = rule.schedule(problem, numbers)
+    unknown = sorted(set(numbers) - set(scheduled.candidates))
+    if unknown:
+        expected = f"expected of {', '.join(scheduled.candidates)}"
+        raise ValueError(f"decisions: {rule.name} draws no {', '.join(unknown)}, {expected}")
+    return scheduled
+
+
+def _rule(problem: Problem, target: Target, name: str) -> Rule:
+    """A rule by its name. ValueError where it does not take the problem."""
+    if name not in schedules.applicable(problem, target):
+        raise ValueError(f"rule: {name!r} does not take {problem}")
+    return next(rule for rule in schedules.rules(target) if rule.name == name)

@@ -1,0 +1,42 @@
+"""Programs of MetaSchedule's own space, PostOrderApply, which are made by replaying a trace on the mathematics."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import tvm
+from tvm.s_tir import Schedule, Trace
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+from tvmconvgrad.choice import STOCK
+from tvmconvgrad.schedules import traces
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples, Sum, express
+
+
+def workload(problem: Problem) -> tvm.IRModule:
+    """The mathematics of a problem, not scheduled."""
+    return tvm.IRModule({"main": express(problem, Multiples()).prim_func()})
+
+
+def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
+    """A scheduled workload as a program on the user's tensors."""
+    expression: Sum = express(problem, Multiples())
+    module = place(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem.output_shape)
+    digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
+    return Scheduled(expression, module, STOCK, {"program": int(digest, 16)})
+
+
+def replayed(problem: Problem, trace: str) -> Scheduled:
+    """The program of a trace, as JSON. ValueError where it is none that can be replayed."""
+    try:
+        content = json.loads(trace)
+        traces.check(content, traces.STOCK)
+        sch = Schedule(workload(problem))
+        Trace.apply_json_to_schedule(content, sch)
+        return finished(problem, sch.mod)
+    except (RuntimeError, TypeError, RecursionError, AttributeError) as reason:  # as TVM puts it
+        raise ValueError(f"trace: cannot be replayed: {str(reason).strip().splitlines()[-1]}") from None

@@ -1,0 +1,1 @@
+"""Searching the numbers that schedules leave open, and logs of what was found. Importing this imports no compiler."""

@@ -1,0 +1,66 @@
+"""What the logs have for a problem. It needs neither a compiler nor a search's packages, and reads a file once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from tvmconvgrad.choice import VERSION, Choice
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning import logs
+from tvmconvgrad.tuning.entry import Entry, key
+from tvmconvgrad.tuning.task import tvm_version
+
+DEFAULT = "default"
+
+
+class Tuned(NamedTuple):
+    """What a kernel is to be made by, None for the default; and who says so."""
+
+    choice: Choice | None
+    origin: str
+
+
+_Stamp = tuple[int, int, int]
+_read: dict[Path, tuple[_Stamp, dict[str, Entry]]] = {}
+_lock = threading.Lock()
+
+
+def find(problem: Problem, target: Target) -> Tuned:
+    """The tuned choice for a problem with as few axes as it allows; the user's logs go before the shipped ones.
+
+    Whatever is wrong with a log costs a TuningWarning, once for each file.
+    """
+    wanted = None
+    for folder, owner in ((logs.user_folder(), "the user's log"), (logs.SHIPPED, "the shipped log")):
+        entries = _entries(logs.target_folder(folder, target) / logs.FILE, str(target))
+        if not entries:
+            continue
+        wanted = wanted or key(problem, target, tvm_version(), VERSION)
+        entry = entries.get(wanted)
+        if entry is not None:
+            return Tuned(entry.choice, f"{'tuned' if entry.choice else 'default, found to be the best'}: {owner}")
+    return Tuned(None, DEFAULT)
+
+
+def _entries(path: Path, target: str) -> dict[str, Entry]:
+    """The entries of a file, read anew when it has changed."""
+    with _lock:
+        try:
+            status = path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if path in _read and _read[path][0] == stamp:
+                return _read[path][1]
+            content = logs.read(path, target, whole=False)
+        except FileNotFoundError:
+            return {}
+        except OSError as reason:
+            stamp, content = (0, 0, 0), logs.Content({}, [f"it cannot be read: {reason}"])
+            if path in _read:
+                return {}
+        _read[path] = stamp, content.entries
+    if content.problems:
+        logs.warn(path, content.problems)
+    return content.entries

@@ -1,0 +1,165 @@
+"""MetaSchedule's builder and runner, with our workers behind them. Importing this imports TVM."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
+
+from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
+
+BUILD_SECONDS = 60.0
+RUN_SECONDS = 30.0
+FINAL_SECONDS = 600.0
+"""How long a candidate may take at most: to be built, to be measured, and to be compared with the default."""
+
+_MANY_TIMES_SLOWER = 3.0
+"""A candidate that takes so many times as long as the best one is not measured any further."""
+
+
+class ServersGone(RuntimeError):
+    """Nothing is left to measure on."""
+
+
+class Measurer(Protocol):
+    """Where candidates run."""
+
+    parallel: int
+    """How many at the same time."""
+
+    def prepare(self, task: Task, library: str) -> None:
+        """Take up a task, with the path of the library that its candidates must agree with. TrialFailed."""
+
+    def measure(self, library: str, limit: float) -> list[float]:
+        """Seconds of several runs, or of a single one that exceeds the limit. TrialFailed."""
+
+    def compare(self, libraries: Sequence[str], rounds: int) -> list[list[float]]:
+        """Seconds of a run in each round, for each library; they run in turn. TrialFailed."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class LocalMeasurer:
+    """This machine, which runs one candidate at a time."""
+
+    parallel = 1
+
+    def __init__(self) -> None:
+        self._worker = Worker("tvmconvgrad.tuning.measuring")
+
+    def prepare(self, task: Task, library: str) -> None:
+        """Candidates are compared with the result of this library from now on; it runs with the first of them."""
+        self._worker.stop()
+        self._worker.prepare = {
+            "do": "prepare",
+            "problem": task.problem.to_dict(),
+            "threads": task.threads,
+            "library": library,
+        }
+
+    def measure(self, library: str, limit: float) -> list[float]:
+        """In the worker, which a failure ends."""
+        request = {"do": "measure", "library": library, "limit": limit}
+        seconds: list[float] = self._worker.ask(request, RUN_SECONDS)["seconds"]
+        return seconds
+
+    def compare(self, libraries: Sequence[str], rounds: int) -> list[list[float]]:
+        """In one process, on the same inputs."""
+        request = {"do": "compare", "libraries": list(libraries), "rounds": rounds}
+        seconds: list[list[float]] = self._worker.ask(request, FINAL_SECONDS)["seconds"]
+        return seconds
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
+
+
+@derived_object
+class Builder(PyBuilder):  # type: ignore[misc]
+    """Builds programs in a pool of workers, into files of a folder."""
+
+    def __init__(self, target: Target, folder: Path, pool: Pool) -> None:
+        super().__init__()
+        self._target, self._folder, self._pool = target, folder, pool
+        self._count = itertools.count()
+
+    def build(self, build_inputs: Sequence[Any]) -> list[Any]:
+        """MetaSchedule's results: paths of libraries, or what went wrong."""
+        answers = self._pool.map([self._request(each.mod) for each in build_inputs], BUILD_SECONDS)
+        return [
+            BuilderResult(None, str(answer))
+            if isinstance(answer, TrialFailed)
+            else BuilderResult(answer["library"], None)
+            for answer in answers
+        ]
+
+    def _request(self, module: tvm.IRModule) -> dict[str, Any]:
+        path = self._folder / f"{next(self._count)}.json"
+        path.write_text(tvm.ir.save_json(module), encoding="utf-8")
+        return {
+            "do": "build",
+            "module": str(path),
+            "target": str(self._target),
+            "library": str(path.with_suffix(".so")),
+        }
+
+
+@derived_object
+class _Future(PyRunnerFuture):  # type: ignore[misc]
+    """A measurement that takes place when it is asked for, unless it is under way elsewhere."""
+
+    def __init__(self, measure: Callable[[], Any]) -> None:
+        super().__init__()
+        self._measure = measure
+
+    def done(self) -> bool:
+        """Always: it is under way only within `result`."""
+        return True
+
+    def result(self) -> Any:
+        """MetaSchedule's result."""
+        return self._measure()
+
+
+@derived_object
+class Runner(PyRunner):  # type: ignore[misc]
+    """Measures libraries one after the other, those that are slow but shortly."""
+
+    def __init__(self, measurer: Measurer) -> None:
+        super().__init__()
+        self._measurer = measurer
+        self._threads = ThreadPoolExecutor(measurer.parallel) if measurer.parallel > 1 else None
+        self.best = float("inf")
+        self.gone: ServersGone | None = None
+        """Why nothing can be measured any more. Raised in here it would come out as another error, by way of C++."""
+
+    def run(self, runner_inputs: Sequence[Any]) -> list[Any]:
+        """Futures of MetaSchedule's results. On this machine nothing else runs while one of them is asked for."""
+        works = [functools.partial(self._measured, str(each.artifact_path)) for each in runner_inputs]
+        if self._threads is None:
+            return [_Future(work) for work in works]
+        return [_Future(self._threads.submit(work).result) for work in works]
+
+    def _measured(self, library: str) -> Any:
+        try:
+            seconds = self._measurer.measure(library, _MANY_TIMES_SLOWER * self.best)
+        except TrialFailed as reason:
+            return RunnerResult(None, str(reason))
+        except ServersGone as reason:
+            self.gone = reason
+            return RunnerResult(None, str(reason))
+        finally:
+            Path(library).unlink()
+        self.best = min(self.best, sorted(seconds)[len(seconds) // 2])
+        return RunnerResult(seconds, None)

@@ -1,0 +1,119 @@
+"""A worker that runs built libraries: python -m tvmconvgrad.tuning.measuring. It loads no compiler.
+
+    {"do": "prepare", "problem": ..., "threads": n, "library": path}            inputs, and the result of the default
+    {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of several runs
+    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of both, run in turn
+
+Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import tvmconvgrad
+from tvmconvgrad.bench.job import products
+from tvmconvgrad.bench.machine import choose_cpus
+from tvmconvgrad.bench.session import loops
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.native import load_function
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.serving import serve
+
+Array = npt.NDArray[Any]
+
+_ENOUGH = 0.05  # seconds that a candidate is measured for
+_ROUNDS = (2, 10)  # at least and at most
+_EXACT = 2**24  # f32 holds every integer up to here
+
+
+class WrongResult(ValueError):
+    """A candidate computes something else than the default."""
+
+
+class Measuring:
+    """One problem at a time."""
+
+    def __init__(self) -> None:
+        self._cpus = os.sched_getaffinity(0)
+
+    def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Make inputs and compute what is right; candidates are then compared with that."""
+        self._problem = problem = Problem.from_dict(request["problem"])
+        threads = request["threads"]
+        if threads < len(self._cpus):
+            os.sched_setaffinity(0, choose_cpus(threads))
+        tvmconvgrad.set_num_threads(threads)
+        self._first, self._second = make_inputs(problem)
+        self._out: Array = np.empty(problem.output_shape, NUMPY_DTYPES[problem.dtype])
+        self._run(self._load(request["library"]))
+        self._expected = self._out.copy()
+        return {}
+
+    def measure(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Seconds of some runs; of a single one where that took longer than the limit. WrongResult."""
+        kernel = self._load(request["library"])
+        self._out.fill(np.nan)
+        self._run(kernel)
+        wrong = int(np.count_nonzero(self._out != self._expected))
+        if wrong:
+            raise WrongResult(f"{wrong} of {self._out.size} elements differ from the default's")
+        first = self._seconds(kernel, 1)
+        if first > request["limit"]:
+            return {"seconds": [first]}
+        together = loops(first)
+        least, most = _ROUNDS
+        rounds = max(least, min(most, int(_ENOUGH / (first * together))))
+        return {"seconds": [self._seconds(kernel, together) for _ in range(rounds)]}
+
+    def compare(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Seconds of a run in each round, of all libraries; who begins a round changes from one to the next."""
+        kernels = [self._load(path) for path in request["libraries"]]
+        together = [loops(max(self._seconds(kernel, 1) for _ in range(2))) for kernel in kernels]
+        seconds: list[list[float]] = [[] for _ in kernels]
+        for round_ in range(request["rounds"]):
+            places = range(len(kernels)) if round_ % 2 == 0 else reversed(range(len(kernels)))
+            for place in places:
+                self._run(kernels[place])  # its own data in the caches
+                seconds[place].append(self._seconds(kernels[place], together[place]))
+        return {"seconds": seconds}
+
+    def _load(self, path: str) -> Kernel:
+        function = load_function(Path(path).read_bytes(), self._problem)
+        return Kernel(self._problem, Target(), "", 0, function)
+
+    def _run(self, kernel: Kernel) -> None:
+        kernel(self._first, self._second, self._out)
+
+    def _seconds(self, kernel: Kernel, count: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            self._run(kernel)
+        return (time.perf_counter() - begin) / count
+
+
+def make_inputs(problem: Problem) -> tuple[Array, Array]:
+    """Small integers for both inputs, always the same."""
+    bound = max((b for b in range(1, 4) if products(problem) * b * b <= _EXACT), default=1)
+    rng = np.random.default_rng(0)
+    dtype = NUMPY_DTYPES[problem.dtype]
+    first, second = (rng.integers(-bound, bound + 1, shape, np.int8).astype(dtype) for shape in problem.input_shapes)
+    return first, second
+
+
+def main() -> None:
+    """Answer until the parent is gone."""
+    worker = Measuring()
+    serve({"prepare": worker.prepare, "measure": worker.measure, "compare": worker.compare})
+
+
+if __name__ == "__main__":
+    main()

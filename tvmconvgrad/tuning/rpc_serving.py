@@ -1,0 +1,76 @@
+"""TVM's RPC tracker and server, with what a search needs on the server's side. Importing this imports TVM.
+
+A session measures in a worker process of its own, by the same code as a search on one machine: a candidate that crashes
+ends that worker, where it would end TVM's server. Kernels run on our threads, not on TVM's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import tvm_ffi
+from tvm.rpc import server as tvm_server
+
+from tvmconvgrad.bench.machine import describe
+from tvmconvgrad.runtime.threads import get_num_threads
+from tvmconvgrad.targets import parse_target
+from tvmconvgrad.tuning.measure import FINAL_SECONDS, RUN_SECONDS
+from tvmconvgrad.tuning.workers import TrialFailed, Worker
+
+FUNCTION = "tvmconvgrad.tuning.ask"
+_PORTS = 100  # that are tried, from the wanted one on
+_workers: list[Worker] = []  # of this process, which is a session's
+
+
+def ask(text: str) -> str:
+    """Answer a request of tuning/measuring.py, or "about", as JSON; libraries are files that were uploaded."""
+    request = json.loads(text)
+    if request["do"] == "about":
+        return json.dumps({"ok": True, **about()})
+    path = tvm_ffi.get_global_func("tvm.rpc.server.workpath")
+    if "library" in request:
+        request["library"] = str(path(request["library"]))
+    if "libraries" in request:
+        request["libraries"] = [str(path(name)) for name in request["libraries"]]
+    return json.dumps(_measured(request))
+
+
+def _measured(request: dict[str, Any]) -> dict[str, Any]:
+    if not _workers:
+        _workers.append(Worker("tvmconvgrad.tuning.measuring"))
+    (worker,) = _workers
+    if request["do"] == "prepare":
+        worker.stop()
+        worker.prepare = request
+        return {"ok": True}
+    try:
+        return worker.ask(request, RUN_SECONDS if request["do"] == "measure" else FINAL_SECONDS)
+    except TrialFailed as reason:
+        return {"ok": False, "why": str(reason)}
+
+
+def about() -> dict[str, Any]:
+    """What a search has to know of this machine."""
+    target = parse_target(None)
+    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": get_num_threads()}
+
+
+def start_tracker(host: str, port: int) -> Any:
+    """TVM's tracker, in a thread of this process; `port` is the one that it has found free."""
+    from tvm.rpc.tracker import PopenTrackerServerState  # imports tornado
+
+    return PopenTrackerServerState(host, port, port + _PORTS)
+
+
+def start_server(host: str, port: int, tracker: tuple[str, int], key: str) -> Any:
+    """TVM's server, in a thread of this process, which tells the tracker that it is there."""
+    tvm_ffi.register_global_func(FUNCTION, ask, override=True)
+    return tvm_server.PopenRPCServerState(host, port, port + _PORTS, tracker_addr=tracker, key=key)
+
+
+def wait_for(state: Any) -> None:
+    """Until the thread of a tracker or a server ends, or Ctrl-C."""
+    while state.thread.is_alive():
+        time.sleep(0.2)

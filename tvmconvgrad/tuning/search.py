@@ -1,0 +1,200 @@
+"""The search of one task: batches of candidates are built, measured and kept, until the budget is spent."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+
+from tvmconvgrad.choice import Choice
+from tvmconvgrad.tuning.measure import Builder, Measurer, Runner
+from tvmconvgrad.tuning.space import Candidate
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.trials import Space, Trials
+from tvmconvgrad.tuning.workers import Pool
+
+BATCH = 16
+"""Candidates that are chosen, built and measured together."""
+
+_logger = logging.getLogger("tvmconvgrad.tuning")
+_FINALISTS = 3
+_ROUNDS = (7, 21)  # of the final, at least and at most
+_FINAL_SECONDS = 4.0
+_LEAST_GAIN = 1.02
+"""What a winner must gain to be kept: less is noise."""
+
+
+class SearchFailed(RuntimeError):
+    """The task's default could not be built or measured: nothing can be compared with it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends: after so many trials, earlier searches' included, at a time, or when somebody says so."""
+
+    trials: int
+    deadline: float = float("inf")
+    """On time.monotonic's clock."""
+    stopped: Callable[[], bool] = lambda: False
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up."""
+        return self.stopped() or time.monotonic() >= self.deadline
+
+
+@dataclass
+class Found:
+    """What a search knows: times of trials in order, None where one failed."""
+
+    task: Task
+    times: list[float | None] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Why candidates failed, of this search alone."""
+    first: float | None = None
+    """Of the default, before anything else was measured."""
+    default_seconds: float = 0.0
+    winner: Choice | None = None
+    gain: float = 1.0
+    """How much faster the winner is than the default, run in turn."""
+    seconds: float = 0.0
+    """Of the winner, or of the default where nothing is better."""
+    exhausted: bool = False
+    """Whether the space has no candidate that was not measured."""
+
+    @property
+    def best(self) -> float | None:
+        """The least time of a trial."""
+        return min((each for each in self.times if each is not None), default=None)
+
+
+class Search:
+    """One task under way. Use it as a context; `report` is called after each trial."""
+
+    def __init__(
+        self,
+        space: Space,
+        folder: Path,
+        pool: Pool,
+        measurer: Measurer,
+        report: Callable[[Found], None] = lambda _: None,
+    ) -> None:
+        task = space.task
+        self._measurer, self._report = measurer, report
+        self._cores = len(pool.workers)
+        self._space = space
+        self._target = tvm.target.Target(task.target.to_dict())
+        with ExitStack() as stack:
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-tune-"))
+            self._trials = stack.enter_context(closing(Trials(folder, space)))
+            self._stack = stack.pop_all()
+        self._builder = Builder(task.target, Path(temporary), pool)
+        self._runner = Runner(measurer)
+        self.found = Found(task, list(self._trials.times))
+
+    def run(self, limits: Limits) -> Found:
+        """Measure candidates until the limits are met, then let the best run against the default. SearchFailed."""
+        default = self._build_default()
+        self._runner.best = self.found.best or float("inf")
+        left = max(limits.trials - len(self.found.times), 0)
+        context = self._space.begin(self._target, self._cores, left, BATCH, self._trials.database)
+        while not limits.over and len(self.found.times) < limits.trials:
+            candidates = context.generate_measure_candidates()
+            if not candidates:
+                self.found.exhausted = True
+                break
+            self._space.learn(*self._measure(list(candidates), limits))
+        context.post_tuning()
+        if not limits.stopped():
+            self._decide(default)
+        return self.found
+
+    def _build_default(self) -> str:
+        (library,) = self._build([self._space.default().module])
+        if library.error_msg is not None:
+            raise SearchFailed(f"{self.found.task.title}: the default cannot be built: {library.error_msg}")
+        path = str(library.artifact_path)
+        self._measurer.prepare(self.found.task, path)
+        if self.found.first is None:
+            self.found.first = median(self._measurer.measure(path, float("inf")))
+        return path
+
+    def _build(self, modules: Sequence[tvm.IRModule]) -> list[Any]:
+        return list(self._builder.build([BuilderInput(module, self._target) for module in modules]))
+
+    def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
+        """Candidates with their results. All are built first, then each runs alone.
+
+        What is built is measured, also when time is up meanwhile: building takes most of it.
+        """
+        results: list[Any] = []
+        built = self._build([self._space.program(each.sch) for each in candidates])
+        for candidate, result in zip(candidates, self._results(candidates, built)):
+            if limits.stopped():
+                break
+            found = result()
+            if self._runner.gone is not None:
+                raise self._runner.gone
+            results.append(found)
+            seconds, why = found.run_secs, found.error_msg
+            self._trials.append(candidate, [float(each) for each in seconds] if seconds else None)
+            self.found.times.append(self._trials.times[-1])
+            if why is not None:
+                self.found.failures.append(f"{self._space.describe(candidate.sch)}: {why}")
+                _logger.warning("%s: %s", self.found.task.title, self.found.failures[-1])
+            self._report(self.found)
+        return list(candidates[: len(results)]), results
+
+    def _results(self, candidates: Sequence[Any], built: Sequence[Any]) -> list[Callable[[], Any]]:
+        """What each candidate's result is to be had by."""
+        good = [(each, one) for each, one in zip(candidates, built) if one.error_msg is None]
+        futures = iter(self._runner.run([RunnerInput(one.artifact_path, "cpu", each.args_info) for each, one in good]))
+        return [
+            next(futures).result if one.error_msg is None else partial(RunnerResult, None, str(one.error_msg))
+            for one in built
+        ]
+
+    def _decide(self, default: str) -> None:
+        """Run the best beside the default, in turn, and keep one that gains for certain."""
+        finalists = self._finalists()
+        built = self._build([self._space.program(each.measured.sch) for each in finalists])
+        able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
+        count = 1 + len(able)
+        best = self.found.best or 0.01
+        rounds = max(_ROUNDS[0], min(_ROUNDS[1], int(_FINAL_SECONDS / (2 * count * best))))
+        mine, *others = self._measurer.compare([default, *(path for _, path in able)], rounds)
+        self.found.default_seconds = self.found.seconds = median(mine)
+        for (candidate, _), theirs in zip(able, others):
+            gain, least = _gains(mine, theirs)
+            if gain > max(self.found.gain, _LEAST_GAIN) and least > 1:
+                self.found.gain, self.found.winner = gain, candidate.choice
+                self.found.seconds = self.found.default_seconds / gain
+
+    def _finalists(self) -> list[Candidate]:
+        """The best that were measured, but for the default."""
+        plan = self._space.default().choice.plan
+        return [each for each in self._trials.best(_FINALISTS + 1) if each.choice.plan != plan][:_FINALISTS]
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def _gains(default: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """How much faster the other one is, round by round: the median, and what three quarters of the rounds exceed."""
+    ratios = sorted(one / two for one, two in zip(default, other))
+    return median(ratios), ratios[len(ratios) // 4]

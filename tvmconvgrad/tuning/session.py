@@ -1,0 +1,180 @@
+"""A tuning session: one task after the other, each result written to the log as soon as it is known."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from tvmconvgrad.choice import SPACES, STOCK, VERSION
+from tvmconvgrad.tuning import logs
+from tvmconvgrad.tuning.entry import Entry, key
+from tvmconvgrad.tuning.measure import Measurer, ServersGone
+from tvmconvgrad.tuning.metaschedule import logging_to
+from tvmconvgrad.tuning.search import Found, Limits, Search, SearchFailed
+from tvmconvgrad.tuning.stock import StockSpace
+from tvmconvgrad.tuning.strategy import Decisions
+from tvmconvgrad.tuning.task import Task, tvm_version
+from tvmconvgrad.tuning.trials import TaskBusy
+from tvmconvgrad.tuning.workers import Pool, TrialFailed
+
+TRIALS = "trials"
+SEARCH_LOG = "search.log"
+_MOST_BUILDERS = 16
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a session may take: trials for each task, and minutes for all."""
+
+    trials: int = 64
+    minutes: float | None = None
+
+
+class Display(Protocol):
+    """Who is told how far a session is."""
+
+    def begin(self, tasks: Sequence[Task]) -> AbstractContextManager[object]:
+        """The tasks that there are; within the context they are searched."""
+
+    def trial(self, found: Found) -> None:
+        """A candidate was measured."""
+
+    def done(self, task: Task, entry: Entry | None, why: str) -> None:
+        """A task is over; without an entry, `why` says the reason."""
+
+
+@dataclass
+class Session:
+    """Tunes tasks into a folder of logs."""
+
+    tasks: Sequence[Task]
+    folder: Path
+    budget: Budget
+    display: Display
+    measurer: Measurer
+    space: str = SPACES[0]
+    """One of SPACES."""
+    again: bool = False
+    """Whether to search where the log has a result of as many trials."""
+    entries: list[Entry] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    interrupted: bool = False
+
+    def run(self) -> None:
+        """Search until all is done, time is up, or Ctrl-C is pressed: then what was measured is kept."""
+        end = float("inf") if self.budget.minutes is None else time.monotonic() + 60 * self.budget.minutes
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            stack.enter_context(logging_to(self.folder / SEARCH_LOG))
+            stack.enter_context(self._interruptible())
+            pool = stack.enter_context(Pool("tvmconvgrad.tuning.building", builders()))
+            stack.callback(self.measurer.close)
+            stack.enter_context(self.display.begin(self.tasks))
+            for place, task in enumerate(self.tasks):
+                if self.interrupted or time.monotonic() >= end:
+                    break
+                share = (end - time.monotonic()) / (len(self.tasks) - place)
+                self._tune(task, time.monotonic() + share, pool)
+
+    def _tune(self, task: Task, deadline: float, pool: Pool) -> None:
+        known = None if self.again else self._known(task)
+        if known is not None:
+            self.entries.append(known)
+            self.display.done(task, known, "was tuned before")
+            return
+        space = StockSpace(task) if self.space == STOCK else Decisions(task)
+        folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
+        limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
+        try:
+            with Search(space, folder, pool, self.measurer, self.display.trial) as search:
+                self.found.append(search.found)
+                found = search.run(limits)
+        except (SearchFailed, TaskBusy, TrialFailed) as reason:
+            self.display.done(task, None, str(reason))
+            return
+        except ServersGone as reason:
+            self.display.done(task, None, f"{reason}; what was measured is kept")
+            self.interrupted = True
+            return
+        if found.seconds:
+            entry = make_entry(found)
+            before = self._entry(task)
+            if before is not None and self.space == STOCK and before.gain >= entry.gain:
+                self.entries.append(before)
+                self.display.done(task, before, f"better than {entry.gain:.2f}, the best of {STOCK}")
+                return
+            logs.append(self.folder, [entry])
+            self.entries.append(entry)
+            self.display.done(task, entry, "")
+
+    def _known(self, task: Task) -> Entry | None:
+        """The log's entry for a task, if it is of as many trials."""
+        entry = self._entry(task)
+        if entry is None:
+            return None
+        return entry if entry.exhausted or entry.trials >= self.budget.trials else None
+
+    def _entry(self, task: Task) -> Entry | None:
+        """The log's entry for a task, if it is of this machine."""
+        path = logs.target_folder(self.folder, task.target) / logs.FILE
+        if not path.exists():
+            return None
+        wanted = key(task.problem, task.target, tvm_version(), VERSION)
+        entry = logs.read(path, str(task.target)).entries.get(wanted)
+        if entry is None or (entry.threads, entry.cpu) != (task.threads, task.machine):
+            return None
+        return entry
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the session at the next trial, a second one at once."""
+
+        def note(_: int, __: FrameType | None) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def make_entry(found: Found) -> Entry:
+    """What goes to the log."""
+    task, winner = found.task, found.winner
+    return Entry(
+        problem=task.problem.to_dict(),
+        target=str(task.target),
+        tvm=tvm_version(),
+        version=VERSION,
+        rule=winner.rule if winner else None,
+        decisions=dict(winner.decisions) if winner else {},
+        plan=winner.plan if winner else "",
+        trace=winner.trace if winner else "",
+        threads=task.threads,
+        cpu=task.machine,
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        trials=max(len(found.times), 1),
+        exhausted=found.exhausted,
+        gain=float(found.gain),
+        seconds=float(found.seconds),
+    )
+
+
+def builders() -> int:
+    """How many candidates are built at the same time."""
+    return min(len(os.sched_getaffinity(0)), _MOST_BUILDERS)

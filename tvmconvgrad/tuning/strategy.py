@@ -1,0 +1,152 @@
+"""The search: MetaSchedule's evolution, on decisions instead of traces. Importing this imports TVM.
+
+MetaSchedule's own EvolutionarySearch mutates traces and replays them. Ours cannot be replayed: layouts and loops
+change with the decisions, and the last rewrites of a schedule are no instructions of a trace. So the same loop is run
+here, and makes each candidate by scheduling anew: a population of the best that were measured and of random ones;
+generations of mutations, with parents chosen by the cost model's scores; the best unmeasured ones are measured, and a
+few random ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.runner import RunnerResult
+from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
+
+from tvmconvgrad.choice import Choice
+from tvmconvgrad.tuning.features import make_model
+from tvmconvgrad.tuning.metaschedule import make_context
+from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
+
+POPULATION = 24
+MEASURED = 8
+"""How many of a population are the best that were measured."""
+GENERATIONS = 2
+MUTATED = 0.85
+RANDOM = 0.15
+"""The part of a batch that is chosen without the model."""
+
+
+class Decisions(DecisionSpace):
+    """The space of decisions, with its search."""
+
+    def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
+        """A context that searches, from what the database knows."""
+        strategy, model = Evolution(self), make_model(cores)
+        self._context = make_context(self.workload(), target, search_strategy=strategy, num_threads=cores)
+        self._context.pre_tuning(trials, batch, [], database, model)
+        return self._context
+
+    def learn(self, candidates: list[Any], results: list[Any]) -> None:
+        """Tell the search what was measured."""
+        self._context.notify_runner_results(candidates, results)
+
+
+@derived_object
+class Evolution(PySearchStrategy):  # type: ignore[misc]
+    """MetaSchedule's evolutionary search over a space of decisions. The default is the first candidate of all."""
+
+    def __init__(self, space: DecisionSpace) -> None:
+        super().__init__()
+        self._space = space
+        self._times: dict[Choice, float] = {}
+        self._seen: set[str] = set()
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self._context = context
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Any,
+        database: Any = None,
+        cost_model: Any = None,
+    ) -> None:
+        """Take up a search from what the database knows."""
+        self._left, self._batch, self._model = max_trials, num_trials_per_iter, cost_model
+        known = [self._known(record) for record in database.get_all_tuning_records()] if database is not None else []
+        pairs = [pair for pair in known if pair is not None]
+        if pairs:
+            self._model.update(self._context, [each.measured for each, _ in pairs], [result for _, result in pairs])
+
+    def post_tuning(self) -> None:
+        """Nothing is left to be done."""
+
+    def generate_measure_candidates(self) -> Any:
+        """The next batch; None where the budget or the space is exhausted."""
+        count = min(self._batch, self._left)
+        if count <= 0:
+            return None
+        picks = self._evolve(count) if self._times else self._first(count)
+        self._left -= len(picks)
+        self._seen.update(pick.choice.plan for pick in picks)
+        return [pick.measured for pick in picks] or None
+
+    def notify_runner_results(self, measure_candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Learn what was measured."""
+        for candidate, result in zip(measure_candidates, results):
+            self._note(choice_of(candidate.sch), result.run_secs)
+        self._model.update(self._context, measure_candidates, results)
+
+    def _known(self, record: Any) -> tuple[Candidate, Any] | None:
+        """A candidate of an earlier search with its result; None where its numbers mean something else today."""
+        again = self._space.from_record(record)
+        if again is None:
+            return None
+        self._note(again.choice, record.run_secs)
+        return again, RunnerResult(record.run_secs, None if record.run_secs else "failed")
+
+    def _note(self, choice: Choice, seconds: Any) -> None:
+        self._seen.add(choice.plan)
+        if seconds:
+            self._times[choice] = median(float(each) for each in seconds)
+
+    def _first(self, count: int) -> list[Candidate]:
+        """The default of each rule, the cheapest rule's first; then random ones."""
+        defaults = [self._space.default(rule) for rule in self._space.rules]
+        return self._new([*defaults, *self._samples(count)])[:count]
+
+    def _evolve(self, count: int) -> list[Candidate]:
+        """The best of some generations by the model's scores, and a few of the random ones that they began with."""
+        random = self._samples(POPULATION - MEASURED)
+        population = [*self._best(), *random]
+        scored: dict[str, tuple[float, Candidate]] = {}
+        for generation in range(GENERATIONS + 1):
+            scores = self._scores(population)
+            scored |= {each.choice.plan: (score, each) for score, each in zip(scores, population)}
+            if generation < GENERATIONS:
+                population = self._next(population, scores)
+        ranked = [each for _, each in sorted(scored.values(), key=lambda pair: -pair[0])]
+        best, others = self._new(ranked), self._new(random)
+        chance = min(round(RANDOM * count), len(others))
+        return self._new([*best[: count - chance], *others[:chance], *best[count - chance :]])[:count]
+
+    def _next(self, population: Sequence[Candidate], scores: Sequence[float]) -> list[Candidate]:
+        draws = self._space.random
+        weights = scores if max(scores) > 0 else None
+        parents = draws.choices(population, weights, k=POPULATION)
+        return [self._space.mutate(each) or each if draws.random() < MUTATED else each for each in parents]
+
+    def _scores(self, population: Sequence[Candidate]) -> list[float]:
+        found = self._model.predict(self._context, [each.measured for each in population])
+        return [max(0.0, float(score)) for score in found]
+
+    def _best(self) -> list[Candidate]:
+        """The best that were measured."""
+        choices = heapq.nsmallest(MEASURED, self._times, key=lambda choice: self._times[choice])
+        found = (self._space.make(choice.rule, dict(choice.decisions)) for choice in choices)
+        return [candidate for candidate in found if candidate is not None]
+
+    def _samples(self, count: int) -> list[Candidate]:
+        found = (self._space.sample() for _ in range(count))
+        return [candidate for candidate in found if candidate is not None]
+
+    def _new(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those that were not measured, each once."""
+        return list({each.choice.plan: each for each in candidates if each.choice.plan not in self._seen}.values())

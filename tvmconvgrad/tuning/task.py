@@ -1,0 +1,63 @@
+"""What is tuned: one problem for one target on so many threads, whatever layers it comes from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tvmconvgrad.build.entry import canonical
+from tvmconvgrad.choice import VERSION
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.targets import Target
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem with as few axes as it allows, which is what a kernel is built from."""
+
+    problem: Problem
+    target: Target
+    threads: int
+    """Of a measured call."""
+    machine: str
+    """Whose times they are: a CPU's name."""
+    names: tuple[str, ...] = ()
+    """Of the layers."""
+
+    @property
+    def key(self) -> str:
+        """Names the task's measurements: they mean nothing for another machine, or another version of the schedules."""
+        facts = {
+            "problem": self.problem.key,
+            "target": str(self.target),
+            "threads": self.threads,
+            "machine": self.machine,
+            "tvm": tvm_version(),
+            "version": VERSION,
+        }
+        return hashlib.sha256(canonical(facts)).hexdigest()[:20]
+
+    @property
+    def title(self) -> str:
+        """For people, on one line."""
+        first, *others = self.names or (self.problem.operator,)
+        return f"{first} and {len(others)} more" if others else first
+
+
+def make_tasks(problems: Iterable[tuple[str, Problem]], target: Target, threads: int, machine: str) -> list[Task]:
+    """The distinct tasks of named problems, in order. Problems without elements or sums have none."""
+    names: dict[Problem, list[str]] = {}
+    for name, problem in problems:
+        if 0 not in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
+            names.setdefault(merged(problem), []).append(name)
+    return [Task(problem, target, threads, machine, tuple(of)) for problem, of in names.items()]
+
+
+@functools.cache
+def tvm_version() -> str:
+    """Of the installed compiler, found without importing it."""
+    return importlib.metadata.version("apache-tvm")
