@@ -112,17 +112,20 @@ class Planner:
         wanted = -(-TASKS // (ranges.tasks * group_ranges))
         column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
         by_task = column_ranges <= REPACKS and ranges.surplus <= SURPLUS
-        by_task = by_task and self._tasks_correspond(tile, range_tiles)
+        by_task = by_task and self._tasks_correspond(tile, range_tiles, column_ranges)
         packs = "" if in_place else "task" if by_task else "before"
         packs_filter = not self._reads_filter_in_place(tile)
         return Plan(tile, self._run(in_place), packs, packs_filter, range_tiles, group_ranges, column_ranges)
 
     # ---- ranges of positions ----
 
-    def _tasks_correspond(self, tile: Tile, range_tiles: int) -> bool:
+    def _tasks_correspond(self, tile: Tile, range_tiles: int, column_ranges: int) -> bool:
         """Whether all sums have as many tasks, which are then joined (schedules/joining.py)."""
-        rows = self.sizes.row_blocks(tile)
-        return len({prod(extents) // prod(inner_extents(extents, range_tiles)) for extents in rows}) == 1
+        counts = set()
+        for size, rows in zip(self.sizes.sums, self.sizes.row_blocks(tile)):
+            ranges = prod(rows) // prod(inner_extents(rows, range_tiles))
+            counts.add(ranges * largest_divisor(-(-size.columns // tile.columns), column_ranges))
+        return len(counts) == 1
 
     def _ranges(self, tile: Tile, in_place: bool) -> Ranges:
         """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
