@@ -16,16 +16,19 @@ is put off by copies that go to many places.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import tvm
 from tvm import DataType, tirx
-from tvm_ffi.structural import structural_map, structural_walk
+from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.build.transposition import insert_transpositions
+from tvmconvgrad.build.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
+from tvmconvgrad.schedules.fetching import prefetch
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
+from tvmconvgrad.schedules.rewriting import nodes, rewritten
 
 NAME = "tvmconvgrad"
 DISABLED = ("tirx.NarrowDataType",)
@@ -38,11 +41,6 @@ def _align_to_elements(statement: tirx.AttrStmt) -> tirx.AttrStmt:
     if statement.attr_key != "storage_alignment":
         return statement
     return tirx.AttrStmt(statement.node, statement.attr_key, tirx.IntImm("int32", 1), statement.body)
-
-
-def _align_arguments(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    functions = {var: structural_map(f, (tirx.AttrStmt, _align_to_elements)) for var, f in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 @tvm.instrument.pass_instrument
@@ -65,17 +63,12 @@ class WorkspaceMeter:
         """Called by TVM."""
         if info.name == _ALLOCATES:
             self.sizes += _allocated(module)
-            structural_walk(module, (tirx.For, self._add_tasks))
-
-    def _add_tasks(self, loop: tirx.For) -> None:
-        if loop.kind == tirx.ForKind.PARALLEL:
-            self.task_sizes += _allocated(loop.body)
+            tasks = [loop for loop in nodes(module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+            self.task_sizes += [size for loop in tasks for size in _allocated(loop.body)]
 
 
 def _allocated(program: tvm.IRModule | tirx.Stmt) -> list[int]:
-    found: list[tvm.ir.Call] = []
-    structural_walk(program, (tvm.ir.Call, lambda call: found.append(call) if call.op.same_as(_ALLOCATE) else None))
-    return [int(call.args[2]) for call in found]
+    return [int(call.args[2]) for call in nodes(program, tvm.ir.Call) if call.op.same_as(_ALLOCATE)]
 
 
 def _keep_on_stack(statement: tirx.AllocBuffer) -> tirx.AllocBuffer:
@@ -86,21 +79,15 @@ def _keep_on_stack(statement: tirx.AllocBuffer) -> tirx.AllocBuffer:
     return tirx.AllocBuffer(statement.buffer, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
 
 
-def _keep_tiles_on_stack(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    functions = {var: structural_map(f, (tirx.AllocBuffer, _keep_on_stack)) for var, f in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
 def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
     if marked.attr_key != PREFETCH:
         return marked
     distance = int(marked.value)
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
-        loads: list[tvm.ir.TensorLoad] = []
-        structural_walk(statement.value, (tvm.ir.TensorLoad, loads.append))
+        loads = nodes(statement.value, tvm.ir.TensorLoad)
         vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
-        fetches = [_prefetch(load, distance + line) for load in vectors for line in _lines(load)]
+        fetches = [_line_ahead(load, distance + line) for load in vectors for line in _lines(load)]
         return tirx.SeqStmt([statement, *fetches]) if fetches else statement
 
     return structural_map(marked.body, (tirx.BufferStore, store))
@@ -112,25 +99,23 @@ def _lines(load: tvm.ir.TensorLoad) -> range:
     return range(0, int(load.indices[-1].lanes), CACHE_LINE * 8 // bits)
 
 
-def _prefetch(load: tvm.ir.TensorLoad, distance: int) -> tirx.Stmt:
-    """Bring the line `distance` elements after a vector's first one into the L1 cache, to be read."""
+def _line_ahead(load: tvm.ir.TensorLoad, distance: int) -> tirx.Stmt:
+    """Fetch the line `distance` elements after a vector's first one."""
     *outer, vector = load.indices
-    address = tirx.address_of(tirx.BufferLoad(load.source, [*outer, vector.base + distance]))
-    to_read, keep, of_data = (tirx.IntImm("int32", value) for value in (0, 3, 1))
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, to_read, keep, of_data))
+    return prefetch(load.source, [*outer, vector.base + distance])
 
 
-def _insert_prefetches(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    functions = {var: structural_map(f, (tirx.AttrStmt, _with_prefetches)) for var, f in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
+def _pass(name: str, kind: type, callback: Callable[[Any], Any]) -> Any:
+    """A pass that rewrites all nodes of a type."""
+    return tvm.transform.module_pass(lambda module, _: rewritten(module, (kind, callback)), opt_level=0, name=name)
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("s_tir")
-    align = tvm.transform.module_pass(_align_arguments, opt_level=0, name="AlignArgumentsToElements")
-    stack = tvm.transform.module_pass(_keep_tiles_on_stack, opt_level=0, name="KeepTilesOnStack")
-    fetch = tvm.transform.module_pass(_insert_prefetches, opt_level=0, name="InsertPrefetches")
-    transpose = tvm.transform.module_pass(insert_transpositions, opt_level=0, name="InsertTranspositions")
+    align = _pass("AlignArgumentsToElements", tirx.AttrStmt, _align_to_elements)
+    stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
+    fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
+    transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
     vectorize = tirx.transform.VectorizeLoop()
     return tvm.transform.Sequential([lower, align, stack, transpose, vectorize, fetch]), finalize_host, finalize_device
 

@@ -15,21 +15,15 @@ from collections.abc import Callable, Sequence
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_map, structural_walk
 
 from tvmconvgrad.schedules.base import TRANSPOSE
-from tvmconvgrad.schedules.variables import replaced, uses
+from tvmconvgrad.schedules.rewriting import nodes, replaced, uses
 
 _SIDES = (16, 8, 4)
 
 
-def insert_transpositions(module: tvm.IRModule, _: tvm.transform.PassContext) -> tvm.IRModule:
-    """Rewrite the marked loops of a lowered module; loops marked "vectorized" are left for TVM to vectorise."""
-    functions = {var: structural_map(f, (tirx.AttrStmt, _rewritten)) for var, f in module.functions.items()}
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
-def _rewritten(marked: tirx.AttrStmt) -> tirx.Stmt:
+def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
+    """The loops that a schedule has marked, by blocks; loops marked "vectorized" are left for TVM to vectorise."""
     if marked.attr_key != TRANSPOSE:
         return marked
     outer = marked.body
@@ -63,8 +57,7 @@ class _Copy:
         return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
 
     def _is_transposed(self) -> bool:
-        loads: list[tvm.ir.TensorLoad] = []
-        structural_walk(self.store.value, (tvm.ir.TensorLoad, loads.append))
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
         if len(loads) != 1 or any(begin != 0 for begin in map(int, self.begins)):
             return False
         return _step(loads[0].indices, self.a) == 1 and _step(self.store.indices, self.b) == 1

@@ -13,9 +13,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
-from tvm_ffi.structural import structural_map, structural_walk
 
-from tvmconvgrad.schedules.variables import replaced
+from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, with_body
 
 FETCH = "fetch_positions_ahead"
 """Marks a loop: each step fetches what lies so many positions ahead of that which the first tile in it reads."""
@@ -37,11 +36,11 @@ def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
             statement.body, TensorLoad, lambda each: EACH in each.annotations
         ):
             if load.source.name in names:
-                fetches.append(_fetch(load.source, [*outer, position + ahead, channel], write=False))
+                fetches.append(prefetch(load.source, [*outer, position + ahead, channel], write=False))
         body = tirx.SeqStmt([*fetches, statement.body]) if fetches else statement.body
-        return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=others)
+        return with_body(statement, body, others)
 
-    return _mapped(module, tirx.For, loop)
+    return rewritten(module, (tirx.For, loop))
 
 
 def fetch_results(module: IRModule) -> IRModule:
@@ -49,51 +48,36 @@ def fetch_results(module: IRModule) -> IRModule:
 
     def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         last = statement.seq[-1]
-        blocks = _realizes(last)
+        blocks = nodes(last, SBlockRealize)
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith("result"):
             return statement
         stores = _accesses(last, tirx.BufferStore, lambda each: each.kind == tirx.ForKind.UNROLLED)
-        fetches = [_fetch(store.buffer, index, write=True) for store, index in stores]
+        fetches = [prefetch(store.buffer, index, write=True) for store, index in stores]
         return tirx.SeqStmt([*fetches, *statement.seq])
 
-    return _mapped(module, tirx.SeqStmt, tile)
+    return rewritten(module, (tirx.SeqStmt, tile))
 
 
-def _mapped(module: IRModule, kind: type, rewrite: Callable[[Any], tirx.Stmt]) -> IRModule:
-    main = module["main"]
-    body = structural_map(main.body, (kind, rewrite))
-    return IRModule({"main": tirx.PrimFunc(main.params, body, main.ret_type, main.attrs)}, attrs=module.attrs)
-
-
-def _fetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool) -> tirx.Stmt:
+def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False) -> tirx.Stmt:
+    """Bring a line into the L1 cache, to be read or written. The index may lie outside of the buffer."""
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     arguments = (tirx.IntImm("int32", value) for value in (int(write), 3, 1))  # 3: keep it near; 1: it is data
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
 
 
-def _realizes(body: tirx.Stmt) -> list[SBlockRealize]:
-    found: list[SBlockRealize] = []
-    structural_walk(body, (SBlockRealize, found.append))
-    return found
-
-
-def _accesses(body: tirx.Stmt, kind: type, each: Callable[[tirx.For], bool]) -> Iterator[tuple[Any, list[Expr]]]:
+def _accesses(body: tirx.Stmt, kind: type[Any], each: Callable[[tirx.For], bool]) -> Iterator[tuple[Any, list[Expr]]]:
     """What the first block in `body` loads, or stores, and at which indices, at all steps of the loops of `each`."""
-    realize = _realizes(body)[0]
-    found: list[Any] = []
-    structural_walk(realize.block, (kind, found.append))
+    realize = nodes(body, SBlockRealize)[0]
     bound = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
     for values in _steps(body, each):
-        for access in found:
+        for access in nodes(realize.block, kind):
             yield access, [replaced(replaced(index, bound), values) for index in access.indices]
 
 
 def _steps(body: tirx.Stmt, each: Callable[[tirx.For], bool]) -> list[dict[tirx.Var, Expr]]:
     """Values for the variables of all loops in `body`; a loop's first, or, where it is unrolled, its last."""
-    loops: list[tirx.For] = []
-    structural_walk(body, (tirx.For, loops.append))
     steps: list[dict[tirx.Var, Expr]] = [{}]
-    for loop in loops:
+    for loop in nodes(body, tirx.For):
         last = int(loop.extent) - 1
         taken = range(last + 1) if each(loop) else [last if loop.kind == tirx.ForKind.UNROLLED else 0]
         steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken]

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir.stmt import SBlock
-from tvm_ffi.structural import structural_map, structural_walk
 
-from tvmconvgrad.schedules.variables import replaced
+from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, with_body, with_parts
 
 
 def join(module: IRModule, sums: Sequence[str]) -> IRModule:
@@ -29,20 +28,14 @@ def join(module: IRModule, sums: Sequence[str]) -> IRModule:
         if len(loops) != len(sums) or len({int(loop.extent) for loop in loops}) > 1:
             return block
         body = tirx.SeqStmt([*others, _joined(loops)]) if others else _joined(loops)
-        return SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, body,
-            block.init, block.alloc_buffers, block.match_buffers, block.annotations,
-        )  # fmt: skip
+        return with_parts(block, body=body)
 
-    main = module["main"]
-    joined = tirx.PrimFunc(main.params, structural_map(main.body, (SBlock, root)), main.ret_type, main.attrs)
-    return IRModule({"main": joined}, attrs=module.attrs)
+    return rewritten(module, (SBlock, root))
 
 
 def _computes(statement: tirx.Stmt, sums: Sequence[str]) -> bool:
     """Whether a statement is the parallel loop of one of the sums."""
-    names: list[str] = []
-    structural_walk(statement, (SBlock, lambda block: names.append(block.name_hint)))
+    names = [block.name_hint for block in nodes(statement, SBlock)]
     parallel = isinstance(statement, tirx.For) and statement.kind == tirx.ForKind.PARALLEL
     return parallel and any(name.startswith(f"{total}_") or name == total for name in names for total in sums)
 
@@ -51,4 +44,4 @@ def _joined(loops: Sequence[tirx.For]) -> tirx.For:
     first = loops[0]
     bodies = [replaced(loop.body, {loop.loop_var: first.loop_var}) for loop in loops]
     statements = [part for body in bodies for part in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]
-    return tirx.For(first.loop_var, first.min, first.extent, first.kind, tirx.SeqStmt(statements))
+    return with_body(first, tirx.SeqStmt(statements))

@@ -14,6 +14,7 @@ from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.schedules.rewriting import with_parts
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Place
 
@@ -40,14 +41,11 @@ def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule
         return expression if where is None else tirx.BufferLoad(result, where(*expression.indices).index)
 
     def block(statement: SBlock) -> SBlock:
-        accesses = [
+        reads, writes = (
             [everything if region.source.name in places else region for region in regions]
             for regions in (statement.reads, statement.writes)
-        ]
-        return SBlock(
-            statement.iter_vars, *accesses, statement.name_hint, statement.body, statement.init,
-            statement.alloc_buffers, statement.match_buffers, statement.annotations,
-        )  # fmt: skip
+        )
+        return with_parts(statement, reads=reads, writes=writes)
 
     body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
     placed = tirx.PrimFunc([*main.params[: len(expression.inputs)], result], body, main.ret_type, main.attrs)

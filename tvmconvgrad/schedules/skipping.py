@@ -13,9 +13,8 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
-from tvm_ffi.structural import structural_map, structural_walk
 
-from tvmconvgrad.schedules.variables import replaced, uses
+from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, uses, with_body
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Window
 
@@ -29,9 +28,7 @@ def skip(module: IRModule, expression: Sum) -> IRModule:
     if not windows:
         return module
     skipping = _Skipping(expression.operands[0], windows)
-    main = module["main"]
-    body = structural_map(main.body, ((SBlockRealize, skipping.block), (tirx.For, skipping.loop)))
-    return IRModule({"main": tirx.PrimFunc(main.params, body, main.ret_type, main.attrs)}, attrs=module.attrs)
+    return rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
 
 
 @dataclass
@@ -87,30 +84,18 @@ class _Skipping:
             return loop
         self.ranges = others
         condition = tirx.all(*(condition for found in used for condition in found.meets_data))
-        return _with_body(loop, self._guarded(loop.body, condition))
+        return with_body(loop, self._guarded(loop.body, condition))
 
     def _guarded(self, body: tirx.Stmt, condition: Expr) -> tirx.Stmt:
         """`body` with a condition around what reads the data, and nothing else: what is beside it begins a sum, or
         uses it."""
         if isinstance(body, tirx.SeqStmt):
             return tirx.SeqStmt([self._guarded(part, condition) for part in body.seq])
-        reading = [bool(_loads(block, self.data)) for block in _blocks(body)]
+        reading = [bool(_loads(block, self.data)) for block in nodes(body, SBlock)]
         if isinstance(body, tirx.For) and any(reading) and not all(reading):
-            return _with_body(body, self._guarded(body.body, condition))
+            return with_body(body, self._guarded(body.body, condition))
         return tirx.IfThenElse(condition, body, None) if all(reading) else body
 
 
-def _with_body(loop: tirx.For, body: tirx.Stmt) -> tirx.For:
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
-
-
-def _blocks(node: tirx.Stmt) -> list[SBlock]:
-    found: list[SBlock] = []
-    structural_walk(node, (SBlock, found.append))
-    return found
-
-
 def _loads(node: tirx.Stmt | SBlock, name: str) -> list[TensorLoad]:
-    found: list[TensorLoad] = []
-    structural_walk(node, (TensorLoad, lambda load: found.append(load) if load.source.name == name else None))
-    return found
+    return [load for load in nodes(node, TensorLoad) if load.source.name == name]
