@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, parse_target
 
 
@@ -20,6 +21,8 @@ from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, par
         ("  llvm   -mcpu=znver3 ", Target(mcpu="znver3")),
         ("llvm -mcpu=x86-64-v3 -mattr=+avx512f,-fma", Target(mcpu="x86-64-v3", mattr=("+avx512f", "-fma"))),
         ("llvm -mtriple=aarch64-linux-gnu", Target(mtriple="aarch64-linux-gnu")),
+        ("cuda -arch=sm_90", Target("cuda", arch="sm_90")),
+        ("cuda -arch=sm_100a", Target("cuda", arch="sm_100a")),
     ],
 )
 def test_strings_and_dicts(text: str, target: Target) -> None:
@@ -75,7 +78,11 @@ def test_the_features_of_this_cpu_are_those_that_the_system_reports() -> None:
     ("target", "words"),
     [
         ("", "is empty"),
-        ("cuda", "kind 'cuda'"),
+        ("rocm", "kind 'rocm' in 'rocm' is not supported, expected llvm or cuda"),
+        ("cuda -mcpu=znver3", "option 'mcpu' in 'cuda -mcpu=znver3' is unknown, expected one of arch"),
+        ("llvm -arch=sm_90", "option 'arch'"),
+        ("cuda -arch=90", "arch is '90', expected NVIDIA's name of an architecture such as sm_90"),
+        ({"kind": "cuda", "arch": "sm_9"}, "arch is 'sm_9'"),
         ("nonsense -mcpu=znver3", "kind 'nonsense'"),
         ("llvm znver3", "'znver3'"),
         ("llvm -mcpu", "'-mcpu'"),
@@ -101,6 +108,17 @@ def test_targets_that_there_are_not(target: Any, words: str) -> None:
         parse_target(target)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("target", ["cuda", "cuda -arch=native", {"kind": "cuda"}])
+def test_a_gpu_that_is_not_named_and_not_there(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise driver.MissingGpu("this machine has no NVIDIA GPU")
+
+    monkeypatch.setattr(driver, "driver", missing)
+    with pytest.raises(ValueError, match=r"^target: .* names no GPU's architecture, and this machine has no") as error:
+        parse_target(target)
+    assert 'expected for example "cuda -arch=sm_90"' in str(error.value)
 
 
 @pytest.mark.parametrize(

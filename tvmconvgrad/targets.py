@@ -14,8 +14,8 @@ from typing import Any
 from tvmconvgrad.spec.values import show
 
 DEFAULT = "llvm -mcpu=native"
-KINDS = ("llvm",)
-OPTIONS = ("mcpu", "mattr", "mtriple")
+OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple"), "cuda": ("arch",)}
+"""The kinds of targets, and what each can be told."""
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
 # How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
@@ -31,29 +31,31 @@ _NEWEST_CLANG = "99.0"
 
 @dataclass(frozen=True)
 class Target:
-    """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's."""
+    """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90"."""
 
     kind: str = "llvm"
     mcpu: str | None = None
     mattr: tuple[str, ...] = ()
     mtriple: str | None = None
+    arch: str | None = None
 
     def __str__(self) -> str:
-        options = {"mcpu": self.mcpu, "mattr": ",".join(self.mattr), "mtriple": self.mtriple}
+        options = {**self.to_dict(), "mattr": ",".join(self.mattr)}
+        options.pop("kind")
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
 
     def to_dict(self) -> dict[str, Any]:
         """The only form that TVM takes."""
-        options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple}
+        options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
         return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
 
 
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
-    """A target from "llvm -mcpu=znver3", TVM's dict, or None for this machine's CPU.
+    """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
 
     `mcpu` takes LLVM's names; "native" is this machine's CPU. A well-known CPU of another architecture ("cortex-a76")
-    needs no `mtriple`: it is Linux's. Raises ValueError for an unknown kind or option, and TypeError for a value of
-    another type.
+    needs no `mtriple`: it is Linux's. "cuda" without `arch` is for the first GPU of this machine. Raises ValueError for
+    an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
     """
     if isinstance(target, Target):
         return target
@@ -86,19 +88,36 @@ def _split(text: str) -> dict[str, Any]:
 
 def _resolved(given: object, options: dict[str, Any]) -> Target:
     kind = options.pop("kind", "llvm")
-    if kind not in KINDS:
-        expected = f"expected {' or '.join(KINDS)}"
+    if not isinstance(kind, str) or kind not in OPTIONS:
+        expected = f"expected {' or '.join(OPTIONS)}"
         raise ValueError(f"target: kind {show(kind)} in {show(given)} is not supported, {expected}")
     for name in options:
-        if name not in OPTIONS:
-            expected = f"expected one of {', '.join(OPTIONS)}"
+        if name not in OPTIONS[kind]:
+            expected = f"expected one of {', '.join(OPTIONS[kind])}"
             raise ValueError(f"target: option {show(name)} in {show(given)} is unknown, {expected}")
+    if kind == "cuda":
+        return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))))
     mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
         _architecture(mtriple)
     elif mcpu is not None:
         mtriple = _foreign_triple(mcpu)
     return Target(kind, host_cpu() if mcpu == "native" else mcpu, _features(options.get("mattr", ())), mtriple)
+
+
+def _gpu_architecture(given: object, arch: str | None) -> str:
+    """An architecture by NVIDIA's name; "native" or none is that of the first GPU here. ValueError without one."""
+    if arch is not None and arch != "native":
+        if re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch) is None:
+            raise ValueError(f"target: arch is {show(arch)}, expected NVIDIA's name of an architecture such as sm_90")
+        return arch
+    from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
+
+    try:
+        return driver.driver().architecture(0)
+    except driver.MissingGpu as reason:
+        expected = 'expected for example "cuda -arch=sm_90"'
+        raise ValueError(f"target: {show(given)} names no GPU's architecture, and {reason}: {expected}") from None
 
 
 def _foreign_triple(mcpu: str) -> str | None:

@@ -8,6 +8,7 @@ import tvm
 
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
+from tvmconvgrad.schedules.cuda import cuda_rules
 from tvmconvgrad.schedules.llvm import llvm_rules
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
@@ -15,9 +16,13 @@ from tvmconvgrad.targets import Target
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
+RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
+"""By the kind of target. A new family of targets joins here."""
+
+
 def rules(target: Target) -> list[Rule]:
-    """All rules for a target. A new family of targets joins here."""
-    return llvm_rules(tvm.target.Target(target.to_dict()))
+    """All rules for a target."""
+    return RULES[target.kind](tvm.target.Target(target.to_dict()))
 
 
 def names(target: Target) -> list[str]:

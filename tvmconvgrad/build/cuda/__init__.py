@@ -1,0 +1,1 @@
+"""From a scheduled program to a GPU's machine code."""

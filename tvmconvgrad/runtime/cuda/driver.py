@@ -1,0 +1,147 @@
+"""NVIDIA's driver, as far as running kernels takes it: its library, which every machine with such a GPU has.
+
+Kernels run in each device's primary context, which PyTorch, CuPy and all that use CUDA's runtime share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvmconvgrad.runtime.cuda.launches import Extent
+
+LIBRARY = "libcuda.so.1"
+LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream, which waits for all others and they for it
+_OUT_OF_MEMORY = 2
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+_INT, _UINT, _SIZE, _POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
+# Handles, addresses and streams are pointers or as wide as pointers.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (_UINT,),
+    "cuGetErrorString": (_INT, _POINTER),
+    "cuDeviceGetCount": (_POINTER,),
+    "cuDeviceGet": (_POINTER, _INT),
+    "cuDeviceGetAttribute": (_POINTER, _INT, _INT),
+    "cuDevicePrimaryCtxRetain": (_POINTER, _INT),
+    "cuCtxGetCurrent": (_POINTER,),
+    "cuCtxPushCurrent_v2": (_POINTER,),
+    "cuCtxPopCurrent_v2": (_POINTER,),
+    "cuModuleLoadData": (_POINTER, ctypes.c_char_p),
+    "cuModuleGetFunction": (_POINTER, _POINTER, ctypes.c_char_p),
+    "cuFuncSetAttribute": (_POINTER, _INT, _INT),
+    "cuLaunchKernel": (_POINTER, *(7 * [_UINT]), _POINTER, _POINTER, _POINTER),
+    "cuStreamSynchronize": (_POINTER,),
+    "cuMemAllocAsync": (_POINTER, _SIZE, _POINTER),
+    "cuMemFreeAsync": (_POINTER, _POINTER),
+}
+
+
+class MissingGpu(RuntimeError):
+    """This machine has no NVIDIA GPU, or not the driver for it: the text says which."""
+
+
+class CudaError(RuntimeError):
+    """The driver refused a call, or a kernel failed; the text is the driver's."""
+
+
+class Driver:
+    """The driver's library. MissingGpu where it is not there, or finds no GPU."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as reason:
+            raise MissingGpu(f"this machine has no driver for NVIDIA GPUs ({reason})") from None
+        for name, types in _FUNCTIONS.items():
+            self._library[name].argtypes = types
+        try:
+            self._call("cuInit", 0)
+            self.devices = self._read("cuDeviceGetCount", _INT)
+        except CudaError as reason:
+            raise MissingGpu(f"this machine has no NVIDIA GPU that works ({reason})") from None
+        if not self.devices:
+            raise MissingGpu("this machine has no NVIDIA GPU")
+        self._contexts: dict[int, int] = {}
+
+    def architecture(self, device: int) -> str:
+        """NVIDIA's name of a device's architecture, "sm_90"."""
+        handle = self._read("cuDeviceGet", _INT, device)
+        major, minor = (self._read("cuDeviceGetAttribute", _INT, which, handle) for which in (_MAJOR, _MINOR))
+        return f"sm_{major}{minor}"
+
+    @contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """With a device's primary context as that of this thread."""
+        context = self._contexts.get(device) or self._retain(device)
+        if self._read("cuCtxGetCurrent", _POINTER) == context:
+            yield
+            return
+        self._call("cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            self._read("cuCtxPopCurrent_v2", _POINTER)
+
+    def _retain(self, device: int) -> int:
+        handle = self._read("cuDeviceGet", _INT, device)
+        self._contexts[device] = int(self._read("cuDevicePrimaryCtxRetain", _POINTER, handle))
+        return self._contexts[device]
+
+    def load(self, code: bytes) -> int:
+        """A module of machine code (cubin, PTX, or both in a fat binary) in the current context."""
+        return int(self._read("cuModuleLoadData", _POINTER, code))
+
+    def function(self, module: int, name: str, shared_bytes: int) -> int:
+        """A function of a module, which may be launched with so much shared memory."""
+        function = int(self._read("cuModuleGetFunction", _POINTER, module, name.encode()))
+        if shared_bytes:
+            self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED_BYTES, shared_bytes)
+        return function
+
+    def launch(
+        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, arguments: Any
+    ) -> None:
+        """Launch a function on a stream; `arguments` is an array of pointers to its arguments."""
+        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def allocate(self, size: int, stream: int) -> int:
+        """Memory on the current device, in the order of a stream. MemoryError where there is not so much."""
+        return int(self._read("cuMemAllocAsync", _POINTER, size, stream))
+
+    def free(self, address: int, stream: int) -> None:
+        """Return memory, in the order of a stream."""
+        self._call("cuMemFreeAsync", address, stream)
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for all that was launched on a stream."""
+        self._call("cuStreamSynchronize", stream)
+
+    def _read(self, name: str, kind: Any, *arguments: Any) -> Any:
+        """What a function writes to its first argument."""
+        value = kind()
+        self._call(name, ctypes.byref(value), *arguments)
+        return value.value
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = self._library[name](*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorString(status, ctypes.byref(text))
+            about = f"{name}: {(text.value or b'unknown error').decode(errors='replace')} ({status})"
+            raise MemoryError(about) if status == _OUT_OF_MEMORY else CudaError(about)
+
+
+@functools.cache
+def driver() -> Driver:
+    """The driver of this machine. MissingGpu where there is none."""
+    return Driver(LIBRARY)
+
+
+def pointers(values: Sequence[Any]) -> Any:
+    """An array of pointers to values of ctypes, which must stay alive."""
+    return (_POINTER * len(values))(*(ctypes.addressof(value) for value in values))
