@@ -1,4 +1,4 @@
-"""From a problem to a shared library. Importing this imports TVM and its compiler."""
+"""From a problem to a shared library for a CPU. Importing this imports TVM and its compiler."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import tvm
 from tvm.support import cc
 from tvm.target import codegen
 
-from tvmconvgrad import schedules
 from tvmconvgrad.build import pipeline
 from tvmconvgrad.build.cpu_features import in_system_words
+from tvmconvgrad.build.missing import MissingTool
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.schedules import Scheduled
-from tvmconvgrad.schedules.chosen import chosen
+from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
@@ -29,7 +29,7 @@ _SERVICES = Path(__file__).with_name("services.c")
 _C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 
-class MissingLinker(RuntimeError):
+class MissingLinker(MissingTool):
     """No C compiler was found to link a kernel with: its text says what to install."""
 
 
@@ -100,7 +100,7 @@ def build(
 ) -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
     check_cpu(target)
-    scheduled = schedules.schedule(problem, target, schedule) if choice is None else chosen(problem, target, choice)
+    scheduled = scheduled_as(problem, target, schedule, choice)
     return Built(scheduled, *_compile(_with_symbol(scheduled.module, symbol), target))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from tvm import te, tirx
 from tvm.ir import IRModule
 
 from tvmconvgrad.build import compiler
+from tvmconvgrad.build.cuda import compiler as cuda_compiler
+from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
@@ -17,15 +21,24 @@ from tvmconvgrad.targets import Target
 
 @dataclass(frozen=True)
 class Inspection:
-    """A kernel to read. `te`, `tir` and `assembly` are texts; the kernel need not run on this machine."""
+    """A kernel to read. `te`, `tir` and `source` are texts; the kernel need not run on this machine.
+
+    `source` is CUDA's C++, where that is on the way.
+    """
 
     problem: Problem
     target: Target
     schedule: str
     te: str
     tir: str
-    assembly: str
+    source: str | None
     workspace_bytes: int
+    _assemble: Callable[[], str] = field(repr=False)
+
+    @cached_property
+    def assembly(self) -> str:
+        """The assembly, or a GPU's PTX. MissingToolkit where that is not to be had here."""
+        return self._assemble()
 
 
 def inspect(problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None) -> Inspection:
@@ -33,17 +46,26 @@ def inspect(problem: Problem, target: Target, schedule: str | None = None, choic
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a choice does not apply.
     """
-    built = compiler.build(merged(problem), target, schedule, choice)
+    same = merged(problem)
+    if target.kind == "cuda":
+        source, arch = cuda_compiler.build(same, target, schedule, choice), str(target.arch)
+        text = source.program.source
+        return _inspection(problem, target, source, text, lambda: toolkit.to_ptx(text, arch))
+    built = compiler.build(same, target, schedule, choice)
+    return _inspection(problem, target, built, None, lambda: str(built.executable.mod.inspect_source("s")))
+
+
+def _inspection(
+    problem: Problem,
+    target: Target,
+    built: compiler.Built | cuda_compiler.Built,
+    source: str | None,
+    assemble: Callable[[], str],
+) -> Inspection:
     scheduled = built.scheduled
-    return Inspection(
-        problem,
-        target,
-        str(scheduled),
-        _text(te.create_prim_func(scheduled.expression.arguments)),
-        _text(scheduled.module),
-        built.executable.mod.inspect_source("s"),
-        built.workspace_bytes,
-    )
+    mathematics = _text(te.create_prim_func(scheduled.expression.arguments))
+    program = _text(scheduled.module)
+    return Inspection(problem, target, str(scheduled), mathematics, program, source, built.workspace_bytes, assemble)
 
 
 def _text(program: IRModule | tirx.PrimFunc) -> str:

@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
+from tvmconvgrad.build.missing import MissingTool
+from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
 
 class UserError(click.ClickException):
@@ -25,12 +27,7 @@ def user_errors(about: str = "") -> Iterator[None]:
         yield
     except (ValueError, TypeError, CacheFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
-    except RuntimeError as error:
-        # imports TVM, as whatever raised this had already done
-        from tvmconvgrad.build.compiler import MissingLinker
-
-        if not isinstance(error, MissingLinker):
-            raise
+    except (MissingTool, MissingGpu) as error:
         raise UserError(str(error)) from error
 
 

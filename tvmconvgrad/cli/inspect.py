@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @compile_options
 @click.option("--te", is_flag=True, help="Print the mathematics, as a tensor expression.")
 @click.option("--tir", is_flag=True, help="Print the scheduled program.")
-@click.option("--asm", is_flag=True, help="Print the assembly.")
+@click.option("--cuda", is_flag=True, help="Print a GPU's program in CUDA's C++.")
+@click.option("--asm", is_flag=True, help="Print the assembly, or a GPU's PTX.")
 def inspect(
     operator: str,
     shapes: tuple[Ints, Ints],
@@ -40,19 +41,22 @@ def inspect(
     schedule: str | None,
     te: bool,
     tir: bool,
+    cuda: bool,
     asm: bool,
     **attributes: Any,
 ) -> None:
     """Show what a kernel is, without running it: also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's under its old or its new name, as for tvmconvgrad run. Without --te, --tir
-    and --asm: a summary, with the pads that are in force.
+    OPERATOR is one of the specification's under its old or its new name, as for tvmconvgrad run. Without --te, --tir,
+    --cuda and --asm: a summary, with the pads that are in force.
 
     \b
     tvmconvgrad inspect ConvolutionBackpropData --shapes 1,28,28,64 3,3,32,64 \\
         --strides 2,2 --auto-pad same_upper --output-shape 1,56,56,32
     tvmconvgrad inspect ConvTransposeBackpropData --shapes 1,28,28,64 3,3,32,64 \\
         --auto-pad valid --target "llvm -mcpu=sapphirerapids" --asm
+    tvmconvgrad inspect ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,64 \\
+        --auto-pad same_upper --filter-shape 3,3,64,64 --dtype f16 --target "cuda -arch=sm_90" --cuda
     """
     op = make_operator(operator, attributes, len(shapes[0]) - 2)
     with user_errors():
@@ -64,12 +68,16 @@ def inspect(
 
         tuned = lookup.find(merged(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
         found = inspect_problem(problem, resolved, schedule, tuned.choice)
-    sections = [text for wanted, text in ((te, found.te), (tir, found.tir), (asm, found.assembly)) if wanted]
+        if cuda and found.source is None:
+            raise UserError(f"--cuda: a kernel for {resolved} is not made by way of CUDA's C++")
+        wanted = {"te": te, "tir": tir, "source": cuda, "assembly": asm}
+        sections = [str(getattr(found, name)) for name, asked in wanted.items() if asked]
+        facts = {} if sections else _summary(found, tuned.origin)
     if sections:
         click.echo("\n\n".join(text.strip("\n") for text in sections))
         return
     console().print(repr(op), style="bold", markup=False)
-    print_facts(_summary(found, tuned.origin))
+    print_facts(facts)
 
 
 def _summary(found: Inspection, origin: str) -> dict[str, object]:
@@ -85,5 +93,5 @@ def _summary(found: Inspection, origin: str) -> dict[str, object]:
         "schedule": found.schedule,
         "decisions": origin,
         "workspace": in_bytes(found.workspace_bytes),
-        "assembly": f"{len(found.assembly.splitlines())} lines",
+        **({"assembly": f"{len(found.assembly.splitlines())} lines"} if found.source is None else {}),
     }

@@ -12,6 +12,14 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
 
+def scheduled_as(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Scheduled:
+    """The program of a problem by a schedule's name or a search's choice, or else by the cheapest schedule.
+
+    ValueError for an unknown schedule, ChoiceRefused.
+    """
+    return schedules.schedule(problem, target, schedule) if choice is None else chosen(problem, target, choice)
+
+
 def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
     """The program of a choice. Raises ChoiceRefused where it is not, or no longer, the one that was measured."""
     try:
