@@ -6,6 +6,7 @@ import functools
 import hashlib
 import platform
 import threading
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from tvmconvgrad.build.cache import KernelCache
 from tvmconvgrad.choice import Choice, ChoiceRefused
 from tvmconvgrad.deploy import registry
+from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.runtime.cuda.function import CudaFunction
+from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
@@ -28,6 +32,7 @@ _SOURCES = (
     "build/pipeline.py",
     "build/transposition.py",
     "build/compiler.py",
+    "build/cuda",
     "build/services.c",
 )
 
@@ -37,28 +42,35 @@ class _Loaded:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.content: tuple[Function | None, dict[str, Any]] | None = None
+        self.content: tuple[Function | CudaFunction | None, dict[str, Any]] | None = None
 
 
 _loaded: dict[tuple[str, Target, str | None, Choice | None], _Loaded] = {}
 
 
 def get_kernel(
-    problem: Problem, target: Target | None = None, schedule: str | None = None, tuned: bool = True
+    problem: Problem,
+    target: Target | None = None,
+    schedule: str | None = None,
+    tuned: bool = True,
+    gpu: int | None = None,
 ) -> Kernel:
     """The kernel of a problem for this machine: of a bundle in use, else from the cache or built now.
 
-    Without `target` it is a bundle's for whatever target that runs here, else one for this very CPU. Outside of bundles
-    it is the one that a tuning log has, unless a schedule is forced or `tuned` is false. Raises MissingKernel when no
-    bundle has it and it must not be built, ValueError when the target's code cannot run here or no schedule has the
-    name, CacheFolderError when the cache folder is not the user's alone, MissingLinker when it has to be built and
-    there is no C compiler.
+    Without `target` it is a bundle's for whatever target that runs here, else one for this very CPU, or for the GPU of
+    number `gpu`. Outside of bundles it is the one that a tuning log has, unless a schedule is forced or `tuned` is
+    false. Raises MissingKernel when no bundle has it and it must not be built, ValueError when the target's code cannot
+    run here or no schedule has the name, CacheFolderError when the cache folder is not the user's alone, MissingLinker
+    or MissingToolkit when it has to be built and there is no C compiler or none for GPUs, MissingGpu without the
+    driver.
     """
+    there = None if gpu is None or target is not None else driver.driver().architecture(gpu)
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
-        return Kernel(problem, target or Target(), "zero()", 0, None)
-    bundled = registry.find(problem, target, schedule)
+        return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
+    bundled = registry.find(problem, target, schedule, there)
     if bundled is not None:
         return bundled
+    target = target or (_default(there) if there else None)
     registry.check_building(problem, target)
     target = target or parse_target()
     same = merged(problem)
@@ -69,7 +81,20 @@ def get_kernel(
             slot.content = _load(same, target, schedule, found.choice)
         function, facts = slot.content
     origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
-    return Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
+    return _kind(target)(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
+
+
+def _default(there: str | None) -> Target:
+    return Target() if there is None else Target("cuda", arch=there)
+
+
+def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:
+    """A CPU's kernel or a GPU's."""
+    if (target or _default(there)).kind != "cuda":
+        return Kernel
+    from tvmconvgrad.runtime.cuda.kernel import CudaKernel
+
+    return CudaKernel
 
 
 def describe(
@@ -93,14 +118,13 @@ def describe(
 
 def _load(
     problem: Problem, target: Target, schedule: str | None, choice: Choice | None
-) -> tuple[Function, dict[str, Any]]:
+) -> tuple[Function | CudaFunction, dict[str, Any]]:
     def build() -> tuple[bytes, dict[str, Any]]:
-        from tvmconvgrad.build.compiler import compile_problem  # imports TVM's compiler: seconds
-
+        compile_problem = _compiler(target)
         try:
             return compile_problem(problem, target, schedule, choice)
         except ChoiceRefused as reason:  # kept in place of what was chosen, so that nobody tries again
-            library, facts = compile_problem(problem, target, schedule)
+            library, facts = compile_problem(problem, target, schedule, None)
             return library, {**facts, "set_aside": str(reason)}
 
     check_host(target)
@@ -108,7 +132,21 @@ def _load(
     _check_runs_here(target, entry.facts)
     if entry.facts.get("set_aside"):
         warn_set_aside(problem, entry.facts["set_aside"])
-    return load_function(entry.library, problem), entry.facts
+    if target.arch is None:
+        return load_function(entry.library, problem), entry.facts
+    launches = [Launch.from_dict(launch) for launch in entry.facts["launches"]]
+    return CudaFunction(entry.library, launches, target.arch), entry.facts
+
+
+def _compiler(target: Target) -> Callable[..., tuple[bytes, dict[str, Any]]]:
+    """What compiles a problem for a target. Importing it imports TVM's compiler: seconds."""
+    if target.kind == "cuda":
+        from tvmconvgrad.build.cuda.compiler import compile_problem as for_gpu
+
+        return for_gpu
+    from tvmconvgrad.build.compiler import compile_problem
+
+    return compile_problem
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:

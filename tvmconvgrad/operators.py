@@ -14,6 +14,7 @@ from tvmconvgrad import spec
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.runtime import arrays
+from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import parse_ints, show
@@ -30,34 +31,36 @@ class Compiled(spec.Operator):
         """Compute the gradient; the kernel is taken from the cache, or built on the first call for these shapes.
 
         Takes the specification's inputs in order or by name (old and new names): two tensors, f32, f16 or bf16, NumPy
-        arrays or anything with DLPack on the CPU; then, for the operators that have it, the result's shape, a 1-D s32
-        tensor or a sequence of ints, which wins over the attribute. `out` receives the result and is returned.
-        Without it the result is a tensor of the first input's kind. Raises ValueError or TypeError for what does not
-        fit, before any kernel runs.
+        arrays or anything with DLPack on the CPU, or on one NVIDIA GPU, where the kernel then runs; then, for the
+        operators that have it, the result's shape, a 1-D s32 tensor or a sequence of ints, which wins over the
+        attribute. `out` receives the result and is returned. Without it the result is a tensor of the first input's
+        kind. Raises ValueError or TypeError for what does not fit, before any kernel runs.
         """
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if arrays.known_kind(first) and arrays.known_kind(second):
-                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                kernel = self._seen.get(_looks(first, second))
                 if kernel is not None:
                     return kernel(first, second, out)
         first, second, wanted = self._bind(inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
         if wanted is None and target is None and arrays.known_kind(first) and arrays.known_kind(second):
-            self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
+            self._seen[_looks(first, second)] = kernel
         return kernel(first, second, out)
 
     def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
         names = self.input_names
-        one, two = (arrays.understand(name, value) for name, value in zip(names, (first, second)))
+        gpu = gpus.common(names, (first, second)) if target is None or target.kind == "cuda" else None
+        understand = arrays.understand if gpu is None else gpus.understand
+        one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
-        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, registry.generation)
+        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, gpu, registry.generation)
 
     @functools.cached_property
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
-        """Kernels of earlier calls by what is quick to compare: shapes and types as the tensors' library has them."""
+        """Kernels of earlier calls by what `_looks` tells of their tensors."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,8 +80,8 @@ class Compiled(spec.Operator):
         """The kernel for inputs of these shapes, from the cache or built now.
 
         `shape_input` is the result's shape, over the attribute. `dtype` is f32, f16 or bf16. `target` is a string such
-        as "llvm -mcpu=znver3" or TVM's dict, by default this machine's CPU. `schedule` forces one by name;
-        `tuned=False` takes the default one, whatever a tuning log has found.
+        as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict, by default this machine's CPU. `schedule` forces
+        one by name; `tuned=False` takes the default one, whatever a tuning log has found.
         Raises ValueError or TypeError for what does not fit.
         """
         if schedule is not None and not isinstance(schedule, str):
@@ -165,6 +168,12 @@ def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
     return [(name, NEW_NAMES[name]) for name in inputs]
 
 
+def _looks(first: Any, second: Any) -> tuple[Any, ...]:
+    """What is quick to compare: shapes, types and devices as the tensors' library has them."""
+    mine, other = (first.shape, first.dtype, first.device), (second.shape, second.dtype, second.device)
+    return mine, other, registry.generation
+
+
 @functools.lru_cache(maxsize=4096)
 def _kernel(
     op: Compiled,
@@ -173,10 +182,11 @@ def _kernel(
     wanted: tuple[int, ...] | None,
     dtype: str,
     target: Target | None,
+    gpu: int | None,
     generation: int,
 ) -> Kernel:
     """Kernels of earlier calls; none of before another bundle came into use, which is another generation."""
-    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target)
+    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target, gpu=gpu)
 
 
 @functools.lru_cache(maxsize=64)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvmconvgrad.deploy.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
 from tvmconvgrad.targets import Target, parse_target, target_architecture, target_system
@@ -38,10 +39,12 @@ def build(
     `layers` is the name of a suite, a file of layers, several of them, or a list of Layer. The bundle has a kernel for
     each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in each of
     `dtypes`. Each is compiled for each of `targets`, by default this machine's CPU; the best one is chosen where it
-    runs. `name` is the library's, and begins all names in C. `static` adds a static library.
+    runs. `name` is the library's, and begins all names in C. `static` adds a static library. A bundle for GPUs
+    ("cuda -arch=sm_90") is used from Python alone, and has neither library nor header.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
-    TypeError for what does not fit, MissingLinker without a C compiler, OSError where it cannot be written.
+    TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
+    OSError where it cannot be written.
     """
     gradients, source = _gradients(layers, batch, _listed(dtypes), data_format, filter_format, only, substring)
     found = [parse_target(target) for target in _listed(targets)]
@@ -50,6 +53,13 @@ def build(
     path = Path(folder)
 
     check_replaceable(path)
+    if architecture == CUDA:
+        if static:
+            raise ValueError("static: a bundle for GPUs has no library")
+        from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle  # imports TVM's compiler: seconds
+
+        build_cuda_bundle(chosen, gradients, found, path, progress)
+        return path.absolute()
 
     from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
 
@@ -95,7 +105,7 @@ def _architecture(targets: Sequence[Target]) -> str:
             raise ValueError(f"targets: {str(target)!r} is there twice")
         if target_system(target) != "linux":
             raise ValueError(f"targets: {str(target)!r} is for {target_system(target)}, expected Linux")
-    architectures = {target_architecture(target): target for target in targets}
+    architectures = {CUDA if target.kind == CUDA else target_architecture(target): target for target in targets}
     if len(architectures) > 1:
         one, other = list(architectures.values())[:2]
         raise ValueError(

@@ -72,13 +72,14 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
     with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)
-        made = describing.describe(plan.name, kernels, plan.requires, plan.architecture, plan.static)
+        libraries = describing.libraries(plan.name, plan.static)
+        made = describing.describe(plan.name, kernels, plan.requires, plan.architecture, libraries)
         checks = {str(target): check_in_c(target, needs, plan.architecture) for target, needs in plan.requires.items()}
         _link(made, checks, objects, tools, Path(work), new)
         for template, name in _TEXTS.items():
             text = render(template, made, checks)
             (new / name.format(name=plan.name)).write_text(text, encoding="ascii", newline="\n")
-        (new / manifest.FILE).write_text(_with_hashes(made, new).to_json(), encoding="ascii")
+        (new / manifest.FILE).write_text(with_hashes(made, new).to_json(), encoding="ascii")
 
 
 def _compile_all(
@@ -93,7 +94,7 @@ def _compile_all(
         for place, target in enumerate(plan.requires):
             progress(f"{wanted.name} {target}", done, total)
             path = work / f"{len(objects)}.o"
-            code, pieces = _compile(kernel, place, target, tools, path)
+            code, pieces = _compile(plan, kernel, place, tools, path)
             objects.append(path)
             kernel = _with_code(kernel, code, *pieces)
             done += 1
@@ -103,9 +104,9 @@ def _compile_all(
 
 
 def _compile(
-    kernel: BundledKernel, place: int, target: Target, tools: Toolchain, path: Path
+    plan: Plan, kernel: BundledKernel, place: int, tools: Toolchain, path: Path
 ) -> tuple[Code, tuple[list[int], list[int]]]:
-    entry = symbol(kernel, place)
+    entry, target = symbol(kernel, place), list(plan.requires)[place]
     problem = merged(kernel.problem)
     tuned = lookup.find(problem, target)
     try:
@@ -117,7 +118,8 @@ def _compile(
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
-    code = Code(str(target), facts["schedule"], tuned.origin, facts["workspace_bytes"], digest)
+    library, _ = describing.libraries(plan.name, static=True)
+    code = Code(str(target), facts["schedule"], tuned.origin, facts["workspace_bytes"], library, digest)
     return code, (facts["workspace_pieces"], facts["task_pieces"])
 
 
@@ -145,7 +147,7 @@ def _link(
     tools.compile(source, work / "bundle.o", [work, here, here.parent / "build"])
     tools.join([work / "bundle.o", *objects], work / "all.o")
     tools.hide_all_but(work / "all.o", public_symbols(made))
-    tools.share(work / "all.o", folder / made.library)
+    tools.share(work / "all.o", folder / str(made.library))
     if f"lib{made.name}.a" in made.files:
         tools.archive(work / "all.o", folder / f"lib{made.name}.a")
 
@@ -156,7 +158,8 @@ def public_symbols(made: Manifest) -> list[str]:
     return [f"{made.name}_{word}" for word in common] + [kernel.function for kernel in made.kernels]
 
 
-def _with_hashes(made: Manifest, folder: Path) -> Manifest:
+def with_hashes(made: Manifest, folder: Path) -> Manifest:
+    """The manifest with all files that are in the folder."""
     paths = sorted(path for path in folder.iterdir() if path.name not in EDITABLE)
     contents = {path.name: path.read_bytes() for path in paths}
     files = {name: File(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}

@@ -54,20 +54,24 @@ def without_code(wanted: Wanted) -> BundledKernel:
     )
 
 
+def libraries(name: str, static: bool) -> list[str]:
+    """The files of a bundle's libraries, the shared one first."""
+    return [f"lib{name}.so", *([f"lib{name}.a"] if static else [])]
+
+
 def describe(
     name: str,
     kernels: Sequence[BundledKernel],
     requires: Mapping[Target, AbstractSet[str]],
     architecture: str,
-    static: bool,
+    libraries: Sequence[str],
 ) -> Manifest:
     """The manifest, whose files have no hashes yet."""
     packages = ("apache-tvm", "apache-tvm-ffi")
     versions = {package: importlib.metadata.version(package) for package in packages}
-    libraries = [f"lib{name}.so", *([f"lib{name}.a"] if static else [])]
     return Manifest(
         name=name,
-        library=libraries[0],
+        library=libraries[0] if libraries else None,
         architecture=architecture,
         system=SYSTEM,
         versions={"tvmconvgrad": tvmconvgrad.__version__, **versions},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.runtime.cuda.launches import TENSORS
 from tvmconvgrad.spec.values import S64_MAX, Shape, show
 
 Parser = Callable[[str, object], Any]
@@ -77,6 +78,20 @@ def count(about: str, value: object) -> int:
 def sizes(about: str, value: object) -> Shape:
     """A list of counts."""
     return tuple(count(about, entry) for entry in of_type(about, value, list))
+
+
+def extent(about: str, value: object) -> Shape:
+    """Three counts from 1: what a GPU's function is launched with."""
+    found = sizes(about, value)
+    if len(found) != 3 or min(found) < 1:
+        raise BundleError(f"{about}: got {show(value)}, expected three ints from 1")
+    return found
+
+
+def arguments(about: str, value: object) -> tuple[Any, ...]:
+    """What a GPU's function is passed: tensors by name, or places in the workspace."""
+    found = of_type(about, value, list)
+    return tuple(entry if entry in TENSORS else count(about, entry) for entry in found)
 
 
 def texts(about: str, value: object) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tvmconvgrad.deploy.errors import BundleError
-from tvmconvgrad.deploy.manifest import FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
+from tvmconvgrad.deploy.manifest import CUDA, FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
 from tvmconvgrad.deploy.statuses import explain
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import BundledFunction, load_bundle
@@ -23,25 +23,32 @@ from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
 
 
+class Code(Protocol):
+    """A bundle's code, ready to be called."""
+
+    place: int
+    """Where among the manifest's targets the one is whose code runs here."""
+
+    def kernel(self, entry: BundledKernel, problem: Problem, target: Target) -> Kernel:
+        """A kernel, as the one of a problem that differs in no more than axes of one element."""
+
+    def runs_on(self, gpu: str | None) -> bool:
+        """Whether it is what a call without a target takes: on the CPU (None), or on a GPU of this architecture."""
+
+
 class Bundle(Mapping[str, Kernel]):
     """The kernels of a bundle by name, in the order of its header. `target` is the one whose code runs here."""
 
-    def __init__(self, folder: Path, manifest: Manifest, library: bytes) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, code: Code) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._code = code
         self._entries = {kernel.name: kernel for kernel in manifest.kernels}
-        try:
-            opened = load_bundle(library, f"{manifest.name}_set_threads")
-            self._place = _place(manifest, opened[f"{manifest.name}_target"])
-            self._functions = {
-                name: BundledFunction(opened, one.function, explain) for name, one in self._entries.items()
-            }
-        except AttributeError as reason:
-            raise BundleError(f"{manifest.library} is not the manifest's: {reason}") from None
-        self.target = parse_target(manifest.targets[self._place].target)
+        self.target = parse_target(manifest.targets[code.place].target)
 
     def __getitem__(self, name: str) -> Kernel:
-        return self._kernel(self._entries[name], self._entries[name].problem)
+        entry = self._entries[name]
+        return self._code.kernel(entry, entry.problem, self.target)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -52,22 +59,43 @@ class Bundle(Mapping[str, Kernel]):
     def __repr__(self) -> str:
         return f"<Bundle {self.manifest.name} in {self.folder}: {len(self)} kernels for {self.target}>"
 
-    def find(self, problem: Problem, target: Target | None = None, schedule: str | None = None) -> Kernel | None:
-        """The kernel of a problem; None where the bundle has none, or none for this very target or by this schedule."""
+    def find(
+        self, problem: Problem, target: Target | None = None, schedule: str | None = None, gpu: str | None = None
+    ) -> Kernel | None:
+        """The kernel of a problem; None where the bundle has none, or none for this very target or by this schedule.
+
+        Without a target it is one for the CPU, or for a GPU of the architecture `gpu`.
+        """
         entry = self._by_key.get(merged(problem).key)
-        if entry is None or (target is not None and _plain(target) != _plain(self.target)):
+        fits = self._code.runs_on(gpu) if target is None else _plain(target) == _plain(self.target)
+        if entry is None or not fits:
             return None
-        if schedule is not None and entry.codes[self._place].schedule.partition("(")[0] != schedule:
+        if schedule is not None and entry.codes[self._code.place].schedule.partition("(")[0] != schedule:
             return None
-        return self._kernel(entry, problem)
+        return self._code.kernel(entry, problem, self.target)
 
     @functools.cached_property
     def _by_key(self) -> dict[str, BundledKernel]:
         return {merged(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
 
-    def _kernel(self, entry: BundledKernel, problem: Problem) -> Kernel:
-        code = entry.codes[self._place]
-        return Kernel(problem, self.target, code.schedule, code.workspace_bytes, self._functions[entry.name])
+
+class _Library:
+    """The code of a bundle for CPUs."""
+
+    def __init__(self, manifest: Manifest, library: bytes) -> None:
+        try:
+            opened = load_bundle(library, f"{manifest.name}_set_threads")
+            self.place = _place(manifest, opened[f"{manifest.name}_target"])
+            self._functions = {one.name: BundledFunction(opened, one.function, explain) for one in manifest.kernels}
+        except AttributeError as reason:
+            raise BundleError(f"{manifest.library} is not the manifest's: {reason}") from None
+
+    def kernel(self, entry: BundledKernel, problem: Problem, target: Target) -> Kernel:
+        code = entry.codes[self.place]
+        return Kernel(problem, target, code.schedule, code.workspace_bytes, self._functions[entry.name])
+
+    def runs_on(self, gpu: str | None) -> bool:
+        return gpu is None
 
 
 def load(folder: str | os.PathLike[str]) -> Bundle:
@@ -82,11 +110,20 @@ def load(folder: str | os.PathLike[str]) -> Bundle:
     except BundleError as reason:
         raise BundleError(f"{path / FILE}: {reason}") from None
     try:
-        _check_machine(manifest)
+        if manifest.architecture != CUDA:
+            _check_machine(manifest)
         contents = {name: _checked(path, manifest, name) for name in manifest.files}
-        return Bundle(path, manifest, contents[manifest.library])
+        return Bundle(path, manifest, _open(manifest, contents))
     except BundleError as reason:
         raise BundleError(f"{path}: {reason}") from None
+
+
+def _open(manifest: Manifest, contents: Mapping[str, bytes]) -> Code:
+    if manifest.library is not None:
+        return _Library(manifest, contents[manifest.library])
+    from tvmconvgrad.deploy.load_cuda import GpuCode
+
+    return GpuCode(manifest, contents)
 
 
 def _read(folder: Path, name: str) -> bytes:

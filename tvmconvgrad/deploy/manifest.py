@@ -11,12 +11,15 @@ from typing import Any
 from tvmconvgrad import spec
 from tvmconvgrad.deploy import fields
 from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape, show
 from tvmconvgrad.targets import parse_target
 
-FORMAT = 1
+FORMAT = 2
 """The version of the file's format: a reader takes no other one."""
+CUDA = "cuda"
+"""The architecture of a bundle for NVIDIA GPUs, whatever the machine around them."""
 FILE = "manifest.json"
 
 
@@ -39,14 +42,17 @@ class BundleTarget:
 @dataclass(frozen=True)
 class Code:
     """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("untuned":
-    the schedule's own); the SHA-256 of the object file.
+    the schedule's own); the file that it lies in; the SHA-256 of the object file, or of that file, which for a GPU is
+    the kernel's own; what a call launches on a GPU.
     """
 
     target: str
     schedule: str
     provenance: str
     workspace_bytes: int
+    file: str
     sha256: str
+    launches: tuple[Launch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,10 +93,13 @@ class BundledKernel:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that is known of a bundle. `files` has every file that must be as it was built, by its plain name."""
+    """All that is known of a bundle. `files` has every file that must be as it was built, by its plain name.
+
+    `library` is None where there is none: a bundle for GPUs, whose `architecture` is "cuda".
+    """
 
     name: str
-    library: str
+    library: str | None
     architecture: str
     system: str
     versions: Mapping[str, str]
@@ -123,16 +132,18 @@ def parse_manifest(text: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    if manifest.library not in manifest.files:
+    if manifest.library is not None and manifest.library not in manifest.files:
         raise BundleError(f"library: {manifest.library!r} is not among its files")
     targets = [entry.target for entry in manifest.targets]
     if not targets:
         raise BundleError("targets: is empty, expected at least one")
     for place, target in enumerate(targets):
         try:
-            parse_target(target)
+            kind = parse_target(target).kind
         except ValueError as reason:
             raise BundleError(f"targets[{place}]: {reason}") from None
+        if (kind == "cuda") != (manifest.architecture == CUDA) or (kind == "cuda") != (manifest.library is None):
+            raise BundleError(f"targets[{place}]: {target!r} does not go with architecture {manifest.architecture!r}")
     names: set[str] = set()
     for place, kernel in enumerate(manifest.kernels):
         about = f"kernels[{place}] ({kernel.name})"
@@ -141,6 +152,9 @@ def _check(manifest: Manifest) -> None:
         names.add(kernel.name)
         if [code.target for code in kernel.codes] != targets:
             raise BundleError(f"{about}: codes: expected one for each of the targets, in their order")
+        for code in kernel.codes:
+            if code.file not in manifest.files:
+                raise BundleError(f"{about}: codes: {code.file!r} is not among its files")
         try:
             _ = kernel.problem
         except (ValueError, TypeError) as reason:
@@ -168,12 +182,21 @@ def _files(about: str, value: object) -> dict[str, File]:
 
 _FILE = {"bytes": fields.count, "sha256": fields.digest}
 _TARGET = {"target": fields.text, "requires": fields.texts}
+_LAUNCH: dict[str, fields.Parser] = {
+    "function": fields.word,
+    "grid": fields.extent,
+    "block": fields.extent,
+    "shared_bytes": fields.count,
+    "arguments": fields.arguments,
+}
 _CODE: dict[str, fields.Parser] = {
     "target": fields.text,
     "schedule": fields.text,
     "provenance": fields.text,
     "workspace_bytes": fields.count,
+    "file": fields.file_name,
     "sha256": fields.digest,
+    "launches": _records(Launch, _LAUNCH),
 }
 _KERNEL: dict[str, fields.Parser] = {
     "name": fields.word,
@@ -189,7 +212,7 @@ _KERNEL: dict[str, fields.Parser] = {
 }
 _MANIFEST: dict[str, fields.Parser] = {
     "name": fields.word,
-    "library": fields.file_name,
+    "library": lambda about, value: None if value is None else fields.file_name(about, value),
     "architecture": fields.text,
     "system": fields.text,
     "versions": lambda about, value: fields.mapping(about, value, fields.text),

@@ -51,9 +51,9 @@ def forget() -> None:
         generation += 1
 
 
-def find(problem: Problem, target: Target | None, schedule: str | None) -> Kernel | None:
-    """The kernel of a problem in a bundle in use."""
-    kernels = (bundle.find(problem, target, schedule) for bundle in _used)
+def find(problem: Problem, target: Target | None, schedule: str | None, gpu: str | None = None) -> Kernel | None:
+    """The kernel of a problem in a bundle in use; `gpu` is the architecture of the GPU that it is to run on."""
+    kernels = (bundle.find(problem, target, schedule, gpu) for bundle in _used)
     return next((kernel for kernel in kernels if kernel is not None), None)
 
 

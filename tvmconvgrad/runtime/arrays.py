@@ -156,7 +156,7 @@ def understand(name: str, value: Any) -> Tensor:
     """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no kernel can take."""
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         plain = np.ndarray.view(value, np.ndarray)
-        return Tensor(plain, plain.shape, _dtype(name, plain.dtype), NUMPY)
+        return Tensor(plain, plain.shape, dtype_of(name, plain.dtype), NUMPY)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
         return _understand_torch(name, value, torch)
@@ -175,17 +175,25 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _understand_torch(name: str, value: Any, torch: Any) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check, torch_kind
+    from tvmconvgrad.runtime.torch_tensors import check
 
     check(name, value)
+    return Tensor(value, tuple(value.shape), dtype_of(name, value.dtype), meet_torch(torch))
+
+
+def meet_torch(torch: Any) -> Kind:
+    """The kind of PyTorch's tensors on the CPU; from now on they, and those on GPUs, are known."""
+    from tvmconvgrad.runtime.torch_tensors import torch_kind
+
     kind = _kinds.get(torch.Tensor)
     if kind is None:
         kind = torch_kind(torch)
         _kinds.update({torch.Tensor: kind, torch.nn.Parameter: kind})
-    return Tensor(value, tuple(value.shape), _dtype(name, value.dtype), kind)
+    return kind
 
 
-def _dtype(name: str, dtype: Any) -> str:
+def dtype_of(name: str, dtype: Any) -> str:
+    """Our name of a library's type. ValueError, which names the tensor."""
     try:
         return parse_dtype(dtype)
     except ValueError:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from math import prod
 from typing import Any
 
 from tvmconvgrad.runtime.native import DLTensor
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 # DLPack's devices whose memory the CPU can read: CPU, pinned for CUDA, pinned for ROCm, managed by CUDA.
 _CPU_DEVICES = (1, 3, 11, 13)
@@ -33,34 +35,51 @@ class _Versioned(ctypes.Structure):
 
 
 class Memory:
-    """Memory that NumPy can make an array of, by __array_interface__; of raw bytes as wide as `dtype`.
+    """Memory of elements of `dtype`. Of the CPU's NumPy can make an array, by __array_interface__, of bytes as wide.
 
-    Holds the capsule, unused: it returns the memory to its owner when the last array is gone.
+    Holds the capsule, unused: it returns the memory to its owner when the last array is gone. With `stream` it is
+    memory on a GPU, ready for what is launched on that stream.
     """
 
-    def __init__(self, name: str, value: Any) -> None:
-        self.capsule = _export(name, value)
+    def __init__(self, name: str, value: Any, stream: int | None = None) -> None:
+        self.capsule = _export(name, value, stream)
         tensor, flags = _read(name, self.capsule)
         dtype = _DTYPES.get((tensor.code, tensor.bits, tensor.lanes))
         if dtype is None:
             what = f"DLPack's type code {tensor.code} of {tensor.bits} bits in {tensor.lanes} lanes"
             raise ValueError(f"{name}: {what} is not supported, expected f32, f16 or bf16")
         self.dtype = dtype
-        bytes_ = tensor.bits // 8
-        strides = tuple(tensor.strides[i] * bytes_ for i in range(tensor.ndim)) if tensor.strides else None
-        self.__array_interface__ = {
+        self.read_only = bool(flags & _READ_ONLY)
+        self.address: int = (tensor.data or 0) + tensor.byte_offset
+        self.shape = tuple(tensor.shape[: tensor.ndim])
+        self.bytes = prod(self.shape) * tensor.bits // 8
+        self._strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its elements lie one after the other, in the order of the axes."""
+        steps = [prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        axes = zip(self.shape, self._strides or steps, steps)
+        return self.bytes == 0 or all(size == 1 or stride == step for size, stride, step in axes)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        width = ITEM_BYTES[self.dtype]
+        return {
             "version": 3,
-            "shape": tuple(tensor.shape[: tensor.ndim]),
-            "typestr": f"|V{bytes_}",
-            "strides": strides,
-            "data": ((tensor.data or 0) + tensor.byte_offset, bool(flags & _READ_ONLY)),
+            "shape": self.shape,
+            "typestr": f"|V{width}",
+            "strides": None if self._strides is None else tuple(stride * width for stride in self._strides),
+            "data": (self.address, self.read_only),
         }
 
 
-def _export(name: str, value: Any) -> object:
+def _export(name: str, value: Any, stream: int | None) -> object:
     kind = type(value).__name__
     try:
         device = tuple(int(part) for part in value.__dlpack_device__())
+        if stream is not None:
+            return _capsule(value, stream=stream)
         if device[0] in _CPU_DEVICES:
             return _capsule(value)
     except Exception as reason:  # somebody else's code: it may raise anything
@@ -68,11 +87,11 @@ def _export(name: str, value: Any) -> object:
     raise ValueError(f"{name}: is on DLPack device {device}, expected the CPU, (1, 0)")
 
 
-def _capsule(value: Any) -> object:
+def _capsule(value: Any, **options: Any) -> object:
     try:
-        return value.__dlpack__(max_version=(1, 0))
+        return value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # written before DLPack 1.0
-        return value.__dlpack__()
+        return value.__dlpack__(**options)
 
 
 def _read(name: str, capsule: object) -> tuple[DLTensor, int]:

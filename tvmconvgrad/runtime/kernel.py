@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmconvgrad.runtime import arrays, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
@@ -14,6 +14,9 @@ from tvmconvgrad.runtime.native import BundledFunction, Function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import Target
+
+if TYPE_CHECKING:
+    from tvmconvgrad.runtime.cuda.function import CudaFunction
 
 PHYSICAL_MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 62
 
@@ -31,7 +34,7 @@ class Kernel:
     target: Target
     schedule: str
     workspace_bytes: int
-    function: Function | BundledFunction | None = field(repr=False)
+    function: Function | BundledFunction | CudaFunction | None = field(repr=False)
     origin: str = "default"
 
     @property
@@ -94,7 +97,9 @@ class Kernel:
         )
 
     def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
-        tensor = arrays.understand(name, value)
+        return self._fitting(name, arrays.understand(name, value), shape)
+
+    def _fitting(self, name: str, tensor: Tensor, shape: Shape) -> Tensor:
         if tensor.shape != shape:
             raise ValueError(f"{name}: shape {tensor.shape} does not fit, this kernel is compiled for {shape}")
         if tensor.dtype != self.problem.dtype:
@@ -109,7 +114,7 @@ class Kernel:
         dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
         self._launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
 
-    def _launch(self, function: Function | BundledFunction, first: int, second: int, out: int) -> None:
+    def _launch(self, function: Any, first: int, second: int, out: int) -> None:
         if self.workspace_bytes > PHYSICAL_MEMORY:
             raise MemoryError(f"the workspace of {self.workspace_bytes} bytes exceeds this machine's memory")
         threads.prepare()

@@ -6,20 +6,23 @@ from typing import Any
 
 from tvmconvgrad.runtime.arrays import Kind, Shape, check_places
 
+_EXPECTED = {"cpu": "the CPU", "cuda": "an NVIDIA GPU"}
 
-def check(name: str, value: Any) -> None:
-    """Raise TypeError or ValueError for a tensor without dense memory on the CPU."""
+
+def check(name: str, value: Any, device: str = "cpu") -> None:
+    """Raise TypeError or ValueError for a tensor without dense memory on a device of this type."""
     if str(value.layout) != "torch.strided":
         raise TypeError(f"{name}: a tensor of layout {value.layout} has no dense memory, expected torch.strided")
-    if value.device.type != "cpu":
-        raise ValueError(f"{name}: is on device {value.device}, expected the CPU, for which the kernel is")
+    if value.device.type != device:
+        expected = f"expected {_EXPECTED[device]}, for which the kernel is"
+        raise ValueError(f"{name}: is on device {value.device}, {expected}")
     if value.is_quantized:
         raise ValueError(f"{name}: is quantized, dtype {value.dtype}, expected f32, f16 or bf16")
     try:
         place = value.untyped_storage().device.type
     except RuntimeError:
         place = "none"
-    if place != "cpu":  # it stands for others (under vmap), or for nothing (FakeTensor)
+    if place != device:  # it stands for others (under vmap), or for nothing (FakeTensor)
         raise TypeError(f"{name}: a {type(value).__name__} without memory of its own, expected plain values")
 
 

@@ -17,6 +17,7 @@ LIBRARY = "libcuda.so.1"
 LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream, which waits for all others and they for it
 _OUT_OF_MEMORY = 2
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+_WITHOUT_TIME = 2  # CU_EVENT_DISABLE_TIMING
 _DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 _INT, _UINT, _SIZE, _POINTER = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
@@ -36,8 +37,16 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuFuncSetAttribute": (_POINTER, _INT, _INT),
     "cuLaunchKernel": (_POINTER, *(7 * [_UINT]), _POINTER, _POINTER, _POINTER),
     "cuStreamSynchronize": (_POINTER,),
+    "cuStreamWaitEvent": (_POINTER, _POINTER, _UINT),
+    "cuEventCreate": (_POINTER, _UINT),
+    "cuEventRecord": (_POINTER, _POINTER),
+    "cuEventElapsedTime": (_POINTER, _POINTER, _POINTER),
+    "cuEventDestroy_v2": (_POINTER,),
     "cuMemAllocAsync": (_POINTER, _SIZE, _POINTER),
     "cuMemFreeAsync": (_POINTER, _POINTER),
+    "cuMemsetD8Async": (_POINTER, ctypes.c_ubyte, _SIZE, _POINTER),
+    "cuMemcpyHtoD_v2": (_POINTER, _POINTER, _SIZE),
+    "cuMemcpyDtoH_v2": (_POINTER, _POINTER, _SIZE),
 }
 
 
@@ -61,7 +70,7 @@ class Driver:
             self._library[name].argtypes = types
         try:
             self._call("cuInit", 0)
-            self.devices = self._read("cuDeviceGetCount", _INT)
+            self.devices: int = self._read("cuDeviceGetCount", _INT)
         except CudaError as reason:
             raise MissingGpu(f"this machine has no NVIDIA GPU that works ({reason})") from None
         if not self.devices:
@@ -117,9 +126,44 @@ class Driver:
         """Return memory, in the order of a stream."""
         self._call("cuMemFreeAsync", address, stream)
 
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Set memory to zero."""
+        self._call("cuMemsetD8Async", address, 0, size, stream)
+
+    def upload(self, address: int, source: int, size: int) -> None:
+        """Copy memory of the host to the current device."""
+        self._call("cuMemcpyHtoD_v2", address, source, size)
+
+    def download(self, target: int, address: int, size: int) -> None:
+        """Copy memory of the current device to the host."""
+        self._call("cuMemcpyDtoH_v2", target, address, size)
+
     def synchronize(self, stream: int) -> None:
         """Wait for all that was launched on a stream."""
         self._call("cuStreamSynchronize", stream)
+
+    def wait(self, stream: int, other: int) -> None:
+        """Let what is launched on a stream from now on wait for what was launched on another one."""
+        with self.event(timed=False) as event:
+            self._call("cuEventRecord", event, other)
+            self._call("cuStreamWaitEvent", stream, event, 0)
+
+    @contextmanager
+    def event(self, timed: bool = True) -> Iterator[int]:
+        """A mark to put on streams."""
+        event = int(self._read("cuEventCreate", _POINTER, 0 if timed else _WITHOUT_TIME))
+        try:
+            yield event
+        finally:
+            self._call("cuEventDestroy_v2", event)
+
+    def record(self, event: int, stream: int) -> None:
+        """Put a mark on a stream."""
+        self._call("cuEventRecord", event, stream)
+
+    def milliseconds(self, begin: int, end: int) -> float:
+        """The time between two marks that have been passed."""
+        return float(self._read("cuEventElapsedTime", ctypes.c_float, begin, end))
 
     def _read(self, name: str, kind: Any, *arguments: Any) -> Any:
         """What a function writes to its first argument."""

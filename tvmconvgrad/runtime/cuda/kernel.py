@@ -1,0 +1,69 @@
+"""A kernel for a GPU, and its call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tvmconvgrad.runtime.arrays import Shape, Tensor
+from tvmconvgrad.runtime.cuda import driver, tensors
+from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
+from tvmconvgrad.runtime.cuda.tensors import GpuKind
+from tvmconvgrad.runtime.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class CudaKernel(Kernel):
+    """One gradient, compiled for a GPU. Its tensors are on one GPU; calls from several threads at once are safe.
+
+    A call launches on the stream that the first tensor's library works on now, and does not wait for the end; where
+    another tensor's library works on another stream, the two wait for each other. The workspace comes from that
+    library's allocator, and so may be used in a graph that it records.
+    """
+
+    def __call__(self, first: Any, second: Any, out: Any = None) -> Any:
+        """Compute the gradient of two tensors of the kernel's shapes and type on a GPU.
+
+        Returns `out`, or a new tensor of the kind of `first`. Raises what a CPU's kernel raises, and ValueError for
+        tensors on different devices, or on a GPU that the code is not for.
+        """
+        shapes, sizes, dtype = self._layout
+        kind = tensors.known_kind(first)
+        if kind is not None and self.function is not None:
+            one = kind.address(first, shapes[0], dtype, write=False)
+            two = one and kind.address(second, shapes[1], dtype, write=False)
+            result = kind.empty(shapes[2], dtype) if out is None and two else out
+            place = two and kind.address(result, shapes[2], dtype, write=True)
+            after = place + sizes[2]
+            if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
+                self._on(kind, one, two, place)
+                return result
+        tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
+        return self._call_checked(first, second, out)
+
+    def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
+        return self._fitting(name, tensors.understand(name, value), shape)
+
+    def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
+        if self.function is None:
+            result.kind.fill_zero(result.value)
+            return
+        kinds = [cast(GpuKind, tensor.kind) for tensor in (one, two, result)]
+        dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
+        addresses = [tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)]
+        with driver.driver().on(kinds[0].gpu):
+            stream = kinds[0].stream()
+            others = {kind.stream() for kind in kinds} - {stream}
+            for other in others:
+                driver.driver().wait(stream, other)
+            self._on(kinds[0], *addresses)
+            for other in others:
+                driver.driver().wait(other, stream)
+            if any(kind.foreign for kind in kinds):
+                driver.driver().synchronize(stream)
+
+    def _on(self, kind: GpuKind, first: int, second: int, out: int) -> None:
+        """Launch on the stream of a kind, with its memory for the workspace."""
+        workspace, held = kind.workspace(self.workspace_bytes) if self.workspace_bytes else (0, None)
+        cast(CudaFunction, self.function)(Where(kind.gpu, kind.stream()), first, second, out, workspace)
+        del held
