@@ -54,8 +54,8 @@ class FilterKernel:
 
     @property
     def width(self) -> int:
-        """Vectors of a block, a power of two."""
-        return min(WARP, 1 << (self.vectors - 1).bit_length())
+        """Vectors of a block, a power of two: so many that a warp reads whole lines, and few threads have none."""
+        return min((WARP, WARP // 2, WARP // 4), key=lambda width: -(-self.vectors // width) * width)
 
     @property
     def parts(self) -> int:
