@@ -13,6 +13,7 @@ from tests.support import layouts, reference
 from tests.support.case import Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
 from tests.support.fake_gpu import FakeGpus
+from tests.support.fake_libraries import aligned
 from tvmconvgrad.runtime.cuda.driver import CudaError
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 
@@ -35,15 +36,6 @@ class Foreign:
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
         self.streams.append(stream)
         return self.array.__dlpack__(max_version=max_version)
-
-
-def aligned(array: Array, offset: int = 0) -> Array:
-    """A copy at an address of so many bytes beyond a multiple of 256."""
-    memory = np.empty(array.nbytes + 512, np.uint8)
-    begin = -memory.ctypes.data % 256 + offset
-    copy: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def example(case: Case) -> tuple[Any, list[Array], Array]:
