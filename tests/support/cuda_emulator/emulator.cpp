@@ -1,0 +1,320 @@
+// Implementation of emulator.h, with the program's main: see tests/support/gpu.py for what it reads and writes.
+#include "emulator.h"
+
+#include <algorithm>
+#include <deque>
+#include <fstream>
+#include <memory>
+#include <ucontext.h>
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulator {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr size_t kStack = 128 << 10;
+constexpr size_t kGuard = 4096;
+constexpr unsigned char kGuardByte = 0xa5;
+
+struct Copy {
+  unsigned to;
+  const void* from;
+  int bytes, source_bytes;
+};
+
+enum class State { kReady, kBarrier, kWarp, kDone };
+
+// What a thread brings to an instruction that its whole warp executes together.
+struct Warp {
+  const char* name = nullptr;
+  unsigned address = 0;
+  unsigned* to[4] = {};
+  uint32_t a[4] = {}, b[2] = {};
+  float c[4] = {};
+  float* d[4] = {};
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  State state = State::kReady;
+  dim3 index{};
+  std::deque<std::vector<Copy>> groups;  // closed groups of copies that have not been carried out
+  std::vector<Copy> open;
+  Warp warp;
+  int turns = 0;  // how many instructions of the warp it has executed
+};
+
+std::vector<std::unique_ptr<Fiber>> fibers;
+size_t threads = 0, current = 0;
+ucontext_t scheduler;
+const std::function<void()>* kernel = nullptr;
+bool backward = false, late = true;
+std::vector<unsigned char> memory;  // shared, between two guards
+size_t shared_bytes = 0;
+
+Fiber& self() { return *fibers[current]; }
+
+void pause(State state) {
+  self().state = state;
+  swapcontext(&self().context, &scheduler);
+  threadIdx = self().index;
+}
+
+void run_fiber() {
+  threadIdx = self().index;
+  (*kernel)();
+  self().state = State::kDone;
+  swapcontext(&self().context, &scheduler);
+}
+
+unsigned char* at_shared(unsigned address, size_t bytes) {
+  if (address % bytes) fail("an address of shared memory is not aligned");
+  if (address + bytes > shared_bytes) fail("an instruction reaches beyond shared memory");
+  return memory.data() + kGuard + address;
+}
+
+void carry_out(const Copy& copy) {
+  unsigned char* to = at_shared(copy.to, copy.bytes);
+  memset(to, 0, copy.bytes);
+  memcpy(to, copy.from, copy.source_bytes);
+}
+
+// Waits until all lanes of the warp are at the same instruction; the last to come executes it for all.
+void together(const char* name, void (*execute)(Fiber* const* lanes)) {
+  Fiber& mine = self();
+  mine.warp.name = name;
+  mine.turns++;
+  size_t first = current / kWarp * kWarp;
+  if (first + kWarp > threads) fail("a warp is not whole");
+  Fiber* lanes[kWarp];
+  bool complete = true;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    lanes[lane] = fibers[first + lane].get();
+    bool waits = lanes[lane] == &mine || lanes[lane]->state == State::kWarp;
+    complete = complete && waits && lanes[lane]->turns == mine.turns;
+  }
+  if (!complete) return pause(State::kWarp);
+  for (Fiber* lane : lanes)
+    if (strcmp(lane->warp.name, name)) fail("the lanes of a warp are at different instructions");
+  execute(lanes);
+  for (Fiber* lane : lanes)
+    if (lane != &mine) lane->state = State::kReady;
+}
+
+bool run_ready() {
+  bool any = false;
+  for (size_t i = 0; i < threads; ++i) {
+    current = backward ? threads - 1 - i : i;
+    if (self().state != State::kReady) continue;
+    any = true;
+    swapcontext(&scheduler, &self().context);
+  }
+  return any;
+}
+
+size_t count(State state) {
+  size_t found = 0;
+  for (size_t i = 0; i < threads; ++i) found += fibers[i]->state == state;
+  return found;
+}
+
+void run_block() {
+  std::fill(memory.begin(), memory.end(), 0xff);  // NaN in every type
+  std::fill(memory.begin(), memory.begin() + kGuard, kGuardByte);
+  std::fill(memory.end() - kGuard, memory.end(), kGuardByte);
+  for (size_t i = 0; i < threads; ++i) {
+    Fiber& fiber = *fibers[i];
+    fiber.state = State::kReady;
+    fiber.turns = 0;
+    fiber.groups.clear();
+    fiber.open.clear();
+    fiber.index = {unsigned(i % blockDim.x), unsigned(i / blockDim.x % blockDim.y),
+                   unsigned(i / blockDim.x / blockDim.y)};
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, run_fiber, 0);
+  }
+  while (true) {
+    if (run_ready()) continue;
+    if (count(State::kDone) == threads) break;
+    if (count(State::kBarrier) + count(State::kDone) < threads) fail("a warp waits for lanes that never come");
+    if (count(State::kDone)) fail("some threads have ended, and others wait at a barrier");
+    for (size_t i = 0; i < threads; ++i) fibers[i]->state = State::kReady;
+  }
+  for (size_t i = 0; i < kGuard; ++i)
+    if (memory[i] != kGuardByte || memory[memory.size() - 1 - i] != kGuardByte)
+      fail("something was written beside shared memory");
+}
+
+}  // namespace
+
+void fail(const char* what) {
+  fprintf(stderr, "%s: thread (%u, %u, %u) of block (%u, %u, %u)\n", what, threadIdx.x, threadIdx.y, threadIdx.z,
+          blockIdx.x, blockIdx.y, blockIdx.z);
+  exit(3);
+}
+
+void* shared() { return memory.data() + kGuard; }
+
+void launch(dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body) {
+  gridDim = grid;
+  blockDim = block;
+  kernel = &body;
+  threads = size_t(block.x) * block.y * block.z;
+  shared_bytes = bytes;
+  memory.resize(bytes + 2 * kGuard);
+  while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
+  size_t blocks = size_t(grid.x) * grid.y * grid.z;
+  for (size_t i = 0; i < blocks; ++i) {
+    size_t at = backward ? blocks - 1 - i : i;
+    blockIdx = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
+    run_block();
+  }
+}
+
+void choose(bool runs_backward, bool copies_late) {
+  backward = runs_backward;
+  late = copies_late;
+}
+
+// A tensor with the bytes of a file, or, where there is none, NaN. Beyond its end the address sanitizer watches.
+char* tensor(const char* name, size_t bytes) {
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, bytes)) fail("there is no memory");
+  memset(memory, 0xff, bytes);
+  if (strcmp(name, "out")) std::ifstream(name, std::ios::binary).read(static_cast<char*>(memory), bytes);
+  return static_cast<char*>(memory);
+}
+
+void write(const char* name, const char* bytes, size_t size) { std::ofstream(name, std::ios::binary).write(bytes, size); }
+
+}  // namespace emulator
+
+using namespace emulator;
+
+void __syncthreads() { pause(State::kBarrier); }
+
+size_t __cvta_generic_to_shared(const void* pointer) {
+  auto* byte = static_cast<const unsigned char*>(pointer);
+  if (byte < memory.data() + kGuard || byte > memory.data() + memory.size() - kGuard)
+    fail("an address is not one of shared memory");
+  return byte - (memory.data() + kGuard);
+}
+
+void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes) {
+  if (bytes != 16 || source_bytes < 0 || source_bytes > bytes) fail("cp.async.cg copies 16 bytes");
+  if (source_bytes && reinterpret_cast<uintptr_t>(from) % 16) fail("cp.async reads what is not aligned");
+  Copy copy{to, from, bytes, source_bytes};
+  at_shared(to, bytes);
+  if (late)
+    self().open.push_back(copy);
+  else
+    carry_out(copy);
+}
+
+void cp_async_commit_group() {
+  self().groups.push_back(std::move(self().open));
+  self().open.clear();
+}
+
+void cp_async_wait_group(int pending) {
+  auto& groups = self().groups;
+  while (groups.size() > size_t(pending)) {
+    for (const Copy& copy : groups.front()) carry_out(copy);
+    groups.pop_front();
+  }
+}
+
+namespace {
+
+uint16_t shared_half(unsigned row, int column) {
+  uint16_t value;
+  memcpy(&value, at_shared(row, 16) + 2 * column, 2);
+  return value;
+}
+
+// "ldmatrix": lanes 8i to 8i + 7 have the addresses of matrix i's rows. Lane l gets elements 2 * (l % 4) and the next of
+// row l / 4; transposed, those of column l / 4.
+template <bool transposed>
+void load_matrices(Fiber* const* lanes) {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      unsigned pair = 0;
+      for (int e = 0; e < 2; ++e) {
+        int along = lane % 4 * 2 + e, across = lane / 4;
+        int row = transposed ? along : across, column = transposed ? across : along;
+        pair |= unsigned(shared_half(lanes[8 * i + row]->warp.address, column)) << 16 * e;
+      }
+      *lanes[lane]->warp.to[i] = pair;
+    }
+  }
+}
+
+template <float (*to_float)(uint16_t)>
+float element(uint32_t pair, int which) {
+  return to_float(uint16_t(pair >> 16 * which));
+}
+
+// "mma.m16n8k16", 16-bit A and B, f32 C and D. With g = lane / 4 and t = lane % 4:
+// A: register i, half e: row g + 8 * (i % 2), column 2t + e + 8 * (i / 2); B: register i, half e: row 2t + e + 8i,
+// column g; C and D: element i: row g + 8 * (i / 2), column 2t + i % 2.
+template <float (*to_float)(uint16_t)>
+void multiply(Fiber* const* lanes) {
+  static float a[16][16], b[16][8];
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Warp& own = lanes[lane]->warp;
+    int g = lane / 4, t = lane % 4;
+    for (int e = 0; e < 2; ++e) {
+      for (int i = 0; i < 4; ++i) a[g + 8 * (i % 2)][2 * t + e + 8 * (i / 2)] = element<to_float>(own.a[i], e);
+      for (int i = 0; i < 2; ++i) b[2 * t + e + 8 * i][g] = element<to_float>(own.b[i], e);
+    }
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Warp& own = lanes[lane]->warp;
+    for (int i = 0; i < 4; ++i) {
+      float sum = own.c[i];
+      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + 8 * (i / 2)][k] * b[k][lane % 4 * 2 + i % 2];
+      *own.d[i] = sum;
+    }
+  }
+}
+
+}  // namespace
+
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned row) {
+  Warp& own = self().warp;
+  own.address = row;
+  unsigned* to[] = {&r0, &r1, &r2, &r3};
+  std::copy(to, to + 4, own.to);
+  together("ldmatrix", load_matrices<false>);
+}
+
+void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(
+    unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned row) {
+  Warp& own = self().warp;
+  own.address = row;
+  unsigned* to[] = {&r0, &r1, &r2, &r3};
+  std::copy(to, to + 4, own.to);
+  together("ldmatrix.trans", load_matrices<true>);
+}
+
+#define MMA(type, convert)                                                                                     \
+  void mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(                                            \
+      float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,          \
+      unsigned b0, unsigned b1, float c0, float c1, float c2, float c3) {                                      \
+    Warp& own = self().warp;                                                                                   \
+    float* d[] = {&d0, &d1, &d2, &d3};                                                                         \
+    std::copy(d, d + 4, own.d);                                                                                \
+    uint32_t a[] = {a0, a1, a2, a3}, b[] = {b0, b1};                                                           \
+    float c[] = {c0, c1, c2, c3};                                                                              \
+    std::copy(a, a + 4, own.a);                                                                                \
+    std::copy(b, b + 2, own.b);                                                                                \
+    std::copy(c, c + 4, own.c);                                                                                \
+    together("mma." #type, multiply<convert>);                                                                 \
+  }
+MMA(f16, f16_to)
+MMA(bf16, bf16_to)

@@ -1,0 +1,120 @@
+// A GPU for tests: runs the CUDA C++ of a kernel on a CPU, one block after the other.
+//
+// The threads of a block are fibers. They run one at a time, in an order that the caller chooses, until each waits at a
+// barrier or for its warp; so a missing barrier gives a wrong result in at least one order. Copies by cp.async take
+// effect as late as PTX allows (at the wait), or at once, as the caller chooses: a missing wait, or a tile that is
+// overwritten too early, gives a wrong result in one of the two. Shared memory begins as NaN, and lies between guarded
+// bytes; every access by an instruction is checked for its bounds and its alignment.
+//
+// Instructions are named as PTX names them, with _ for each character that C++ has no name for, and do what the PTX
+// manual says ("Warp-level matrix instructions", "Data movement and conversion instructions: asynchronous copy").
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+struct dim3 {
+  unsigned x, y, z;
+};
+
+template <typename T, unsigned N>
+struct __attribute__((aligned(N * sizeof(T) > 16 ? 16 : N * sizeof(T)))) vector_of;
+template <typename T>
+struct __attribute__((aligned(2 * sizeof(T)))) vector_of<T, 2> {
+  T x, y;
+};
+template <typename T>
+struct __attribute__((aligned(4 * sizeof(T)))) vector_of<T, 4> {
+  T x, y, z, w;
+};
+using float2 = vector_of<float, 2>;
+using float4 = vector_of<float, 4>;
+using int2 = vector_of<int, 2>;
+using int4 = vector_of<int, 4>;
+using uint2 = vector_of<unsigned, 2>;
+using uint4 = vector_of<unsigned, 4>;
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+template <typename T>
+T max(T a, T b) { return a < b ? b : a; }
+template <typename T>
+T min(T a, T b) { return b < a ? b : a; }
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+void __syncthreads();
+size_t __cvta_generic_to_shared(const void* pointer);
+
+namespace emulator {
+
+[[noreturn]] void fail(const char* what);
+void* shared();  // dynamic shared memory of the block that runs
+
+inline float f32(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return bits;
+}
+inline float bf16_to(uint16_t bits) { return f32(uint32_t(bits) << 16); }
+inline uint16_t bf16_from(float value) {
+  uint32_t bits = bits_of(value);
+  if (value != value) return 0x7fff;
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);  // to the nearest, ties to even
+}
+inline float f16_to(uint16_t bits) {
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                    : exponent     ? std::ldexp(float(fraction + 1024), exponent - 25)
+                                   : std::ldexp(float(fraction), -24);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+inline uint16_t f16_from(float value) {
+  uint16_t sign = bits_of(value) >> 31 << 15;
+  float magnitude = std::fabs(value);
+  if (value != value) return 0x7fff;
+  if (magnitude == 0) return sign;
+  if (magnitude >= 65520.0f) return sign | 0x7c00;
+  int exponent;
+  std::frexp(magnitude, &exponent);
+  int unit = max(exponent - 11, -24);  // of the last place
+  float rounded = std::nearbyint(std::ldexp(magnitude, -unit));  // ties to even
+  if (unit == -24) return sign | uint16_t(rounded);
+  return sign | uint16_t(((unit + 24) << 10) + int(rounded));
+}
+
+}  // namespace emulator
+
+// PTX: one function for each instruction that generated code uses; operands are in the order of the instruction's text.
+void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes);
+void cp_async_commit_group();
+void cp_async_wait_group(int pending);
+void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned row);
+void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(
+    unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned row);
+void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(
+    float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+    unsigned b1, float c0, float c1, float c2, float c3);
+void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(
+    float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+    unsigned b1, float c0, float c1, float c2, float c3);

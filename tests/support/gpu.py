@@ -1,0 +1,149 @@
+"""A GPU for tests: runs the CUDA C++ of a kernel on a CPU, exactly, and looks for races (cuda_emulator/emulator.h)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.convolution import Array, Shape
+from tvmconvgrad.build.cuda.codegen import Program
+from tvmconvgrad.runtime.cuda.launches import Argument, Launch
+
+COMPILER = "g++"
+needs_emulator = pytest.mark.skipif(
+    shutil.which(COMPILER) is None or sys.platform != "linux", reason=f"the emulator of a GPU needs {COMPILER} on Linux"
+)
+_FOLDER = Path(__file__).with_name("cuda_emulator")
+_OPTIONS = ("-std=c++17", "-O1", "-w", "-fsanitize=address", f"-I{_FOLDER}")
+_ASM = re.compile(r'asm volatile\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)((?::.*?)?)\);', re.DOTALL)
+_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];")
+_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\((.*?)\) \{")
+ORDERS = ("forward late", "backward late", "forward early", "backward early")
+"""In which order the threads and blocks run, and whether copies take effect late or early."""
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A folder with the compiled emulator."""
+
+    folder: Path
+
+    @classmethod
+    def prepare(cls, folder: Path) -> Emulator:
+        _run([COMPILER, *_OPTIONS, "-c", str(_FOLDER / "emulator.cpp"), "-o", str(folder / "emulator.o")])
+        return cls(folder)
+
+    def run(
+        self, program: Program, inputs: Sequence[Array], shape: Shape, orders: Sequence[str] = ORDERS
+    ) -> list[Array]:
+        """A kernel's result in each order. AssertionError with its words where the emulator finds a fault."""
+        source, binary = self.folder / "kernel.cpp", self.folder / "kernel"
+        result = np.empty(shape, inputs[0].dtype)
+        source.write_text(_translated(program.source) + _main(program, [*inputs, result]))
+        _run([COMPILER, *_OPTIONS, str(source), str(self.folder / "emulator.o"), "-o", str(binary)])
+        for name, array in zip(("first", "second"), inputs, strict=True):
+            (self.folder / name).write_bytes(array.tobytes())
+        found = []
+        for order in orders:
+            _run([str(binary), *order.split()], self.folder)
+            found.append(np.fromfile(self.folder / "out", result.dtype).reshape(shape))
+        return found
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> None:
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, f"{command[0]} ended with {done.returncode}:\n{done.stderr[-4000:]}"
+
+
+def _translated(source: str) -> str:
+    """CUDA's C++ in the emulator's words: inline PTX becomes calls of the functions that are named like it."""
+    source = _DYNAMIC.sub(r"\1* \2 = (\1*)emulator::shared();", source)
+    return '#include "emulator.h"\n' + _ASM.sub(_instruction, source)
+
+
+def _instruction(match: re.Match[str]) -> str:
+    """The call for a statement asm volatile(text : outputs : inputs : what changes)."""
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match[1])).replace("\\n", "").strip(" ;")
+    name, _, operands = text.partition(" ")
+    values = [value for part in _parts(match[2])[:2] for value in _parenthesized(part)]
+    words = re.sub(r"[{}\[\]]", "", operands)
+    for i in reversed(range(len(values))):
+        words = words.replace(f"%{i}", values[i])
+    return f"{re.sub(r'[^A-Za-z0-9]', '_', name)}({words});"
+
+
+def _parts(text: str) -> list[str]:
+    """What the colons outside of all parentheses separate: outputs, inputs, what changes."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == ":" and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found[1:]
+
+
+def _parenthesized(text: str) -> list[str]:
+    """The outermost expressions in parentheses, with these: of `"r"(expression), ...`."""
+    found: list[str] = []
+    depth = 0
+    for letter in text:
+        if letter == "(" and depth == 0:
+            found.append("")
+        depth += letter == "("
+        if depth:
+            found[-1] += letter
+        depth -= letter == ")"
+    return found
+
+
+def _main(program: Program, tensors: Sequence[Array]) -> str:
+    """The program that reads the inputs, launches what a call launches, and writes the result."""
+    sizes: dict[Argument, int] = {
+        name: tensor.nbytes for name, tensor in zip(("first", "second", "out"), tensors, strict=True)
+    }
+    offsets = sorted({each for launch in program.launches for each in launch.arguments if isinstance(each, int)})
+    ends = [*offsets[1:], program.workspace_bytes]
+    sizes |= {offset: end - offset for offset, end in zip(offsets, ends)}
+    lines = [f'  char* {_name(key)} = emulator::tensor("{key}", {size});' for key, size in sizes.items()]
+    parameters = {name: _types(words) for name, words in _KERNEL.findall(program.source)}
+    lines += [_launch(launch, parameters[launch.function]) for launch in program.launches]
+    body = "\n".join(lines)
+    return f"""
+namespace emulator {{
+void choose(bool runs_backward, bool copies_late);
+void launch(dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body);
+char* tensor(const char* name, size_t bytes);
+void write(const char* name, const char* bytes, size_t size);
+}}
+int main(int, char** words) {{
+  emulator::choose(!strcmp(words[1], "backward"), !strcmp(words[2], "late"));
+{body}
+  emulator::write("out", {_name("out")}, {sizes["out"]});
+}}
+"""
+
+
+def _name(argument: Argument) -> str:
+    return f"piece_{argument}" if isinstance(argument, int) else f"tensor_{argument}"
+
+
+def _types(parameters: str) -> list[str]:
+    return [re.sub(r"__restrict__.*", "", parameter).strip() for parameter in parameters.split(",")]
+
+
+def _launch(launch: Launch, types: Sequence[str]) -> str:
+    arguments = ", ".join(f"({kind}){_name(each)}" for kind, each in zip(types, launch.arguments, strict=True))
+    grid, block = ("{" + ", ".join(map(str, extent)) + "}" for extent in (launch.grid, launch.block))
+    return f"  emulator::launch({grid}, {block}, {launch.shared_bytes}, [=] {{ {launch.function}({arguments}); }});"

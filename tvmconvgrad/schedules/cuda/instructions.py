@@ -1,0 +1,87 @@
+"""The instructions of NVIDIA's GPUs that have no word in TVM's programs, as device functions of a line of PTX each.
+
+Pointers to shared memory are generic ones here and become addresses of shared memory in the functions. The PTX manual
+("Instruction Set", PTX ISA 7.0 and later, sm_80 and later) says what each does.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.ir import StringImm
+
+from tvmconvgrad.te.tensors import Index
+
+COPY = """\
+__device__ __forceinline__ void tvmconvgrad_copy(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\\n" ::
+    "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
+    "r"(inside ? 16 : 0) : "memory");
+}
+"""
+
+COMMIT = """\
+__device__ __forceinline__ void tvmconvgrad_commit() { asm volatile("cp.async.commit_group;\\n" ::: "memory"); }
+"""
+
+WAIT = """\
+__device__ __forceinline__ void tvmconvgrad_wait_{pending}() {{
+  asm volatile("cp.async.wait_group {pending};\\n" ::: "memory");
+}}
+"""
+
+LOAD_MATRICES = """\
+__device__ __forceinline__ void tvmconvgrad_load_matrices{name}(void* words, const void* row) {{
+  unsigned* to = static_cast<unsigned*>(words);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{option}.shared.b16 {{%0, %1, %2, %3}}, [%4];\\n"
+    : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+    : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))) : "memory");
+}}
+"""
+
+MULTIPLY = """\
+__device__ __forceinline__ void tvmconvgrad_multiply_{dtype}(void* to, const void* a_words, const void* b_words) {{
+  float* sums = static_cast<float*>(to);
+  const unsigned *a = static_cast<const unsigned*>(a_words), *b = static_cast<const unsigned*>(b_words);
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 "
+    "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\\n"
+    : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+"""
+
+
+def copy(to: Index, source: Index, inside: Index) -> tirx.Stmt:
+    """Begin to copy 16 bytes from global to shared memory; zeros where not `inside`, and nothing is then read."""
+    return _call("tvmconvgrad_copy", COPY, to, source, inside)
+
+
+def commit() -> tirx.Stmt:
+    """Close a group of copies: those begun since the last one."""
+    return _call("tvmconvgrad_commit", COMMIT)
+
+
+def wait(pending: int) -> tirx.Stmt:
+    """Wait until at most so many groups of this thread are under way."""
+    return _call(f"tvmconvgrad_wait_{pending}", WAIT.format(pending=pending))
+
+
+def barrier() -> tirx.Stmt:
+    """Wait for all threads of the block."""
+    return tirx.Evaluate(tirx.call_intrin("int32", "tirx.tvm_storage_sync", StringImm("shared")))
+
+
+def load_matrices(to: Index, row: Index, transposed: bool) -> tirx.Stmt:
+    """Load four 8x8 matrices of 16-bit elements to the warp's fragments; lanes 8i to 8i+7 give the rows of matrix i."""
+    name, option = ("_transposed", ".trans") if transposed else ("", "")
+    source = LOAD_MATRICES.format(name=name, option=option)
+    return _call(f"tvmconvgrad_load_matrices{name}", source, to, row)
+
+
+def multiply(dtype: str, sums: Index, a: Index, b: Index) -> tirx.Stmt:
+    """Add the product of a 16x16 and a 16x8 fragment ("f16" or "bf16") to a fragment of f32 sums."""
+    return _call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype), sums, a, b)
+
+
+def _call(name: str, source: str, *arguments: Index) -> tirx.Stmt:
+    call = tirx.call_intrin("void", "tirx.cuda.func_call", StringImm(name), *arguments, StringImm(source))
+    return tirx.Evaluate(call)

@@ -1,0 +1,141 @@
+"""The operands of a matrix product, as vectors of 16 bytes: where the user's tensor has them, or packed.
+
+A tensor with channels last is read where it lies, if they come in whole vectors. Any other operand is packed by a
+kernel of its own: channels last, in whole vectors, extended by zeros. That costs one more pass over an operand, which
+the products of all taps share; NVIDIA's own library changes layouts for tensor cores in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.stages import Stage
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
+
+VECTOR_BYTES = 16
+PACKING_THREADS = 256
+
+
+def vector_lanes(problem: Problem) -> int:
+    """Elements of a vector of the problem's type."""
+    return VECTOR_BYTES // ITEM_BYTES[problem.dtype]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A (0) or B (1) of the products whose sums read this stage."""
+
+    problem: Problem
+    stage: Stage
+    is_filter: bool
+    """Whether it is a filter, and not data."""
+    packed: tirx.Buffer | None
+    """Where it is packed; None: it is read from the user's tensor."""
+    along: str
+    """What the lanes of its vectors are: "rows" (of A), "columns" (of B) or "summed"."""
+
+    @classmethod
+    def of(cls, problem: Problem, stage: Stage, number: int) -> Operand:
+        """The operand as it is best read."""
+        is_filter = number == 1 and problem.gradient is not Gradient.FILTER
+        last = _last_axis(problem, stage, is_filter)
+        direct = _sizes(problem)[last] % vector_lanes(problem) == 0 if last else False
+        axis = last if direct and last else _packed_axis(problem, is_filter, number)
+        packed = None if direct else _packed(problem, stage, is_filter)
+        return cls(problem, stage, is_filter, packed, _role(problem, axis, number))
+
+    def vector(self, index: list[Index]) -> tuple[Index, Index]:
+        """The address of the vector that begins with an element of the stage, and whether it is not zero."""
+        if self.packed is not None:
+            return writing.address(self.packed, vector_lanes(self.problem), *self._order(index)), tirx.const(True)
+        source, inside = self.stage.read(index)
+        return tirx.address_of(source), inside
+
+    def pack(self) -> tirx.Stmt | None:
+        """The kernel that packs, if any is needed: a thread for each vector."""
+        if self.packed is None:
+            return None
+        packed, lanes = self.packed, vector_lanes(self.problem)
+        *outer, last = (int(extent) for extent in packed.shape)
+        shape = (*outer, last // lanes)
+        order = self._reading_order(len(shape))
+
+        def vector(flat: Index) -> tirx.Stmt:
+            along = writing.unflatten(flat, [shape[axis] for axis in order])
+            *rest, block = (along[order.index(axis)] for axis in range(len(shape)))
+            registers = writing.memory("vector", (lanes,), str(packed.dtype), "local")
+
+            def lane(i: Index) -> tirx.Stmt:
+                value = self.stage.at(self._stage_index([*rest, block * lanes + i]))
+                return writing.store(registers, value.astype(str(packed.dtype)), i)
+
+            def whole(i: Index) -> tirx.Stmt:
+                return writing.store(packed, writing.load(registers, i), *rest, block * lanes + i)
+
+            return writing.seq(
+                writing.allocate(registers),
+                writing.unrolled("lane", lanes, lane),
+                writing.vectorized("lane", lanes, whole),
+            )
+
+        return writing.elementwise(prod(shape), PACKING_THREADS, vector)
+
+    def _order(self, index: list[Index]) -> list[Index]:
+        """An index of the stage in the packed order of axes: channels last."""
+        if self.is_filter:
+            return index
+        n, g, channel, *space = index
+        return [n, g, *space, channel]
+
+    def _stage_index(self, packed: list[Index]) -> list[Index]:
+        if self.is_filter:
+            return packed
+        n, g, *space, channel = packed
+        return [n, g, channel, *space]
+
+    def _reading_order(self, rank: int) -> list[int]:
+        """The packed axes such that neighbouring threads read neighbouring elements: of NCX along space."""
+        if self.is_filter or self.problem.data_format == "NXC":
+            return list(range(rank))
+        return [0, 1, rank - 1, *range(2, rank - 1)]
+
+
+def _last_axis(problem: Problem, stage: Stage, is_filter: bool) -> str | None:
+    """Which channels lie innermost in the user's tensor: "c", "o", or None."""
+    if is_filter:
+        return {"C": "c", "O": "o"}.get(problem.filter_axes[-1])
+    reads_x = stage.name.startswith("x")
+    return None if problem.data_format == "NCX" else "o" if reads_x else "c"
+
+
+def _sizes(problem: Problem) -> dict[str, int]:
+    c_group, o_group = group_sizes(problem.geometry)
+    return {"c": c_group, "o": o_group}
+
+
+def _packed_axis(problem: Problem, is_filter: bool, number: int) -> str:
+    """The innermost channels of the stage, packed."""
+    if is_filter:
+        return "o"
+    of_x = number == 1 or problem.gradient is Gradient.DATA
+    return "o" if of_x else "c"
+
+
+def _role(problem: Problem, axis: str, number: int) -> str:
+    if problem.gradient is Gradient.FILTER:
+        return "rows" if number == 0 else "columns"
+    summed = "o" if problem.gradient is Gradient.DATA else "c"
+    return "summed" if axis == summed else "columns"
+
+
+def _packed(problem: Problem, stage: Stage, is_filter: bool) -> tirx.Buffer:
+    shape = list(stage.shape)
+    if not is_filter:
+        shape.append(shape.pop(2))
+    return writing.memory(f"{stage.name}_packed", shape, DTYPES[problem.dtype], "global")

@@ -1,0 +1,104 @@
+"""Tiles of operands in shared memory: copied ahead by `cp.async`, a stage for each tile that is under way.
+
+Lines are padded by 16 bytes: the eight lines of a matrix that `ldmatrix` reads, or that a warp reads as float4, then
+lie in different banks. Everything is counted in words of 4 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import instructions, writing
+from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES, Operand
+from tvmconvgrad.schedules.cuda.product import Product
+from tvmconvgrad.te.tensors import Index
+
+WORD = 4
+PAD = VECTOR_BYTES // WORD
+
+
+@dataclass(frozen=True)
+class SharedTile:
+    """`positions` rows of A, or columns of B, by `depth` summed elements of `item` bytes.
+
+    Lines lie along what the operand's vectors lie along: a line for each position, or for each summed element.
+    """
+
+    positions: int
+    depth: int
+    item: int
+    by_position: bool
+
+    @property
+    def lines(self) -> int:
+        """How many lines there are."""
+        return self.positions if self.by_position else self.depth
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of a line."""
+        return (self.depth if self.by_position else self.positions) * self.item // VECTOR_BYTES
+
+    @property
+    def stride(self) -> int:
+        """Words from one line to the next."""
+        return self.vectors * PAD + PAD
+
+    @property
+    def words(self) -> int:
+        """All of the tile."""
+        return self.lines * self.stride
+
+    def word(self, position: Index, k: Index) -> Index:
+        """Where an element begins, or, of 16 bits, the pair that it is the first of."""
+        line, along = (position, k) if self.by_position else (k, position)
+        return line * self.stride + (along // 2 if self.item == 2 else along)
+
+
+@dataclass(frozen=True)
+class Copier:
+    """Copies one operand's tiles: all threads together, a vector each, neighbours along memory."""
+
+    product: Product
+    operand: Operand
+    number: int
+    tile: SharedTile
+    threads: int
+
+    def copy(self, words: tirx.Buffer, begin: Index, place: Place, thread: Index) -> tirx.Stmt:
+        """Begin to copy the tile of a place to the shared `words` from `begin` on."""
+        tile, total = self.tile, self.tile.lines * self.tile.vectors
+        lanes = VECTOR_BYTES // tile.item
+
+        def vector(i: Index) -> tirx.Stmt:
+            flat = i * self.threads + thread
+            line, at = flat // tile.vectors, flat % tile.vectors
+            position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
+            source, inside = self._source(place, position, k)
+            to = writing.address(words, PAD, begin + line * tile.stride + at * PAD)
+            steps = -(-total // self.threads)
+            return writing.when(writing.below(flat, total, steps * self.threads), instructions.copy(to, source, inside))
+
+        return writing.unrolled("vector", -(-total // self.threads), vector)
+
+    def _source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
+        """The address of a vector of the tile, and whether it is not zero."""
+        product = self.product
+        first, count = (place.row, product.rows) if self.number == 0 else (place.column, product.columns)
+        at, summed = first + position, place.summed + k
+        row, column = (at, place.column) if self.number == 0 else (place.row, at)
+        source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, summed))
+        return source, tirx.all(inside, at < count, summed < place.end)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tiles begin, and where the sum of their block ends."""
+
+    group: Index
+    row: Index
+    column: Index
+    summed: Index
+    end: Index

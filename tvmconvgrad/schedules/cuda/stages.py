@@ -1,0 +1,66 @@
+"""The stages of an expression as functions: what an element is, at any index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+from tvm.s_tir.stmt import SBlock
+
+from tvmconvgrad.schedules.rewriting import nodes, replaced
+from tvmconvgrad.te import Sum
+from tvmconvgrad.te.tensors import Index
+
+_IF = tirx.if_then_else(tirx.Var("condition", "bool"), tirx.const(1), tirx.const(0)).op
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage: its element at index `variables` is `value`, or, of a sum, what is added up over `summed`."""
+
+    buffer: tirx.Buffer
+    variables: tuple[tirx.Var, ...]
+    summed: tuple[tirx.Var, ...]
+    value: Index
+    extents: tuple[int, ...]
+    """Of the variables, then of those that are summed."""
+
+    @property
+    def name(self) -> str:
+        """The name in the expression."""
+        return str(self.buffer.name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the stage."""
+        return self.extents[: len(self.variables)]
+
+    def at(self, index: Sequence[Index], summed: Sequence[Index] = ()) -> Index:
+        """The element at an index, or the summand."""
+        return replaced(self.value, dict(zip((*self.variables, *self.summed), (*index, *summed))))
+
+    def read(self, index: Sequence[Index]) -> tuple[TensorLoad, Index]:
+        """What the element is read from, and under which condition: else it is zero."""
+        value = self.at(index)
+        (source,) = nodes(value, TensorLoad)
+        guards = [call for call in nodes(value, Call) if call.op.same_as(_IF)]
+        return source, guards[0].args[0] if guards else tirx.const(True)
+
+
+def stages(expression: Sum) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
+    """The program's parameters, and all stages of an expression by name."""
+    function = expression.prim_func()
+    blocks = [block for block in nodes(function, SBlock) if block.name_hint != "root"]
+    found = [_stage(block) for block in blocks]
+    return tuple(function.params), {stage.name: stage for stage in found}
+
+
+def _stage(block: SBlock) -> Stage:
+    (write,) = nodes(block.body, tirx.BufferStore)
+    plain = [each for each in block.iter_vars if each.iter_type == tirx.IterVar.DataPar]
+    summed = [each for each in block.iter_vars if each.iter_type == tirx.IterVar.CommReduce]
+    value = write.value.b if summed else write.value  # a sum is written as itself plus the summand
+    extents = tuple(int(each.dom.extent) for each in (*plain, *summed))
+    return Stage(write.buffer, tuple(each.var for each in plain), tuple(each.var for each in summed), value, extents)
