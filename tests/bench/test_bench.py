@@ -108,7 +108,7 @@ def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["resnet_50", "--peers", "none", "--ours-too", "f64"], "variant: 'f64' in 'f64' is unknown"),
         (["resnet_50", "--peers", "none", "--threads", "100000"], "threads: got 100000, expected 1 to "),
         (["resnet_50", "--peers", "none", "--json", "no/such/file"], "no/such/file: there is no folder"),
-        (["resnet_50", "--target", "cuda"], "target: kind 'cuda'"),
+        (["resnet_50", "--target", "rocm"], "target: kind 'rocm'"),
     ],
 )
 def test_wrong_words(words: list[str], told: str) -> None:

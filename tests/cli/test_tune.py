@@ -112,7 +112,7 @@ def test_minutes_end_a_search(invoke: Invoke) -> None:
         (["ConvolutionBackpropData"], "ConvolutionBackpropData is tuned alone, and needs --shapes"),
         (["resnet_50", "--groups", "2"], "--groups goes with one operator, and 'resnet_50' is none"),
         (["resnet_50", "--shapes", "1,2", "3"], "--shapes goes with one operator"),
-        (["resnet_50", "--target", "cuda"], "target: kind 'cuda'"),
+        (["resnet_50", "--target", "rocm"], "target: kind 'rocm'"),
         (["resnet_50", "--target", "llvm -mcpu=cortex-a76"], "its code can be generated here, but not run"),
         (["resnet_50", "--report", "a.pdf"], "--report: a.pdf ends with '.pdf', expected .html or .png"),
         (["resnet_50", "--report", "/nowhere/a.png"], "--report: there is no folder /nowhere"),

@@ -33,7 +33,7 @@ LAYERS = [
     Layer(name="up", op="ConvTranspose", batch=2, channels=8, filters=6, input_size=(5,), kernel=(4,), strides=(2,),
           pads_begin=(1,), pads_end=(1,), output_padding=(1,)),
     Layer(name="cube", batch=1, channels=3, filters=4, input_size=(4, 5, 6), kernel=(2, 1, 3)),
-    Layer(name="wide", batch=4, channels=32, filters=32, input_size=(14, 14), kernel=(3, 3), pads_begin=(1, 1),
+    Layer(name="wide", batch=16, channels=32, filters=32, input_size=(14, 14), kernel=(3, 3), pads_begin=(1, 1),
           pads_end=(1, 1)),
 ]  # fmt: skip
 

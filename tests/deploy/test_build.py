@@ -81,7 +81,9 @@ def test_names_of_files_become_names_of_bundles() -> None:
         ({"targets": ["llvm -mcpu=cortex-a76", "llvm -mcpu=x86-64-v3"]}, ValueError, "of different architectures"),
         ({"targets": "llvm -mtriple=x86_64-apple-darwin"}, ValueError, "is for darwin, expected Linux"),
         ({"targets": "llvm -mcpu=nonsense"}, ValueError, "mcpu 'nonsense'"),
-        ({"targets": "cuda"}, ValueError, "target: kind 'cuda'"),
+        ({"targets": "cuda -arch=90"}, ValueError, "target: arch is '90'"),
+        ({"targets": ["llvm", "cuda -arch=sm_90"]}, ValueError, "of different architectures"),
+        ({"targets": "cuda -arch=sm_90", "static": True}, ValueError, "static: a bundle for GPUs has no library"),
         ({"dtypes": ["f64"]}, ValueError, "f64"),
         ({"data_format": "NHWC"}, ValueError, "data_format: got 'NHWC'"),
         ({"filter_format": "HWIO"}, ValueError, "HWIO"),
@@ -126,7 +128,7 @@ def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         cg.build([LAYER], folder, name="three")
     assert cg.load(folder).manifest.name == "two"
     (folder / "manifest.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 1.*; remove the folder"):
+    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 2.*; remove the folder"):
         cg.build([LAYER], folder, name="three")
     assert (folder / "libtwo.so").exists()
 
@@ -145,7 +147,7 @@ def test_the_same_layers_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_manifest_tells_all(built: Built) -> None:
     manifest = json.loads((built.folder / "manifest.json").read_text())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert manifest["versions"]["tvmconvgrad"] == cg.__version__
     first = manifest["kernels"][0]
     assert first["operator"] == "ConvolutionBackpropFilters"

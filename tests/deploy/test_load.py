@@ -133,10 +133,10 @@ def test_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x00\xff\xfe", "is no JSON"),
         (b"[" * 100000, "is no JSON"),
         (b"[]", "holds [], expected an object"),
-        (b"{}", "format: got None, expected 1"),
-        (b'{"format": 2}', "format: got 2, expected 1: another version"),
+        (b"{}", "format: got None, expected 2"),
+        (b'{"format": 1}', "format: got 1, expected 2: another version"),
         (b'{"format": true}', "format: got True"),
-        (b'{"format": 1}', "name: missing"),
+        (b'{"format": 2}', "name: missing"),
     ],
 )
 def test_no_manifest(text: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def kernel(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, An
         (lambda c: c.update(targets=[]), "targets: is empty"),
         (lambda c: c["targets"][0].update(requires=["warp drive"]), "codes: expected one for each"),
         (lambda c: [t.update(requires=["warp"]) for t in c["targets"]], "needs warp, which this CPU does not have"),
-        (lambda c: c["targets"][0].update(target="cuda"), "target: kind 'cuda' in 'cuda' is not supported"),
+        (lambda c: c["targets"][0].update(target="rocm"), "target: kind 'rocm' in 'rocm' is not supported"),
         (kernel(lambda k: k.update(operator="Operator")), "kernels[0] (dense_3x3_f32_filters): "),
         (kernel(lambda k: k.update(operator="parse_dtype")), "operator 'parse_dtype' is unknown"),
         (kernel(lambda k: k.update(dtype="f64")), "dtype: 'f64' is not supported"),

@@ -63,11 +63,12 @@ class Driver:
 
     def __init__(self, path: str) -> None:
         try:
-            self._library = ctypes.CDLL(path)
+            library = ctypes.CDLL(path)
         except OSError as reason:
             raise MissingGpu(f"this machine has no driver for NVIDIA GPUs ({reason})") from None
+        self._functions = {name: library[name] for name in _FUNCTIONS}
         for name, types in _FUNCTIONS.items():
-            self._library[name].argtypes = types
+            self._functions[name].argtypes = types
         try:
             self._call("cuInit", 0)
             self.devices: int = self._read("cuDeviceGetCount", _INT)
@@ -172,10 +173,10 @@ class Driver:
         return value.value
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = self._library[name](*arguments)
+        status = self._functions[name](*arguments)
         if status:
             text = ctypes.c_char_p()
-            self._library.cuGetErrorString(status, ctypes.byref(text))
+            self._functions["cuGetErrorString"](status, ctypes.byref(text))
             about = f"{name}: {(text.value or b'unknown error').decode(errors='replace')} ({status})"
             raise MemoryError(about) if status == _OUT_OF_MEMORY else CudaError(about)
 

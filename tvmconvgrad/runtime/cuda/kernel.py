@@ -27,13 +27,13 @@ class CudaKernel(Kernel):
         Returns `out`, or a new tensor of the kind of `first`. Raises what a CPU's kernel raises, and ValueError for
         tensors on different devices, or on a GPU that the code is not for.
         """
-        shapes, sizes, dtype = self._layout
         kind = tensors.known_kind(first)
-        if kind is not None and self.function is not None:
-            one = kind.address(first, shapes[0], dtype, write=False)
-            two = one and kind.address(second, shapes[1], dtype, write=False)
-            result = kind.empty(shapes[2], dtype) if out is None and two else out
-            place = two and kind.address(result, shapes[2], dtype, write=True)
+        others = (second,) if out is None else (second, out)
+        if kind is not None and self.function is not None and all(tensors.known_kind(each) is kind for each in others):
+            shapes, sizes, dtype = self._layout
+            one, two = kind.address(first, shapes[0], dtype, False), kind.address(second, shapes[1], dtype, False)
+            result = kind.empty(shapes[2], dtype) if out is None and one and two else out
+            place = kind.address(result, shapes[2], dtype, True) if one and two else 0
             after = place + sizes[2]
             if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
                 self._on(kind, one, two, place)

@@ -148,7 +148,7 @@ class _TorchKind:
         self.check_writable = same.check_writable
 
     def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
-        if value.shape != shape or value.dtype is not self.dtypes[dtype] or value.device != self.device:
+        if value.shape != shape or value.dtype is not self.dtypes[dtype] or value.layout is not self.torch.strided:
             return 0
         if (write and value.requires_grad) or not self.is_dense(value):
             return 0
@@ -272,11 +272,13 @@ class _Workspace:
     """Memory of the driver's own, in the order of the default stream."""
 
     def __init__(self, gpu: int, size: int) -> None:
-        self.gpu = gpu
+        self.gpu, self.address = gpu, 0
         with driver.driver().on(gpu):
             self.address = driver.driver().allocate(size, driver.LEGACY_STREAM)
 
     def __del__(self) -> None:
+        if not self.address:
+            return
         with driver.driver().on(self.gpu):
             driver.driver().free(self.address, driver.LEGACY_STREAM)
 
