@@ -75,7 +75,7 @@ class Planner:
             passes = 3.0
         shapes = (*self.problem.input_shapes, self.problem.output_shape)
         moved = sum(tensor_bytes(shape, self.problem.dtype) for shape in shapes)
-        return 3 * LAUNCH + passes * moved / (0.7 * self.machine.bytes) + self._computing()
+        return 3 * LAUNCH + max(passes * moved / (0.7 * self.machine.bytes), self._computing())
 
     def _computing(self) -> float:
         """Microseconds of the products, most of which wait for data in the caches."""
