@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.fake_gpu import FakeGpus, FakeToolkit, make_driver
 from tests.support.prefetch import Prefetcher
 from tvmconvgrad.runtime import threads
 
@@ -46,3 +47,31 @@ def kernels_ahead(request: pytest.FixtureRequest, prefetcher: Prefetcher) -> Non
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     parameters = (value for item in here for value in item.callspec.params.values())
     prefetcher.prefetch(value.call for value in parameters if hasattr(value, "call"))
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeGpus:
+    return make_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpus(
+    fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeGpus]:
+    """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
+    from tvmconvgrad import kernels, operators, schedules
+    from tvmconvgrad.build.cuda import toolkit
+    from tvmconvgrad.runtime.cuda import driver
+    from tvmconvgrad.schedules.cuda.threads import ThreadsRule
+
+    fake_driver.set_up(devices=2)
+    cache = tmp_path_factory.mktemp("cache")
+    cache.chmod(0o700)
+    monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(cache))
+    monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
+    monkeypatch.setattr(toolkit, "compile_source", FakeToolkit(tmp_path_factory.mktemp("code")))
+    monkeypatch.setitem(schedules.RULES, "cuda", lambda _: [ThreadsRule()])
+    monkeypatch.setattr(kernels, "_loaded", {})
+    operators._kernel.cache_clear()
+    yield fake_driver
+    operators._kernel.cache_clear()

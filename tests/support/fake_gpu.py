@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.bundles import compiler
+from tests.support.compilers import compiler
 from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.runtime.cuda.driver import Driver
 
