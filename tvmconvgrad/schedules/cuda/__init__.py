@@ -3,6 +3,7 @@
 import tvm
 
 from tvmconvgrad.schedules.base import Rule
+from tvmconvgrad.schedules.cuda.depthwise import DepthwiseRule
 from tvmconvgrad.schedules.cuda.gemm import GemmRule
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.threads import ThreadsRule
@@ -10,4 +11,5 @@ from tvmconvgrad.schedules.cuda.threads import ThreadsRule
 
 def cuda_rules(target: tvm.target.Target) -> list[Rule]:
     """The rules for a `cuda` target; for equal costs the first one is taken. Costs are microseconds, about."""
-    return [GemmRule(Machine.of(target)), ThreadsRule()]
+    machine = Machine.of(target)
+    return [GemmRule(machine), DepthwiseRule(machine), ThreadsRule()]

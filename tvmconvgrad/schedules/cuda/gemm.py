@@ -14,9 +14,8 @@ f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from tvm import tirx
 from tvm.ir import IRModule
@@ -28,12 +27,11 @@ from tvmconvgrad.schedules.cuda.gemm_plan import Plan, Planner
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.operands import Operand, vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.stages import Stage, stages
+from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.storing import Results
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum, express, tensors
-from tvmconvgrad.te.tensors import Index, Place
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples, Sum, express
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,9 @@ class GemmRule:
         decisions = Decisions(given or {})
         planner = Planner(self.machine, problem)
         plan = planner.plan(decisions)
-        expression = express(problem, planner.multiples(plan.tile))
-        module = _Program(problem, expression, plan).module()
+        multiples = planner.multiples(plan.tile)
+        expression = express(problem, multiples)
+        module = _Program(problem, expression, plan, multiples).module()
         return Scheduled(expression, module, self.name, plan.numbers(), decisions.candidates)
 
 
@@ -62,23 +61,16 @@ class _Program:
     problem: Problem
     expression: Sum
     plan: Plan
-
-    @cached_property
-    def stages(self) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
-        return stages(self.expression)
+    multiples: Multiples
 
     def module(self) -> IRModule:
         """Kernels that pack, multiply and add up."""
-        parameters, found = self.stages
-        out = tirx.decl_buffer(
-            [writing.number(extent) for extent in self.problem.output_shape],
-            tensors.result_dtype(self.problem),
-            "out",
-        )
+        parameters, found = stages(self.expression)
+        out = storing.result(self.problem)
         operands: dict[str, Operand] = {}
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt | None] = []
-        for total, place in zip(self.expression.sums, self._places()):
+        for total, place in zip(self.expression.sums, storing.places(self.problem, self.expression, self.multiples)):
             product = Product.of(self.problem, found[total])
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
@@ -89,25 +81,6 @@ class _Program:
             kernels += block.kernels()
         workspace += [each.packed for each in operands.values() if each.packed is not None]
         before = [operand.pack() for operand in operands.values()]
-        if self._leaves_zeros:
+        if len(self.expression.results) > len(self.expression.sums):
             before.append(storing.zero(out, vector_lanes(self.problem)))
         return writing.program([*parameters[:2], out], workspace, *before, *kernels)
-
-    @property
-    def _leaves_zeros(self) -> bool:
-        """Whether the sums do not reach every element of the result."""
-        return len(self.expression.results) > len(self.expression.sums)
-
-    def _places(self) -> list[Callable[..., Place]]:
-        """Where the elements of each sum belong."""
-        if self.problem.gradient is Gradient.FILTER:
-            return [self._filter_place]
-        return list(self.expression.places[-len(self.expression.sums) :])
-
-    def _filter_place(self, g: Index, *rest: Index) -> Place:
-        *k, c, o = rest
-        c_group, o_group = tensors.group_sizes(self.problem.geometry)
-        multiples = vector_lanes(self.problem)
-        inside = tensors.within(c, c_group, tensors.ceil_to(c_group, multiples))
-        inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples))
-        return Place(inside, list(tensors.filter_index(self.problem.filter_axes, k, c, g * o_group + o)))

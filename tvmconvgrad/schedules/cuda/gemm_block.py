@@ -97,11 +97,11 @@ class Block:
         """Shared memory of a block: for stages first, then for the sums."""
         return max(self.plan.stages * self.stage_words, self.plan.tile.rows * self.stride)
 
-    def kernels(self) -> list[tirx.Stmt | None]:
+    def kernels(self) -> list[tirx.Stmt]:
         """The product, and the sum of its splits."""
         blocks = self.grid[0] * self.grid[1] * self.grid[2] * self.grid[3]
         product = writing.kernel(blocks, self.threads, self._body)
-        return [product, storing.sum_splits(self.results, self.partial) if self.partial is not None else None]
+        return [product] if self.partial is None else [product, storing.sum_splits(self.results, self.partial)]
 
     def _body(self, block: Index, thread: Index) -> tirx.Stmt:
         split, group, i, j = writing.unflatten(block, self.grid)
@@ -112,14 +112,9 @@ class Block:
         rest = self.steps * self.plan.depth
         end = number(self.product.summed) if self.splits == 1 else tirx.min(begin + rest, number(self.product.summed))
         place = Place(group, row, column, begin, end)
-        clear = writing.unrolled(
-            "i",
-            int(registers[0].shape[0]),
-            lambda e: writing.store(registers[0], tirx.const(0, ACCUMULATOR), e),
-        )
         return writing.seq(
             writing.allocate(words, *registers),
-            clear,
+            writing.clear(registers[0]),
             *self._sum(words, registers, place, thread),
             instructions.wait(0),
             instructions.barrier(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod, sqrt
+from math import prod
 
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
@@ -18,11 +18,16 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 LAUNCH = 3.0
 """Microseconds that a kernel takes to begin and to end."""
-STARTING = 1.5
-"""Microseconds from a block's beginning until its first products."""
+STARTING = 2.0
+"""Microseconds of a block in which it does not multiply: until its first tiles have come, and to write its result."""
+ENOUGH_WARPS = 8
+"""Warps that an SM needs, so that some multiply while others wait."""
+SHARED_BYTES = 128
+"""Bytes that an SM reads from shared memory in a cycle."""
+REGISTERS = 1 << 16
+"""Of an SM."""
 MOST_SPLITS = 128
-EFFICIENCY = 0.75
-"""The share of peak that large tiles reach."""
+WARP = 32
 
 
 @dataclass(frozen=True)
@@ -33,33 +38,36 @@ class Tile:
     columns: int
     workers: tuple[int, int]
 
-    @property
-    def efficiency(self) -> float:
-        """How well a tile of this size uses the units: it reads rows + columns numbers for rows * columns products."""
-        return EFFICIENCY * min(1.0, sqrt(self.rows * self.columns / (self.rows + self.columns) / 64))
-
 
 TENSOR_TILES = (
-    Tile(128, 128, (2, 4)),
-    Tile(128, 64, (4, 2)),
-    Tile(64, 128, (2, 4)),
+    Tile(256, 128, (4, 2)),
+    Tile(128, 256, (2, 4)),
+    Tile(128, 128, (2, 2)),
+    Tile(256, 64, (4, 1)),
+    Tile(64, 256, (1, 4)),
+    Tile(128, 64, (2, 2)),
+    Tile(64, 128, (2, 2)),
     Tile(64, 64, (2, 2)),
     Tile(128, 32, (4, 1)),
     Tile(32, 128, (1, 4)),
-    Tile(64, 32, (2, 2)),
+    Tile(64, 32, (2, 1)),
     Tile(32, 32, (2, 1)),
-    Tile(64, 16, (4, 1)),
+    Tile(128, 16, (4, 1)),
 )
+"""Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
+
 FMA_TILES = (
     Tile(128, 128, (16, 16)),
     Tile(128, 64, (16, 8)),
     Tile(64, 128, (8, 16)),
+    Tile(64, 64, (8, 8)),
     Tile(64, 64, (16, 16)),
-    Tile(128, 32, (32, 8)),
-    Tile(32, 128, (8, 32)),
+    Tile(128, 32, (16, 8)),
+    Tile(32, 128, (8, 16)),
     Tile(32, 32, (8, 8)),
-    Tile(64, 16, (16, 4)),
+    Tile(128, 16, (32, 4)),
 )
+"""Threads have up to 8 x 8 sums."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +149,9 @@ class Planner:
         chosen = decisions.draw("tile", range(len(self.tiles)), costs.index(min(costs)))
         tile = self.tiles[chosen]
         depth = decisions.draw("depth", (32, 64) if self.is_tensor else (8, 16), 32 if self.is_tensor else 16)
-        fitting = [stages for stages in (2, 3, 4) if self.shared_bytes(tile, depth, stages) <= self.machine.shared // 2]
-        stages = decisions.draw("stages", fitting or [2], max(fitting or [2]))
+        share = self.machine.shared // min(self._together(tile), 2)
+        fitting = [stages for stages in (2, 3, 4) if self.shared_bytes(tile, depth, stages) <= share] or [2]
+        stages = decisions.draw("stages", fitting, max(fitting))
         options = self.splits(tile)
         splits = decisions.draw("splits", options, min(options, key=lambda count: self.cost(tile, count)))
         return Plan(tile, depth, stages, splits)
@@ -162,19 +171,59 @@ class Planner:
         return list(_sizes(self.problem))
 
     def cost(self, tile: Tile, splits: int) -> float:
-        """Microseconds, about: waves of blocks, packing, and adding the splits up."""
-        groups = self.problem.geometry.groups
-        peak = self.machine.tensor_flops if self.is_tensor else self.machine.f32_flops
-        peak *= tile.efficiency / self.machine.processors
-        time = 0.0
+        """Microseconds, about: the blocks of the SM that has most, packing, and adding the splits up."""
+        groups, machine = self.problem.geometry.groups, self.machine
+        time = self._packing()
         for size in self.sizes():
             tiles = groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns)
-            waves = -(-tiles * splits // self.machine.processors)
-            flops = 2.0 * tile.rows * tile.columns * ceil_to(size.summed, 32) / splits
-            time += LAUNCH + waves * (STARTING / 2 + flops / peak)
+            blocks = -(-tiles * splits // machine.processors)
+            at_a_time = min(blocks, self._together(tile))
+            enough = min(1.0, at_a_time * self._warps(tile) / ENOUGH_WARPS)
+            multiplying = self._cycles(tile, -(-size.summed // splits)) / machine.cycles / enough
+            waiting = STARTING * -(-blocks // at_a_time)
+            time += LAUNCH + max(blocks * multiplying + waiting, self._moving())
             if splits > 1:
-                time += LAUNCH + 2 * 4 * splits * groups * size.rows * size.columns / self.machine.bytes + splits * 0.05
-        return time + self._packing()
+                partial = 4.0 * splits * groups * size.rows * size.columns
+                time += LAUNCH + 2 * partial / machine.bytes + splits * 0.03
+        return time
+
+    def _warps(self, tile: Tile) -> int:
+        return prod(tile.workers) if self.is_tensor else prod(tile.workers) // WARP
+
+    def _together(self, tile: Tile) -> int:
+        """Blocks that an SM has at a time."""
+        depth = 32 if self.is_tensor else 16
+        stages = self.shared_bytes(tile, depth, 3)
+        sums = 4 * tile.rows * (tile.columns + 8)
+        registers = self._registers(tile) * WARP * self._warps(tile)
+        return max(1, min(self.machine.shared // max(stages, sums), REGISTERS // registers))
+
+    def _registers(self, tile: Tile) -> int:
+        """Registers of a thread, about: its sums, what it multiplies next, and addresses."""
+        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        if self.is_tensor:
+            return (rows * columns + 8 * (rows + columns)) // WARP + 48
+        return rows * columns + 8 * (rows + columns) + 20
+
+    def _cycles(self, tile: Tile, summed: int) -> float:
+        """Cycles of an SM for a block's products: of the units, of shared memory, or of the L2 cache."""
+        products = float(tile.rows * tile.columns)
+        loaded = (tile.rows + tile.columns) * ITEM_BYTES[self.problem.dtype]
+        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        if self.is_tensor:
+            multiplying = products / self.machine.tensor_products
+            reading = prod(tile.workers) * (rows + columns) * 2 / SHARED_BYTES
+        else:
+            multiplying = products / self.machine.f32_products * (1 + 0.6 / min(rows, columns))
+            reading = 0.0
+        depth = 32 if self.is_tensor else 16
+        return ceil_to(summed, depth) * 1.15 * max(multiplying, reading, loaded / self.machine.l2_bytes)
+
+    def _moving(self) -> float:
+        """Microseconds that the GPU's memory takes at least: operands and the result, each once."""
+        item = ITEM_BYTES[self.problem.dtype]
+        shapes = (*self.problem.input_shapes, self.problem.output_shape)
+        return item * sum(prod(shape) for shape in shapes) / len(self.sizes()) / self.machine.bytes
 
     def _packing(self) -> float:
         """Microseconds of packing what is not read where it lies, about."""

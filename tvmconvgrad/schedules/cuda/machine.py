@@ -20,14 +20,18 @@ class Machine:
     """90 for sm_90."""
     processors: int
     """SMs of the GPU."""
+    cycles: float
+    """Of an SM in a microsecond."""
     shared: int
     """Bytes of shared memory of all blocks together."""
-    tensor_flops: float
-    """Floating-point operations a microsecond on tensor cores by `mma`, f16 or bf16 with f32 sums, of all SMs."""
-    f32_flops: float
-    """The same on the units for f32."""
+    tensor_products: float
+    """Products a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums."""
+    f32_products: float
+    """Products a cycle on the units for f32."""
+    l2_bytes: float
+    """Bytes a cycle from the L2 cache, of one SM while all read."""
     bytes: float
-    """Bytes a microsecond from and to the GPU's memory."""
+    """Bytes a microsecond from and to the memory of the GPU."""
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
@@ -35,10 +39,10 @@ class Machine:
         found = re.match(r"sm_(\d+)", str(target.attrs["arch"]))
         architecture = int(found[1]) if found else 80
         if architecture >= 90:  # H100 and H200; `mma` reaches about 2/3 of what `wgmma` does
-            return cls(architecture, 132, 227 << 10, 620e6, 60e6, 3.3e6)
-        if architecture in (86, 89):  # GeForce: fewer bytes of shared memory and slower f32 sums of tensor cores
-            return cls(architecture, 84, 99 << 10, 75e6, 30e6, 0.8e6)
-        return cls(architecture, 108, 163 << 10, 280e6, 18e6, 1.5e6)  # A100
+            return cls(architecture, 132, 1700, 227 << 10, 1300, 128, 28, 3.3e6)
+        if architecture in (86, 89):  # GeForce: less shared memory, and tensor cores that add up f32 at half speed
+            return cls(architecture, 84, 1700, 99 << 10, 256, 128, 28, 0.8e6)
+        return cls(architecture, 108, 1400, 163 << 10, 1024, 64, 40, 1.5e6)  # A100
 
     @property
     def has_copies(self) -> bool:
@@ -46,6 +50,6 @@ class Machine:
         return self.architecture >= 80
 
     @property
-    def block_shared(self) -> int:
-        """Bytes of shared memory that one block may have; it takes 1 KiB more than it asks for."""
-        return self.shared
+    def f32_flops(self) -> float:
+        """Floating-point operations a microsecond on the units for f32, of all SMs."""
+        return 2 * self.f32_products * self.cycles * self.processors

@@ -6,21 +6,45 @@ vectors, else neighbouring elements by neighbouring threads. Sums are rounded he
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda import instructions, writing
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Place
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples, Sum, tensors
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, Place
 
 THREADS = 256
+WARP = 32
+PARTS = 8
+"""Warps that share the splits of some vectors."""
 PARTIAL_LANES = 4
+
+
+def result(problem: Problem) -> tirx.Buffer:
+    """The user's tensor for the result."""
+    shape = [writing.number(extent) for extent in problem.output_shape]
+    return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
+
+
+def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., Place]]:
+    """Where the elements of each sum belong."""
+    if problem.gradient is not Gradient.FILTER:
+        return list(expression.places[-len(expression.sums) :])
+    c_group, o_group = tensors.group_sizes(problem.geometry)
+
+    def place(g: Index, *rest: Index) -> Place:
+        *k, c, o = rest
+        inside = tensors.within(c, c_group, tensors.ceil_to(c_group, multiples.c))
+        inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
+        return Place(inside, list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
+
+    return [place]
 
 
 @dataclass(frozen=True)
@@ -50,7 +74,11 @@ class Results:
 
     def write(self, group: Index, row: Index, column: Index, value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
         """Write `lanes` columns of a row; `value` of each is f32."""
-        place = self.place(*self.product.index(group, row, column))
+        return self.write_at(self.product.index(group, row, column), value, lanes)
+
+    def write_at(self, index: Sequence[Index], value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
+        """Write `lanes` neighbours, of which the first one is the sum's element `index`; `value` of each is f32."""
+        place = self.place(*index)
         *outer, last = place.index
         registers = writing.memory("rounded", (lanes,), str(self.out.dtype), "local")
 
@@ -126,35 +154,58 @@ def write_partial(
     return writing.loop("step", tile.rows * vectors // threads, element)
 
 
-def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt | None:
-    """The kernel that adds the splits up, in their order, and writes the result: a thread for some columns."""
-    product = results.product
+def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
+    """The kernel that adds the splits up and writes the result.
+
+    The threads of a warp have neighbouring vectors; its warps each add up some of the splits, then one of them what
+    these have: always in the same order.
+    """
+    product, splits = results.product, int(partial.shape[0])
     lanes = PARTIAL_LANES if results.lanes % PARTIAL_LANES == 0 else 1
     shape = (product.groups, product.rows, product.columns // lanes)
-    splits = int(partial.shape[0])
+    parts = min(PARTS, 1 << (splits - 1).bit_length())
+    blocks = -(-prod(shape) // WARP)
 
-    def element(flat: Index) -> tirx.Stmt:
-        group, row, vector = writing.unflatten(flat, shape)
-        total = writing.memory("total", (lanes,), "float32", "local")
+    def body(block: Index, thread: Index) -> tirx.Stmt:
+        part, vector, flat = thread // WARP, thread % WARP, block * WARP + thread % WARP
+        inside = writing.below(flat, prod(shape), blocks * WARP)
+        group, row, at = writing.unflatten(flat, shape)
+        total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
+        sums = writing.memory("sums", (parts, WARP, lanes), ACCUMULATOR, "shared.dyn")
 
-        def add(split: Index) -> tirx.Stmt:
+        def add(step: Index) -> tirx.Stmt:
+            split = step * parts + part
+            steps = -(-splits // parts)
+
             def lane(i: Index) -> tirx.Stmt:
-                term = writing.load(partial, split, group, row, vector * lanes + i)
+                term = writing.load(partial, split, group, row, at * lanes + i)
                 return writing.store(total, writing.load(total, i) + term, i)
+
+            return writing.when(writing.below(split, splits, steps * parts), writing.vectorized("lane", lanes, lane))
+
+        def keep(i: Index) -> tirx.Stmt:
+            return writing.store(sums, writing.load(total, i), part, vector, i)
+
+        def add_part(other: Index) -> tirx.Stmt:
+            def lane(i: Index) -> tirx.Stmt:
+                return writing.store(total, writing.load(total, i) + writing.load(sums, other + 1, vector, i), i)
 
             return writing.vectorized("lane", lanes, lane)
 
-        def clear(i: Index) -> tirx.Stmt:
-            return writing.store(total, tirx.const(0, "float32"), i)
-
+        write = results.write(group, row, at * lanes, lambda i: writing.load(total, i), lanes)
         return writing.seq(
-            writing.allocate(total),
-            writing.unrolled("lane", lanes, clear),
-            writing.loop("split", splits, add),
-            results.write(group, row, vector * lanes, lambda i: writing.load(total, i), lanes),
+            writing.allocate(total, sums),
+            writing.clear(total),
+            writing.when(inside, writing.loop("step", -(-splits // parts), add, together=8)),
+            writing.vectorized("lane", lanes, keep),
+            instructions.barrier(),
+            writing.when(
+                [part < 1, *inside],
+                writing.seq(writing.unrolled("other", parts - 1, add_part) if parts > 1 else None, write),
+            ),
         )
 
-    return writing.elementwise(prod(shape), THREADS, element)
+    return writing.kernel(blocks, parts * WARP, body)
 
 
 def zero(out: tirx.Buffer, lanes: int) -> tirx.Stmt | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
@@ -28,6 +29,8 @@ BLOCKS = (64, 128, 256, 512)
 """Threads of a block."""
 _PRODUCTS = 1e6
 """How many products a GPU does so in a microsecond, about."""
+_THREAD_PRODUCTS = 50.0
+"""How many a thread does in a microsecond: each waits for memory."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class ThreadsRule:
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about."""
-        return problem.flops / 2 / _PRODUCTS
+        at_once = min(_PRODUCTS, _THREAD_PRODUCTS * max(prod(problem.output_shape), 1))
+        return problem.flops / 2 / at_once
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes."""

@@ -7,7 +7,7 @@ with its pads, phases and layouts, comes from the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tvm import tirx
@@ -36,9 +36,14 @@ def seq(*statements: tirx.Stmt | None) -> tirx.Stmt:
     return kept[0] if len(kept) == 1 else tirx.SeqStmt(kept)
 
 
-def loop(name: str, extent: int, body: Body) -> tirx.Stmt:
-    """A loop; of a single step, its body."""
-    return _loop(name, extent, tirx.ForKind.SERIAL, body)
+def loop(name: str, extent: int, body: Body, together: int | None = None) -> tirx.Stmt:
+    """A loop; of a single step, its body. The compiler is told to write out so many steps `together`."""
+    return _loop(name, extent, tirx.ForKind.SERIAL, body, {"pragma_unroll": together} if together else {})
+
+
+def loop_of(var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
+    """A loop of a variable that its body has already."""
+    return tirx.For(var, number(0), number(extent), tirx.ForKind.SERIAL, body)
 
 
 def unrolled(name: str, extent: int, body: Body) -> tirx.Stmt:
@@ -51,11 +56,11 @@ def vectorized(name: str, extent: int, body: Body) -> tirx.Stmt:
     return _loop(name, extent, tirx.ForKind.VECTORIZED, body)
 
 
-def _loop(name: str, extent: int, kind: tirx.ForKind, body: Body) -> tirx.Stmt:
+def _loop(name: str, extent: int, kind: tirx.ForKind, body: Body, notes: Mapping[str, int] | None = None) -> tirx.Stmt:
     if extent == 1:
         return body(number(0))
     var = tirx.Var(name, INDEX)
-    return tirx.For(var, number(0), number(extent), kind, body(var))
+    return tirx.For(var, number(0), number(extent), kind, body(var), annotations=notes)
 
 
 def when(conditions: Sequence[Index], statement: tirx.Stmt) -> tirx.Stmt:
@@ -88,6 +93,12 @@ def store(buffer: tirx.Buffer, value: Index, *indices: Number) -> tirx.Stmt:
 def load(buffer: tirx.Buffer, *indices: Number) -> Index:
     """Read an element."""
     return tirx.BufferLoad(buffer, [number(index) for index in indices])
+
+
+def clear(buffer: tirx.Buffer) -> tirx.Stmt:
+    """Fill registers with zeros."""
+    nothing = tirx.const(0, str(buffer.dtype))
+    return unrolled("i", int(buffer.shape[0]), lambda i: store(buffer, nothing, i))
 
 
 def address(buffer: tirx.Buffer, lanes: int, *indices: Number) -> Index:

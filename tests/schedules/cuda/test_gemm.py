@@ -1,0 +1,117 @@
+"""Implicit matrix products on an emulated GPU: exact on integers, in every order of threads and copies."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.operators.test_schedules import cases
+from tests.support.case import OPERATORS, Case
+from tests.support.convolution import Convolution
+from tests.support.gpu import Emulator, needs_emulator
+from tests.support.gpu_cases import SM_80, SM_90, check, check_program, problem_of, program_of, takes
+from tests.support.random_cases import random_cases
+from tests.support.sampling import every
+from tvmconvgrad.schedules.cuda.gemm_plan import FMA_TILES, TENSOR_TILES
+
+pytestmark = needs_emulator
+WIDE = Convolution(2, 1, 40, 72, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+LONG = Convolution(3, 1, 16, 24, (19, 20), (19, 20), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+THREE = ("f32", "f16", "bf16")
+
+
+def of_all_types() -> list[Case]:
+    """The rules' cases, each in the type of its turn: all three appear with all operators."""
+    return [case.with_dtype(THREE[i // len(OPERATORS) % 3]) for i, case in enumerate(cases())]
+
+
+def tiles() -> list[tuple[Case, dict[str, int]]]:
+    """Each tile, with depths and stages in turn, for each sum."""
+    found = []
+    for dtype, count, depths in (("f32", len(FMA_TILES), (8, 16)), ("f16", len(TENSOR_TILES), (32, 64))):
+        for tile, operator in itertools.product(range(count), (0, 1, 3)):
+            turn = len(found)
+            filters = ("XIO", "OIX")[turn % 2]
+            case = Case(OPERATORS[operator], WIDE, "NXC", filters, dtype)
+            found.append((case, {"tile": tile, "depth": depths[turn % 2], "stages": 2 + turn % 2}))
+    return found
+
+
+@pytest.mark.parametrize("case", every(7, of_all_types()))
+def test_results_are_exact(emulator: Emulator, case: Case) -> None:
+    if not takes("gemm", case):
+        pytest.skip("the sum is no matrix product")
+    check(emulator, case, "gemm")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param(each, id=f"{each[0]}-{each[1]}", marks=[pytest.mark.slow] if i % 11 else [])
+        for i, each in enumerate(tiles())
+    ],
+)
+def test_each_tile(emulator: Emulator, chosen: tuple[Case, dict[str, int]]) -> None:
+    check(emulator, chosen[0], "gemm", chosen[1])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("operator", OPERATORS[:2])
+def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
+    case = Case(operator, LONG if operator.endswith("Filters") else WIDE, "NXC", "OIX", dtype)
+    scheduled, _ = program_of(case, "gemm")
+    splits = max(scheduled.candidates["splits"])
+    assert splits > 1
+    _, program = program_of(case, "gemm", {"splits": splits})
+    assert len(program.launches) > len(program_of(case, "gemm", {"splits": 1})[1].launches)
+    check_program(emulator, case, program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", random_cases(seed=11, count=120), ids=str)
+def test_random_attributes(emulator: Emulator, case: Case) -> None:
+    dtype = THREE[case.convolution.c % 3]
+    if not takes("gemm", case):
+        pytest.skip("the sum is no matrix product")
+    check(emulator, case.with_dtype(dtype), "gemm")
+
+
+def test_16_bits_go_to_tensor_cores_and_f32_does_not() -> None:
+    for dtype in THREE:
+        _, program = program_of(Case(OPERATORS[0], WIDE, dtype=dtype), "gemm")
+        assert (f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32" in program.source) is (dtype != "f32")
+        assert "tf32" not in program.source
+
+
+def test_a_layout_with_channels_last_is_read_where_it_lies() -> None:
+    plain = Convolution(2, 1, 64, 64, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    for operator in OPERATORS:
+        _, program = program_of(Case(operator, plain, "NXC", "XIO", "f16"), "gemm", {"splits": 1})
+        assert (len(program.launches), program.workspace_bytes) == (1, 0)
+        _, program = program_of(Case(operator, plain, "NCX", "XIO", "f16"), "gemm", {"splits": 1})
+        assert len(program.launches) > 1
+
+
+def test_indices_have_32_bits_where_tensors_are_small_and_64_where_they_are_not() -> None:
+    small = Case(OPERATORS[0], WIDE, dtype="f16")
+    assert "int64_t" not in _kernels(program_of(small, "gemm")[1].source)
+    huge = Convolution(40000, 1, 64, 64, (32, 32), (32, 32), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    assert "int64_t" in _kernels(program_of(Case(OPERATORS[0], huge, dtype="f16"), "gemm")[1].source)
+
+
+def _kernels(source: str) -> str:
+    return source[source.index("__global__") :]
+
+
+def test_the_numbers_depend_on_the_architecture_alone() -> None:
+    problem = problem_of(Case(OPERATORS[0], LONG))
+    for target in (SM_80, SM_90):
+        from tvmconvgrad import schedules
+
+        assert str(schedules.schedule(problem, target)) == str(schedules.schedule(problem, target))
+
+
+def test_a_number_that_is_no_candidate_is_refused() -> None:
+    with pytest.raises(ValueError, match="tile"):
+        program_of(Case(OPERATORS[0], WIDE), "gemm", {"tile": 99})

@@ -1,0 +1,59 @@
+"""Cases on GPUs: their programs, and what the emulator makes of them compared with the tests' own reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tests.support import layouts, reference
+from tests.support.case import Case, assert_same
+from tests.support.convolution import operands
+from tests.support.gpu import ORDERS, Emulator
+from tvmconvgrad import schedules
+from tvmconvgrad.build.cuda.codegen import Program, generate
+from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target, parse_target
+
+SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
+
+
+def problem_of(case: Case) -> Problem:
+    """The case's problem, without compiling anything."""
+    import tvmconvgrad
+
+    call = case.call
+    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    problem: Problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
+    return problem
+
+
+def takes(rule: str, case: Case, target: Target = SM_90) -> bool:
+    """Whether a rule takes a case."""
+    return rule in schedules.applicable(problem_of(case), target)
+
+
+def program_of(
+    case: Case, rule: str | None = None, given: Mapping[str, int] | None = None, target: Target = SM_90
+) -> tuple[Scheduled, Program]:
+    """The case's program, and its CUDA C++."""
+    scheduled = schedules.schedule(problem_of(case), target, rule, given)
+    return scheduled, generate(scheduled.module, target)
+
+
+def check_program(emulator: Emulator, case: Case, program: Program, orders: Sequence[str] = ORDERS) -> None:
+    """Demand the exact result in every order of threads."""
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors)
+    for got in emulator.run(program, case.arrays(tensors), case.shape(case.result), orders):
+        want = expected.astype(got.dtype)
+        canonical = layouts.to_canonical(got, case.axes(case.result))
+        assert_same(canonical.astype(np.float32), want.astype(np.float32))
+
+
+def check(emulator: Emulator, case: Case, rule: str, given: Mapping[str, int] | None = None) -> None:
+    """Demand that a rule's program computes a case exactly."""
+    scheduled, program = program_of(case, rule, given)
+    assert scheduled.rule == rule
+    check_program(emulator, case, program)

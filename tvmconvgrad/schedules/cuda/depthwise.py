@@ -1,0 +1,109 @@
+"""Depthwise gradients: groups of one channel each, which have no matrix product, and little to do for each byte.
+
+Data and forward: a thread has some neighbouring groups, and a run of neighbouring positions of one row.
+
+    sums = 0                                    # in registers: positions of the run x groups
+    for taps but along the run:
+      window = data that the run meets          # read once, for all taps along the run
+      for taps along the run: sums += window * filter
+    result = sums
+
+Filter: a thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
+
+    sums = 0                                    # taps x groups
+    for runs of positions in the thread's part of all positions:
+      X, window of Y
+      for taps: for positions of the run: sums += X * window
+    partial[part] = sums over the threads of the block that share groups
+    result = sum over parts of partial          # in a fixed order
+
+Groups lie innermost in NXC: a warp then reads whole lines. In NCX the run goes along another axis than the last, so
+that neighbouring threads have neighbouring positions; for the filter's gradient, data is packed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm import tirx
+from tvm.ir import IRModule
+
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cuda import storing, writing
+from tvmconvgrad.schedules.cuda.depthwise_filter import FilterKernel
+from tvmconvgrad.schedules.cuda.depthwise_plan import Plan, Planner
+from tvmconvgrad.schedules.cuda.depthwise_positions import PositionsKernel
+from tvmconvgrad.schedules.cuda.lanes import Lanes
+from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.schedules.cuda.operands import vector_lanes
+from tvmconvgrad.schedules.cuda.product import Product
+from tvmconvgrad.schedules.cuda.stages import Stage, stages
+from tvmconvgrad.schedules.cuda.storing import Results, places
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples, Sum, express, tensors
+
+
+@dataclass(frozen=True)
+class DepthwiseRule:
+    """The rule that the module's text describes."""
+
+    machine: Machine
+    name: str = "depthwise"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Microseconds, about; None where groups have several channels."""
+        return Planner(self.machine, problem).cost()
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes."""
+        decisions = Decisions(given or {})
+        plan = Planner(self.machine, problem).plan(decisions)
+        expression = express(problem, Multiples())
+        module = _Program(problem, expression, plan).module()
+        return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
+
+
+@dataclass(frozen=True)
+class _Program:
+    problem: Problem
+    expression: Sum
+    plan: Plan
+
+    def module(self) -> IRModule:
+        """A kernel for each sum, and those before and after it."""
+        parameters, found = stages(self.expression)
+        out = storing.result(self.problem)
+        lanes: dict[str, Lanes] = {}
+        workspace: list[tirx.Buffer] = []
+        kernels: list[tirx.Stmt] = []
+        for total, place in zip(self.expression.sums, places(self.problem, self.expression, Multiples())):
+            product = Product.of(self.problem, found[total])
+            a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
+            results = Results(product, out, place)
+            if self.problem.gradient is Gradient.FILTER:
+                filters = FilterKernel(results, a, b, self.plan)
+                workspace.append(filters.partial)
+                kernels += [filters.kernel(), storing.sum_splits(results, filters.partial)]
+            else:
+                kernels.append(PositionsKernel(results, a, b, self.plan).kernel())
+        workspace += [each.packed for each in lanes.values() if each.packed is not None]
+        before = [each.pack() for each in lanes.values()]
+        if len(self.expression.results) > len(self.expression.sums):
+            before.append(storing.zero(out, vector_lanes(self.problem)))
+        return writing.program([*parameters[:2], out], workspace, *before, *kernels)
+
+    def _lanes(self, product: Product, found: dict[str, Stage], number: int, packed: dict[str, Lanes]) -> Lanes:
+        """What the sum reads of A (0) or B (1). A stage that is packed is packed once."""
+        load = product.loads[number]
+        stage, count = found[str(load.source.name)], self.plan.lanes
+        is_filter = stage.name.startswith("w")
+        innermost = self.problem.filter_axes.endswith("O") if is_filter else self.problem.data_format == "NXC"
+        if self.problem.gradient is not Gradient.FILTER or innermost:
+            return Lanes(product.sum, load, stage, count, innermost)
+        n, groups, _, *space = stage.shape
+        buffer = writing.memory(
+            f"{stage.name}_packed", (n, *space, groups), tensors.DTYPES[self.problem.dtype], "global"
+        )
+        return packed.setdefault(stage.name, Lanes(product.sum, load, stage, count, False, buffer))
