@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.fake_gpu import FakeGpus, FakeToolkit, make_driver
+from tests.support.fake_gpu import FakeGpus, make_driver, patch_toolkit
 from tests.support.prefetch import Prefetcher
 from tvmconvgrad.runtime import threads
 
@@ -59,18 +59,15 @@ def gpus(
     fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeGpus]:
     """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
-    from tvmconvgrad import kernels, operators, schedules
-    from tvmconvgrad.build.cuda import toolkit
+    from tvmconvgrad import kernels, operators
     from tvmconvgrad.runtime.cuda import driver
-    from tvmconvgrad.schedules.cuda.threads import ThreadsRule
 
     fake_driver.set_up(devices=2)
     cache = tmp_path_factory.mktemp("cache")
     cache.chmod(0o700)
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(cache))
     monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
-    monkeypatch.setattr(toolkit, "compile_source", FakeToolkit(tmp_path_factory.mktemp("code")))
-    monkeypatch.setitem(schedules.RULES, "cuda", lambda _: [ThreadsRule()])
+    patch_toolkit(monkeypatch, tmp_path_factory.mktemp("code"))
     monkeypatch.setattr(kernels, "_loaded", {})
     operators._kernel.cache_clear()
     yield fake_driver

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, example
 from tests.runtime.cuda.test_calls import Foreign
 from tests.support.case import assert_same
-from tests.support.fake_gpu import FakeGpus
+from tests.support.fake_gpu import FakeGpus, patch_toolkit
 from tests.support.fake_libraries import aligned
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
@@ -27,9 +28,17 @@ GRADIENTS = [gradient for layer in SOME for gradient in layer.gradients()]
 NAMES = ["pointwise_filters", "pointwise_data", "up_filters", "up_data"]
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch_toolkit(patch, folder)
+        return cg.build(SOME, folder / "bundle", name="some", targets=TARGETS)
+
+
 @pytest.fixture
-def bundle(gpus: FakeGpus, tmp_path: Path) -> Path:
-    return cg.build(SOME, tmp_path / "bundle", name="some", targets=TARGETS)
+def bundle(built: Path, gpus: FakeGpus, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "bundle"))
 
 
 def run(kernel: Any, place: int) -> None:
