@@ -69,6 +69,8 @@ def gpus(
     monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
     patch_toolkit(monkeypatch, tmp_path_factory.mktemp("code"))
     monkeypatch.setattr(kernels, "_loaded", {})
-    operators._kernel.cache_clear()
+    for cached in (operators._kernel, operators._parsed_text):
+        cached.cache_clear()
     yield fake_driver
-    operators._kernel.cache_clear()
+    for cached in (operators._kernel, operators._parsed_text):
+        cached.cache_clear()

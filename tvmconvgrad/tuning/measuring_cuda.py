@@ -19,6 +19,7 @@ from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
 from tvmconvgrad.runtime.cuda.launches import Launch
+from tvmconvgrad.runtime.cuda.memory import Memory
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.tuning.measuring import Array, WrongResult, make_inputs
 from tvmconvgrad.tuning.serving import serve
@@ -28,17 +29,6 @@ _FLUSHED_BYTES = 256 << 20
 _CALLS = 3  # of which the median counts
 _ROUNDS = (3, 10)  # at least and at most
 _ENOUGH = 0.05  # seconds that a candidate is measured for
-
-
-class _Memory:
-    """Memory of the GPU, for as long as the process lives or `close` says so."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.address = driver.driver().allocate(max(size, 1), _HERE.stream)
-
-    def close(self) -> None:
-        driver.driver().free(self.address, _HERE.stream)
 
 
 class GpuMeasuring:
@@ -95,10 +85,10 @@ class GpuMeasuring:
     def _computed(self, function: CudaFunction, workspace: int) -> Array:
         device, out = driver.driver(), self._out
         self._result.fill(np.nan)
-        device.upload(out.address, self._result.ctypes.data, out.size)
+        device.upload(out.address, self._result.ctypes.data, out.bytes)
         self._call(function, workspace)
         device.synchronize(_HERE.stream)
-        device.download(self._result.ctypes.data, out.address, out.size)
+        device.download(self._result.ctypes.data, out.address, out.bytes)
         return self._result
 
     def _seconds(self, function: CudaFunction, workspace: int) -> float:
@@ -106,7 +96,7 @@ class GpuMeasuring:
 
     def _one(self, function: CudaFunction, workspace: int) -> float:
         device = driver.driver()
-        device.clear(self._flushed.address, self._flushed.size, _HERE.stream)
+        device.clear(self._flushed.address, self._flushed.bytes, _HERE.stream)
         with device.event() as begin, device.event() as end:
             device.record(begin, _HERE.stream)
             self._call(function, workspace)
@@ -118,15 +108,15 @@ class GpuMeasuring:
         first, second = self._inputs
         function(_HERE, first.address, second.address, self._out.address, workspace)
 
-    def _uploaded(self, array: Array) -> _Memory:
+    def _uploaded(self, array: Array) -> Memory:
         array = np.ascontiguousarray(array)
         memory = self._memory(array.nbytes)
         driver.driver().upload(memory.address, array.ctypes.data, array.nbytes)
         return memory
 
-    def _memory(self, size: int, stack: ExitStack | None = None) -> _Memory:
+    def _memory(self, size: int, stack: ExitStack | None = None) -> Memory:
         """Memory until `stack` ends, by default until the next problem."""
-        memory = _Memory(size)
+        memory = Memory(_HERE.gpu, size)
         (self._held if stack is None else stack).callback(memory.close)
         return memory
 
