@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.fake_gpu import FakeGpus, make_driver, patch_toolkit
 from tests.support.prefetch import Prefetcher
 from tvmconvgrad.runtime import threads
 
@@ -46,3 +47,30 @@ def kernels_ahead(request: pytest.FixtureRequest, prefetcher: Prefetcher) -> Non
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     parameters = (value for item in here for value in item.callspec.params.values())
     prefetcher.prefetch(value.call for value in parameters if hasattr(value, "call"))
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeGpus:
+    return make_driver(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpus(
+    fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeGpus]:
+    """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
+    from tvmconvgrad import kernels, operators
+    from tvmconvgrad.runtime.cuda import driver
+
+    fake_driver.set_up(devices=2)
+    cache = tmp_path_factory.mktemp("cache")
+    cache.chmod(0o700)
+    monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(cache))
+    monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
+    patch_toolkit(monkeypatch, tmp_path_factory.mktemp("code"))
+    monkeypatch.setattr(kernels, "_loaded", {})
+    for cached in (operators._kernel, operators._parsed_text):
+        cached.cache_clear()
+    yield fake_driver
+    for cached in (operators._kernel, operators._parsed_text):
+        cached.cache_clear()

@@ -109,6 +109,7 @@ def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["resnet_50", "--peers", "none", "--threads", "100000"], "threads: got 100000, expected 1 to "),
         (["resnet_50", "--peers", "none", "--json", "no/such/file"], "no/such/file: there is no folder"),
         (["resnet_50", "--target", "rocm"], "target: kind 'rocm'"),
+        (["resnet_50", "--target", "cuda -arch=sm_90"], "benchmarks/gpu.py measures those"),
     ],
 )
 def test_wrong_words(words: list[str], told: str) -> None:

@@ -113,6 +113,8 @@ def test_minutes_end_a_search(invoke: Invoke) -> None:
         (["resnet_50", "--groups", "2"], "--groups goes with one operator, and 'resnet_50' is none"),
         (["resnet_50", "--shapes", "1,2", "3"], "--shapes goes with one operator"),
         (["resnet_50", "--target", "rocm"], "target: kind 'rocm'"),
+        (["resnet_50", "--target", "cuda -arch=sm_90", "--threads", "2"], "--threads is of a CPU's calls"),
+        (["resnet_50", "--target", "cuda -arch=sm_90", "--space", "post-order-apply"], "is for CPUs, and the target"),
         (["resnet_50", "--target", "llvm -mcpu=cortex-a76"], "its code can be generated here, but not run"),
         (["resnet_50", "--report", "a.pdf"], "--report: a.pdf ends with '.pdf', expected .html or .png"),
         (["resnet_50", "--report", "/nowhere/a.png"], "--report: there is no folder /nowhere"),
@@ -180,3 +182,14 @@ def test_fifty_kills(folder: Path, invoke: Invoke) -> None:
     assert entry.trials == len(known)
     (database,) = folder.glob("*/trials/*")
     assert len(JSONDatabase(work_dir=str(database))) == len(known)
+
+
+def test_a_gpu_that_is_not_there(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmconvgrad.runtime.cuda import driver
+
+    def missing() -> None:
+        raise driver.MissingGpu("this machine has no NVIDIA GPU")
+
+    monkeypatch.setattr(driver, "driver", missing)
+    told = "--target: 'cuda -arch=sm_90' is measured on a GPU, and this machine has no NVIDIA GPU"
+    assert told in fails("tune", "resnet_50", "--target", "cuda -arch=sm_90")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, ROLES
+from tests.support.compilers import compiler
 from tests.support.convolution import Array, Convolution, Tensors, operands
 from tvmconvgrad.layers import Layer, LayerGradient
 from tvmconvgrad.targets import host_architecture
@@ -70,14 +69,6 @@ def write_examples(
     for name, gradient in gradients.items():
         for end, array in zip(("first", "second", "result"), example(gradient, compute)):
             (folder / f"{name}.{end}").write_bytes(np.ascontiguousarray(array).tobytes())
-
-
-def compiler(*names: str) -> str:
-    """The first C compiler that there is."""
-    found = next((path for name in names or ("gcc", "clang") if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"no {' or '.join(names)}")
-    return found
 
 
 def check_program(

@@ -49,6 +49,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     *value = attribute == 75 ? major : attribute == 76 ? minor : -1;
     return device < devices ? 0 : 101;
 }
+int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "fake %d", device) < 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = CONTEXT(device); return 0; }
 int cuCtxGetCurrent(void **context) { *context = depth ? contexts[depth - 1] : NULL; return 0; }
 int cuCtxPushCurrent_v2(void *context) { contexts[depth++] = context; return 0; }

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.bundles import compiler
+import pytest
+
+from tests.support.compilers import compiler
 from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.runtime.cuda.driver import Driver
 
@@ -89,3 +91,12 @@ def _run(name: str, parameters: list[str]) -> str:
     types = [parameter.split("*")[0].strip() for parameter in parameters]
     values = ", ".join(f"*({kind}**)arguments[{place}]" for place, kind in enumerate(types))
     return _RUN.format(name=name, values=values)
+
+
+def patch_toolkit(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Compile for GPUs by the rule `threads` and such a toolkit, from now on."""
+    from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.cuda.threads import ThreadsRule
+
+    patch.setattr(toolkit, "compile_source", FakeToolkit(folder))
+    patch.setitem(schedules.RULES, "cuda", lambda _: [ThreadsRule()])

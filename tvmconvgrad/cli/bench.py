@@ -91,6 +91,8 @@ def bench(
             suites, batch=batch, dtypes=dtypes or ("f32",), data_format=data_format, only=only, substring=substring
         )
         chosen = parse_target(target)
+        if chosen.kind == "cuda":
+            raise UserError(f"--target: {str(chosen)!r} is a GPU's; benchmarks/gpu.py measures those")
         base = variants.ours(str(chosen))
         more = [variants.ours_too(text, base) for text in ours_too]
         others = variants.peers(_peers(peers))

@@ -10,8 +10,10 @@ import rich_click as click
 
 from tvmconvgrad import __version__, get_num_threads
 from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.output import in_bytes, print_facts
+from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.targets import host_features, parse_target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
@@ -19,7 +21,7 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
 
 @click.command()
 def info() -> None:
-    """Versions, this machine's CPU as a target, threads, and the cache."""
+    """Versions, this machine's CPU as a target, threads, GPUs, and the cache."""
     store = KernelCache()
     with user_errors():
         facts: dict[str, object] = {
@@ -29,6 +31,17 @@ def info() -> None:
             "target": parse_target(),
             "features": " ".join(sorted(host_features())),
             "threads": get_num_threads(),
+            "GPUs": _gpus(),
+            "CUDA's compiler": toolkit.installed() or "none",
             "cache": f"{store.folder} ({len(store.entries())} kernels, {in_bytes(store.size())})",
         }
     print_facts(facts)
+
+
+def _gpus() -> str:
+    """NVIDIA's GPUs with their architectures, or why there are none."""
+    try:
+        found = driver.driver()
+    except driver.MissingGpu as reason:
+        return f"none: {reason}"
+    return ", ".join(f"{found.name(gpu)} ({found.architecture(gpu)})" for gpu in range(found.devices))

@@ -25,6 +25,7 @@ from tvmconvgrad.cli.options import (
 from tvmconvgrad.cli.output import in_bytes, in_seconds, print_facts
 from tvmconvgrad.reference import Verdict, judge
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
+from tvmconvgrad.runtime.cuda.memory import GpuArray
 from tvmconvgrad.runtime.kernel import Kernel
 
 Array = npt.NDArray[Any]
@@ -129,7 +130,14 @@ def _save(path: Path, result: Array) -> None:
 
 
 def _measured(kernel: Kernel, first: Array, second: Array, repeat: int) -> tuple[Array, float]:
-    """The result, and the median time of a call after the first."""
+    """The result, and the median time of a call after the first; on a GPU with the launch and the wait for the end."""
+    if kernel.target.kind == "cuda":
+        result, seconds = _timed(kernel, GpuArray.of(first), GpuArray.of(second), repeat)
+        return result.numpy(), seconds
+    return _timed(kernel, first, second, repeat)
+
+
+def _timed(kernel: Kernel, first: Any, second: Any, repeat: int) -> tuple[Any, float]:
     result = kernel(first, second)
     times = []
     for _ in range(repeat):
@@ -140,7 +148,7 @@ def _measured(kernel: Kernel, first: Array, second: Array, repeat: int) -> tuple
 
 
 def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[str, object]:
-    threads = tvmconvgrad.get_num_threads()
+    place = "on the GPU" if kernel.target.kind == "cuda" else f"threads: {tvmconvgrad.get_num_threads()}"
     return {
         "problem": kernel.problem,
         "target": kernel.target,
@@ -148,7 +156,7 @@ def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[s
         "decisions": kernel.origin,
         "workspace": in_bytes(kernel.workspace_bytes),
         "result": f"{kernel.problem.output_name} {result.shape} {kernel.problem.dtype}",
-        "time": f"{in_seconds(seconds)} (median of {repeat}, threads: {threads})",
+        "time": f"{in_seconds(seconds)} (median of {repeat}, {place})",
         "speed": f"{kernel.problem.flops / seconds / 1e9:.3g} GFLOP/s",
     }
 

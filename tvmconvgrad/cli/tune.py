@@ -17,9 +17,11 @@ from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.cli.rpc import parse_address
+from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import DEFAULT, check_host, parse_target
+from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.task import make_tasks
 
@@ -104,14 +106,16 @@ def tune(
     with user_errors():
         place = _here(threads) if servers is None else servers.about()
         chosen = parse_target(target or place["target"])
-        if servers is None:
+        if chosen.arch is not None:
+            place = _gpu(chosen, chosen.arch, servers is None, threads, space)
+        elif servers is None:
             check_host(chosen)
         problems = _problems(what, shapes, dtypes or ("f32",), only, substring, batch, attributes)
     tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
     from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
     from tvmconvgrad.tuning.session import Budget, Session
 
-    measurer = servers or LocalMeasurer()
+    measurer = servers or LocalMeasurer(chosen.kind)
     display = _display(quiet, trials)
     return _run(
         Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
@@ -122,6 +126,22 @@ def _here(threads: int | None) -> dict[str, Any]:
     """What a search has to know of this machine."""
     target = parse_target()
     return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": threads or get_num_threads()}
+
+
+def _gpu(target: Target, arch: str, here: bool, threads: int | None, space: str) -> dict[str, Any]:
+    """What a search has to know of this machine's first GPU. UserError where the target cannot be measured on it."""
+    if not here:
+        raise UserError(f"--rpc: servers measure on CPUs, and the target is {str(target)!r}")
+    if threads is not None:
+        raise UserError(f"--threads is of a CPU's calls, and the target is {str(target)!r}")
+    if space != SPACES[0]:
+        raise UserError(f"--space: {space} is for CPUs, and the target is {str(target)!r}")
+    try:
+        device = driver.driver()
+    except driver.MissingGpu as reason:
+        raise UserError(f"--target: {str(target)!r} is measured on a GPU, and {reason}") from None
+    check_runs(arch, 0, device.architecture(0))
+    return {"cpu": device.name(0), "target": str(target), "threads": 1}
 
 
 def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
-from tvmconvgrad.runtime.cuda.driver import MissingGpu, driver
+from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction, runs_on
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 from tvmconvgrad.spec import Problem
@@ -28,8 +28,8 @@ class GpuCode:
         """The target of the first GPU's own architecture, or else the latest that runs there."""
         have = ", ".join(self._archs)
         try:
-            there = driver().architecture(0)
-        except MissingGpu as reason:
+            there = driver.driver().architecture(0)
+        except driver.MissingGpu as reason:
             raise BundleError(f"it is for NVIDIA GPUs ({have}), and {reason}") from None
         able = [place for place, arch in enumerate(self._archs) if runs_on(arch, there)]
         if not able:

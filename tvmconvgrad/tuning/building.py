@@ -1,6 +1,8 @@
 """A worker that builds libraries: python -m tvmconvgrad.tuning.building.
 
 {"do": "build", "module": path of TVM's JSON, "target": TVM's dict or a string, "library": path to write}
+
+For a GPU the "library" is machine code with its launches, as a file of the cache has them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from typing import Any
 import tvm
 
 from tvmconvgrad.build.compiler import compile_module
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.build.entry import Entry, pack
+from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning.serving import serve
 
 
@@ -20,8 +23,16 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     path = Path(request["module"])
     module = tvm.ir.load_json(path.read_text(encoding="utf-8"))
     path.unlink()
-    Path(request["library"]).write_bytes(compile_module(module, parse_target(request["target"])))
+    Path(request["library"]).write_bytes(_compiled(module, parse_target(request["target"])))
     return {"library": request["library"]}
+
+
+def _compiled(module: tvm.IRModule, target: Target) -> bytes:
+    if target.kind != "cuda":
+        return compile_module(module, target)
+    from tvmconvgrad.build.cuda import compiler as for_gpu
+
+    return pack(Entry.of({"arch": target.arch}, *for_gpu.compile_module(module, target)))
 
 
 if __name__ == "__main__":

@@ -50,13 +50,17 @@ class Measurer(Protocol):
         """Give back what it holds."""
 
 
+_WORKERS = {"llvm": "tvmconvgrad.tuning.measuring", "cuda": "tvmconvgrad.tuning.measuring_cuda"}
+"""By the kind of target."""
+
+
 class LocalMeasurer:
-    """This machine, which runs one candidate at a time."""
+    """This machine, or its first GPU, which runs one candidate at a time."""
 
     parallel = 1
 
-    def __init__(self) -> None:
-        self._worker = Worker("tvmconvgrad.tuning.measuring")
+    def __init__(self, kind: str = "llvm") -> None:
+        self._worker = Worker(_WORKERS[kind])
 
     def prepare(self, task: Task, library: str) -> None:
         """Candidates are compared with the result of this library from now on; it runs with the first of them."""

@@ -181,3 +181,29 @@ def test_calls_of_several_threads(gpus: FakeGpus) -> None:
         thread.join()
     assert not wrong
     assert sorted(line for line in gpus.log if line.startswith("load")) == ["load on 0", "load on 1"]
+
+
+@pytest.mark.parametrize("case", [DATA, FILTERS], ids=["data", "filters"])
+def test_arrays_of_the_packages_own(case: Case, gpus: FakeGpus) -> None:
+    from tvmconvgrad.runtime.cuda.memory import GpuArray
+
+    op, inputs, expected = example(case)
+    held = gpus.library.fake_allocated()
+    result = op(*(GpuArray.of(array, 1) for array in inputs))
+    assert isinstance(result, GpuArray)
+    assert_same(result.numpy(), expected)
+    del result
+    assert gpus.library.fake_allocated() == held
+
+
+def test_run_on_the_command_line(gpus: FakeGpus, capsys: Any) -> None:
+    from tvmconvgrad.cli import main
+
+    words = ["run", "ConvolutionBackpropData", "--shapes", "2,5,6,4", "3,3,8,4", "--auto-pad", "same_upper", "--check"]
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--output-shape", "2,5,6,8", "--target", "cuda", "--repeat", "2"])
+    assert not end.value.code
+    told = capsys.readouterr().out
+    assert "cuda -arch=sm_90" in told
+    assert "on the GPU" in told
+    assert "right: equal to the definition" in told

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from tvmconvgrad.bench.job import Array, Job, Refused, Tensors
+from tvmconvgrad.bench.job import Array, Job, Refused
 
-_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 _CHANNELS_LAST = {1: torch.channels_last, 2: torch.channels_last, 3: torch.channels_last_3d}
 
 
@@ -20,8 +21,8 @@ class PyTorch:
     channels_last, is then the second of two.
     """
 
-    def __init__(self, job: Job, tensors: Tensors, memory_format: str) -> None:
-        self._job = job
+    def __init__(self, job: Job, tensors: Mapping[str, Any], memory_format: str, device: str = "cpu") -> None:
+        self._job, self._device = job, device
         self._as_2d = memory_format == "channels_last" and job.rank == 1
         self._layout = _CHANNELS_LAST[job.rank] if memory_format == "channels_last" else torch.contiguous_format
         given = {role: self._tensor(tensors[role]) for role in job.inputs}
@@ -41,14 +42,21 @@ class PyTorch:
 
     def result(self) -> Array:
         """The result in the canonical layout."""
-        found: Array = self._result.contiguous().to(torch.float32).numpy()
-        return found.reshape(self._job.shapes[self._job.result])
+        found: Array = self.value.to(torch.float32).numpy()
+        return found
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The result in the canonical layout, as a tensor where it was computed."""
+        found: torch.Tensor = self._result.contiguous().reshape(self._job.shapes[self._job.result])
+        return found
 
     def release(self) -> None:
         """The tensors go with this object."""
 
-    def _tensor(self, array: Array) -> torch.Tensor:
-        made = torch.from_numpy(np.ascontiguousarray(array)).to(_DTYPES[self._job.dtype])
+    def _tensor(self, given: Array | torch.Tensor) -> torch.Tensor:
+        tensor = given if isinstance(given, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(given))
+        made = tensor.to(self._device, DTYPES[self._job.dtype])
         return (made.unsqueeze(2) if self._as_2d else made).contiguous(memory_format=self._layout)
 
     def _options(self) -> tuple[Any, ...]:

@@ -78,6 +78,18 @@ def to_ptx(source: str, arch: str) -> str:
     return text.decode()
 
 
+def installed() -> str | None:
+    """What compile_source compiles with, and its version; None without a toolkit."""
+    nvcc = find_nvcc()
+    if nvcc is not None:
+        try:
+            return f"{compiler_of(nvcc)}, {nvcc}"
+        except MissingToolkit:
+            return f"{nvcc}, which does not work"
+    library = nvrtc.find()
+    return None if library is None else f"NVRTC {library.version}, {library.path}"
+
+
 def find_nvcc() -> str | None:
     """nvcc in the folder that CUDA_HOME or CUDA_PATH names, on the PATH, or in CUDA's usual folder."""
     folders = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]

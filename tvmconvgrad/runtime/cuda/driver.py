@@ -27,6 +27,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGetErrorString": (_INT, _POINTER),
     "cuDeviceGetCount": (_POINTER,),
     "cuDeviceGet": (_POINTER, _INT),
+    "cuDeviceGetName": (_POINTER, _INT, _INT),
     "cuDeviceGetAttribute": (_POINTER, _INT, _INT),
     "cuDevicePrimaryCtxRetain": (_POINTER, _INT),
     "cuCtxGetCurrent": (_POINTER,),
@@ -83,6 +84,12 @@ class Driver:
         handle = self._read("cuDeviceGet", _INT, device)
         major, minor = (self._read("cuDeviceGetAttribute", _INT, which, handle) for which in (_MAJOR, _MINOR))
         return f"sm_{major}{minor}"
+
+    def name(self, device: int) -> str:
+        """What a device calls itself."""
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, len(text), self._read("cuDeviceGet", _INT, device))
+        return text.value.decode(errors="replace")
 
     @contextmanager
     def on(self, device: int) -> Iterator[None]:

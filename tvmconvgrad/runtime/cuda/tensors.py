@@ -16,6 +16,7 @@ import numpy as np
 from tvmconvgrad.runtime import arrays, dlpack
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape, Tensor
 from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.runtime.cuda.memory import GpuArray, Memory
 
 ALIGNMENT = 16
 """Of tensors, in bytes: what one instruction moves. Memory that is not aligned to it ends the GPU's context."""
@@ -107,6 +108,10 @@ def _torch(name: str, value: Any, gpu: int) -> Tensor:
 def _cupy(name: str, value: Any, gpu: int) -> Tensor:
     kind = _kind(_CupyKind, sys.modules["cupy"], gpu)
     return Tensor(value, tuple(value.shape), arrays.dtype_of(name, value.dtype), kind)
+
+
+def _own(name: str, value: Any, gpu: int) -> Tensor:
+    return Tensor(value, value.shape, value.dtype, _kind(_OwnKind, None, gpu))
 
 
 def _foreign(name: str, value: Any, gpu: int) -> Tensor:
@@ -264,26 +269,25 @@ class _ForeignKind:
         return driver.LEGACY_STREAM
 
     def workspace(self, size: int) -> tuple[int, Any]:
-        memory = _Workspace(self.gpu, size)
+        memory = Memory(self.gpu, size)
         return memory.address, memory
 
 
-class _Workspace:
-    """Memory of the driver's own, in the order of the default stream."""
+class _OwnKind(_ForeignKind):
+    """Arrays of this package's, on one GPU. A call waits for its end, as one with foreign tensors does."""
 
-    def __init__(self, gpu: int, size: int) -> None:
-        self.gpu, self.address = gpu, 0
-        with driver.driver().on(gpu):
-            self.address = driver.driver().allocate(size, driver.LEGACY_STREAM)
+    def empty(self, shape: Shape, dtype: str) -> Any:
+        return GpuArray(shape, dtype, self.gpu)
 
-    def __del__(self) -> None:
-        if not self.address:
-            return
-        with driver.driver().on(self.gpu):
-            driver.driver().free(self.address, driver.LEGACY_STREAM)
+    def extent(self, value: Any) -> tuple[int, int]:
+        return value.memory.address, value.memory.address + value.memory.bytes
+
+    def check_writable(self, name: str, value: Any) -> None:
+        """Always."""
 
 
 _LIBRARIES = (
     _Library("torch", "Tensor", lambda value: value.device.index if value.device.type == "cuda" else None, _torch),
     _Library("cupy", "ndarray", lambda value: int(value.device.id), _cupy),
+    _Library(GpuArray.__module__, "GpuArray", lambda value: value.memory.gpu, _own),
 )

@@ -1,0 +1,67 @@
+"""What the tests on GPUs need, and why they are skipped where it is not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tvmconvgrad as cg
+from tests.gpu import bundles
+from tvmconvgrad.deploy import registry
+from tvmconvgrad.runtime.cuda.driver import MissingGpu, driver
+
+VARIABLE = "TVMCONVGRAD_GPU_BUNDLES"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+
+
+def _obstacle() -> str | None:
+    """Why no test of this folder can run."""
+    try:
+        driver()
+    except MissingGpu as reason:
+        return str(reason)
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed, which the results are compared with"
+    return None if torch.cuda.is_available() else "PyTorch sees no GPU"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundles, built ahead or, where that is possible, now."""
+    obstacle = _obstacle()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    if VARIABLE in os.environ:
+        return Path(os.environ[VARIABLE])
+    from tvmconvgrad.build.cuda import toolkit
+
+    pytest.importorskip("tvm", reason=f"{VARIABLE} names no bundles, and TVM is not installed to build them")
+    if toolkit.find_nvcc() is None:
+        pytest.skip(f"{VARIABLE} names no bundles, and CUDA's toolkit is not installed to build them")
+    path = tmp_path_factory.mktemp("bundles")
+    bundles.build(path, [f"cuda -arch={driver().architecture(0)}"])
+    return path
+
+
+@pytest.fixture(scope="session", params=bundles.FORMATS)
+def bundle(request: pytest.FixtureRequest, folder: Path) -> cg.Bundle:
+    """One layout's kernels."""
+    return cg.load(folder / request.param.lower())
+
+
+@pytest.fixture
+def in_use(folder: Path) -> Iterator[cg.Bundle]:
+    """The first bundle, where operators find their kernels; nothing is built."""
+    yield cg.use(folder / bundles.FORMATS[0].lower(), build=False)
+    registry.forget()

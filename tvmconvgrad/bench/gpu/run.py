@@ -1,0 +1,117 @@
+"""A bundle's kernels on a GPU: each one checked, then timed beside cuDNN in both of PyTorch's memory formats."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from tvmconvgrad.bench.gpu.checking import Checked, Tensors, check, laid_out, make_inputs
+from tvmconvgrad.bench.gpu.timing import Clock, Work, time_all
+from tvmconvgrad.bench.job import Job, Refused
+from tvmconvgrad.bench.peers.pytorch import PyTorch
+from tvmconvgrad.bench.results import Measurement
+from tvmconvgrad.bench.variants import OURS
+from tvmconvgrad.deploy.load import Bundle
+from tvmconvgrad.deploy.manifest import BundledKernel
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.problem import tensor_bytes
+
+FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
+_WIDE = 64
+_FEW = 4
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to measure. `deadline` is on time.monotonic's clock: whatever is left then is left out."""
+
+    device: str
+    rounds: int
+    flushed: bool
+    seed: int = 0
+    checks_only: bool = False
+    deadline: float = float("inf")
+
+
+class Result(NamedTuple):
+    """A gradient that was checked, and measured if it was right."""
+
+    name: str
+    checked: Checked
+    measured: Measurement | None
+
+
+def run(bundle: Bundle, chosen: Callable[[str], bool], options: Options) -> Iterator[Result]:
+    """Check and measure the kernels of a bundle whose names are `chosen`, in their order."""
+    clock = Clock(options.device, options.flushed)
+    for entry in bundle.manifest.kernels:
+        if chosen(entry.name) and time.monotonic() < options.deadline:
+            yield _one(bundle, entry, clock, options)
+
+
+def _one(bundle: Bundle, entry: BundledKernel, clock: Clock, options: Options) -> Result:
+    kernel, job = bundle[entry.name], Job.of(entry.problem)
+    tensors = make_inputs(job, options.device, options.seed)
+    checked = check(kernel, job, tensors, options.device, entry.problem.flops)
+    if checked.fault is not None or options.checks_only:
+        return Result(entry.name, checked, None)
+    works, refusals = _works(kernel, job, tensors, options.device)
+    rounds = time_all(works, clock, options.rounds)
+    return Result(entry.name, checked, _measurement(bundle.manifest.name, entry, kernel, rounds, refusals))
+
+
+def _works(kernel: Kernel, job: Job, tensors: Tensors, device: str) -> tuple[dict[str, Work], dict[str, str]]:
+    """What each implementation does in a call, and why one does not take the gradient."""
+    first, second = (laid_out(job, role, tensors[role]) for role in job.inputs)
+    out = kernel(first, second)
+    works: dict[str, Work] = {OURS: lambda: kernel(first, second, out=out)}
+    refusals: dict[str, str] = {}
+    for label, memory_format in FORMATS.items():
+        try:
+            peer = PyTorch(job, tensors, memory_format, device)
+            peer.run()
+            works[label] = peer.run
+        except (Refused, RuntimeError) as reason:  # cuDNN has no algorithm
+            refusals[label] = str(reason).partition("\n")[0]
+    return works, refusals
+
+
+def _measurement(
+    suite: str, entry: BundledKernel, kernel: Kernel, rounds: Mapping[str, Any], refusals: Mapping[str, str]
+) -> Measurement:
+    problem = entry.problem
+    g = problem.geometry
+    shapes = (*problem.input_shapes, problem.output_shape)
+    sides = (g.o, g.c) if problem.transposed else (g.c, g.o)
+    return Measurement(
+        suite=suite,
+        layer=entry.layer,
+        kind=kind_of(problem),
+        operator=problem.operator,
+        dtype=problem.dtype,
+        problem=str(problem),
+        flops=problem.flops,
+        tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
+        workspace_bytes=kernel.workspace_bytes,
+        schedule=kernel.schedule,
+        is_depthwise=g.groups == sides[0] > 1,
+        is_stem=not problem.transposed and g.groups == 1 and sides[0] <= _FEW,
+        is_wide=g.groups == 1 and min(sides) >= _WIDE,
+        rounds=rounds,
+        refusals=refusals,
+    )
+
+
+def kind_of(problem: Problem) -> str:
+    """What a gradient is by: "filters" or "data"."""
+    return "filters" if problem.gradient is Gradient.FILTER else "data"
+
+
+def device_name(device: str) -> str:
+    """What the device calls itself."""
+    return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else device
