@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tvm import tirx
 from tvm.ir import IRModule
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cuda import storing, writing
-from tvmconvgrad.schedules.cuda.gemm_block import Block
+from tvmconvgrad.schedules.cuda.gemm_block import Block, kernel
 from tvmconvgrad.schedules.cuda.gemm_plan import Plan, Planner
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.operands import Operand, vector_lanes
@@ -68,19 +67,19 @@ class _Program:
         parameters, found = stages(self.expression)
         out = storing.result(self.problem)
         operands: dict[str, Operand] = {}
-        workspace: list[tirx.Buffer] = []
-        kernels: list[tirx.Stmt | None] = []
+        blocks: list[Block] = []
         for total, place in zip(self.expression.sums, storing.places(self.problem, self.expression, self.multiples)):
             product = Product.of(self.problem, found[total])
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))
-            both = tuple(operands[str(load.source.name)] for load in product.loads)
-            block = Block(product, (both[0], both[1]), self.plan, Results(product, out, place))
-            workspace += [block.partial] if block.partial is not None else []
-            kernels += block.kernels()
-        workspace += [each.packed for each in operands.values() if each.packed is not None]
+            a, b = (operands[str(load.source.name)] for load in product.loads)
+            blocks.append(Block(product, (a, b), self.plan, Results(product, out, place)))
+        workspace = [each.packed for each in operands.values() if each.packed is not None]
+        workspace += [block.partial for block in blocks if block.partial is not None]
         before = [operand.pack() for operand in operands.values()]
         if len(self.expression.results) > len(self.expression.sums):
             before.append(storing.zero(out, vector_lanes(self.problem)))
-        return writing.program([*parameters[:2], out], workspace, *before, *kernels)
+        sums = [storing.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
+        kernels = [*before, kernel(blocks), *sums]
+        return writing.program([*parameters[:2], out], workspace, *kernels)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from tvm import tirx
 
@@ -97,25 +99,21 @@ class Block:
         """Shared memory of a block: for stages first, then for the sums."""
         return max(self.plan.stages * self.stage_words, self.plan.tile.rows * self.stride)
 
-    def kernels(self) -> list[tirx.Stmt]:
-        """The product, and the sum of its splits."""
-        blocks = self.grid[0] * self.grid[1] * self.grid[2] * self.grid[3]
-        product = writing.kernel(blocks, self.threads, self._body)
-        return [product] if self.partial is None else [product, storing.sum_splits(self.results, self.partial)]
+    @property
+    def count(self) -> int:
+        """Blocks of the kernel."""
+        return prod(self.grid)
 
-    def _body(self, block: Index, thread: Index) -> tirx.Stmt:
+    def body(self, words: tirx.Buffer, registers: tuple[tirx.Buffer, ...], block: Index, thread: Index) -> tirx.Stmt:
+        """What a thread of a block does."""
         split, group, i, j = writing.unflatten(block, self.grid)
         row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
-        words = writing.memory("words", (self.words,), "float32", "shared.dyn")
-        registers = self.units.registers()
-        begin = split * (self.steps * self.plan.depth)
-        rest = self.steps * self.plan.depth
-        end = number(self.product.summed) if self.splits == 1 else tirx.min(begin + rest, number(self.product.summed))
-        place = Place(group, row, column, begin, end)
+        length = self.steps * self.plan.depth
+        begin, all_summed = split * length, number(self.product.summed)
+        end = all_summed if self.splits == 1 else tirx.min(begin + length, all_summed)
         return writing.seq(
-            writing.allocate(words, *registers),
             writing.clear(registers[0]),
-            *self._sum(words, registers, place, thread),
+            *self._sum(words, registers, Place(group, row, column, begin, end), thread),
             instructions.wait(0),
             instructions.barrier(),
             self.units.spill(registers, words, self.stride, thread),
@@ -165,3 +163,20 @@ class Block:
         if self.partial is None:
             return storing.write_tile(self.results, tile, thread, self.threads)
         return storing.write_partial(self.product, self.partial, split, tile, thread, self.threads)
+
+
+def kernel(blocks: Sequence[Block]) -> tirx.Stmt:
+    """One kernel for several products with the same plan: those of a data gradient's phases. The first ones, which have
+    most to sum, begin first."""
+    words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn")
+    registers = blocks[0].units.registers()
+
+    def body(block: Index, thread: Index) -> tirx.Stmt:
+        begin = sum(each.count for each in blocks[:-1])
+        statement = blocks[-1].body(words, registers, block - begin, thread)
+        for each in reversed(blocks[:-1]):
+            end, begin = begin, begin - each.count
+            statement = tirx.IfThenElse(block < end, each.body(words, registers, block - begin, thread), statement)
+        return writing.seq(writing.allocate(words, *registers), statement)
+
+    return writing.kernel(sum(each.count for each in blocks), blocks[0].threads, body)

@@ -1,0 +1,128 @@
+"""The tiles of schedules/cuda/gemm.py, and how fast a GPU computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.te.tensors import ceil_to
+
+ENOUGH_WARPS = 8
+"""Warps that an SM needs, so that some multiply while others wait."""
+SHARED_BYTES = 128
+"""Bytes that an SM reads from shared memory in a cycle."""
+REGISTERS = 1 << 16
+"""Of an SM."""
+ACCUMULATOR_BYTES = 4
+WARP = 32
+LOADING = 0.6
+"""What loading operands costs a thread that has one row, as part of its products."""
+BESIDE = 1.15
+"""What is done beside the products: copies and their addresses, barriers."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a block computes, and by how many warps (or, of f32, threads) along rows and along columns."""
+
+    rows: int
+    columns: int
+    workers: tuple[int, int]
+
+
+TENSOR_TILES = (
+    Tile(256, 128, (4, 2)),
+    Tile(128, 256, (2, 4)),
+    Tile(128, 128, (2, 2)),
+    Tile(256, 64, (4, 1)),
+    Tile(64, 256, (1, 4)),
+    Tile(128, 64, (2, 2)),
+    Tile(64, 128, (2, 2)),
+    Tile(64, 64, (2, 2)),
+    Tile(128, 32, (4, 1)),
+    Tile(32, 128, (1, 4)),
+    Tile(64, 32, (2, 1)),
+    Tile(32, 32, (2, 1)),
+    Tile(128, 16, (4, 1)),
+)
+"""Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
+
+FMA_TILES = (
+    Tile(128, 128, (16, 16)),
+    Tile(128, 64, (16, 8)),
+    Tile(64, 128, (8, 16)),
+    Tile(64, 64, (8, 8)),
+    Tile(64, 64, (16, 16)),
+    Tile(128, 32, (16, 8)),
+    Tile(32, 128, (8, 16)),
+    Tile(32, 32, (8, 8)),
+    Tile(128, 16, (32, 4)),
+)
+"""Threads have up to 8 x 8 sums."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """A GPU's tensor cores, or its units for f32, with the tiles that suit them."""
+
+    machine: Machine
+    item: int
+    """Bytes of an operand's element: 4 on the units for f32."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether they are tensor cores."""
+        return self.item == 2
+
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """All tiles."""
+        return TENSOR_TILES if self.is_tensor else FMA_TILES
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """Summed elements of a stage, the usual number first."""
+        return (32, 64) if self.is_tensor else (16, 8)
+
+    def usable(self) -> list[int]:
+        """The tiles that fit into shared memory, by their numbers."""
+        needed = [max(self.stage_bytes(tile, self.depths[0], 2), self.sum_bytes(tile)) for tile in self.tiles]
+        return [i for i, size in enumerate(needed) if size <= self.machine.shared]
+
+    def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
+        """Shared memory of a block's stages, at most."""
+        return stages * (tile.rows + tile.columns) * (depth * self.item + 16)
+
+    def sum_bytes(self, tile: Tile) -> int:
+        """Shared memory of a block's sums, on their way to the result."""
+        return ACCUMULATOR_BYTES * tile.rows * (tile.columns + 8)
+
+    def warps(self, tile: Tile) -> int:
+        """Warps of a block."""
+        return prod(tile.workers) // (1 if self.is_tensor else WARP)
+
+    def together(self, tile: Tile) -> int:
+        """Blocks that an SM has at a time."""
+        shared = max(self.stage_bytes(tile, self.depths[0], 3), self.sum_bytes(tile))
+        registers = self._registers(tile) * WARP * self.warps(tile)
+        return max(1, min(self.machine.shared // shared, REGISTERS // registers))
+
+    def _registers(self, tile: Tile) -> int:
+        """Registers of a thread, about: its sums, what it multiplies next, and addresses."""
+        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        if self.is_tensor:
+            return (rows * columns + 8 * (rows + columns)) // WARP + 48
+        return rows * columns + 8 * (rows + columns) + 20
+
+    def cycles(self, tile: Tile, summed: int) -> float:
+        """Cycles of an SM for a block's products: of the units, of shared memory, or of the L2 cache."""
+        products = float(tile.rows * tile.columns)
+        loaded = (tile.rows + tile.columns) * self.item / self.machine.l2_bytes
+        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        if self.is_tensor:
+            reading = prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES
+            multiplying = max(products / self.machine.tensor_products, reading)
+        else:
+            multiplying = products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
+        return ceil_to(summed, self.depths[0]) * BESIDE * max(multiplying, loaded)
