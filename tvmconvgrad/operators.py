@@ -14,6 +14,7 @@ from tvmconvgrad import spec
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.runtime import arrays
+from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
@@ -40,13 +41,17 @@ class Compiled(spec.Operator):
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if arrays.known_kind(first) and arrays.known_kind(second):
-                kernel = self._seen.get(_looks(first, second))
-                if kernel is not None:
-                    return kernel(first, second, out)
+                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                try:
+                    if kernel is not None:
+                        return kernel(first, second, out)
+                except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
+                    pass
         first, second, wanted = self._bind(inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
-        if wanted is None and target is None and arrays.known_kind(first) and arrays.known_kind(second):
-            self._seen[_looks(first, second)] = kernel
+        plain = wanted is None and target is None and kernel.target.kind != "cuda"
+        if plain and arrays.known_kind(first) and arrays.known_kind(second):
+            self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
         return kernel(first, second, out)
 
     def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
@@ -60,7 +65,8 @@ class Compiled(spec.Operator):
 
     @functools.cached_property
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
-        """Kernels of earlier calls by what `_looks` tells of their tensors."""
+        """CPUs' kernels of earlier calls by what is quick to compare: shapes and types as the tensors' library has
+        them."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -166,12 +172,6 @@ def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
         tensors = ["output_delta", "filter"]
     inputs = [*tensors, *([kind.shape_attribute] if kind.shape_attribute else [])]
     return [(name, NEW_NAMES[name]) for name in inputs]
-
-
-def _looks(first: Any, second: Any) -> tuple[Any, ...]:
-    """What is quick to compare: shapes, types and devices as the tensors' library has them."""
-    mine, other = (first.shape, first.dtype, first.device), (second.shape, second.dtype, second.device)
-    return mine, other, registry.generation
 
 
 @functools.lru_cache(maxsize=4096)

@@ -34,9 +34,10 @@ class Tensor:
     layout = "torch.strided"
     is_quantized = requires_grad = False
 
-    def __init__(self, array: Array, gpu: int = 0) -> None:
-        self.array, self.device = array, Device("cuda", gpu)
+    def __init__(self, array: Array, gpu: int | None = 0) -> None:
+        self.array, self.device = array, Device("cpu") if gpu is None else Device("cuda", gpu)
         self.shape, self.dtype, self.itemsize = array.shape, array.dtype, array.itemsize
+        self.is_cpu = gpu is None
 
     def untyped_storage(self) -> Any:
         return self
@@ -65,7 +66,7 @@ class Tensor:
         return self if self.is_contiguous() else self.clone()
 
     def clone(self) -> Tensor:
-        return Tensor(aligned(np.ascontiguousarray(self.array)), self.device.index or 0)
+        return Tensor(aligned(np.ascontiguousarray(self.array)), self.device.index)
 
     def copy_(self, source: Tensor) -> None:
         self.array[...] = source.array
@@ -79,8 +80,9 @@ def torch(stream: int = 40) -> Any:
     module = types.ModuleType("torch")
     parameter = type("Parameter", (Tensor,), {})
 
-    def empty(shape: Any, dtype: Any, device: Device) -> Tensor:
-        found = Tensor(aligned(np.full(shape, 77, dtype)), device.index or 0)
+    def empty(shape: Any, dtype: Any, device: Device | str) -> Tensor:
+        index = None if isinstance(device, str) else device.index  # "cpu"
+        found = Tensor(aligned(np.full(shape, 77, dtype)), index)
         module.made.append(found)  # type: ignore[attr-defined]
         return found
 

@@ -22,6 +22,10 @@ Shape = tuple[int, ...]
 Array = npt.NDArray[Any]
 
 
+class WrongDevice(ValueError):
+    """A tensor is on another device than the kernel is for."""
+
+
 class _Dtypes(dict[str, np.dtype[Any]]):
     """NumPy's types by our names; the package that has bf16 is imported when that is asked for."""
 

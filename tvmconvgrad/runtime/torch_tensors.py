@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmconvgrad.runtime.arrays import Kind, Shape, check_places
+from tvmconvgrad.runtime.arrays import Kind, Shape, WrongDevice, check_places
 
 _EXPECTED = {"cpu": "the CPU", "cuda": "an NVIDIA GPU"}
 
@@ -15,7 +15,7 @@ def check(name: str, value: Any, device: str = "cpu") -> None:
         raise TypeError(f"{name}: a tensor of layout {value.layout} has no dense memory, expected torch.strided")
     if value.device.type != device:
         expected = f"expected {_EXPECTED[device]}, for which the kernel is"
-        raise ValueError(f"{name}: is on device {value.device}, {expected}")
+        raise WrongDevice(f"{name}: is on device {value.device}, {expected}")
     if value.is_quantized:
         raise ValueError(f"{name}: is quantized, dtype {value.dtype}, expected f32, f16 or bf16")
     try:

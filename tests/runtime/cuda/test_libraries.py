@@ -163,3 +163,15 @@ def test_no_memory_for_a_workspace(gpus: FakeGpus) -> None:
     with pytest.raises(MemoryError, match="cuMemAllocAsync"):
         needs(*map(Foreign, inputs), out=Foreign(empty(expected)))
     assert gpus.library.fake_contexts() == 0
+
+
+def test_the_same_shapes_on_the_cpu_and_on_gpus_in_turn(gpus: FakeGpus) -> None:
+    op, (first, second), expected = example(DATA)
+    for _ in range(2):
+        for place in (None, 0, 1):
+            result = op(Tensor(first, place), Tensor(second, place))
+            assert_same(result.array, expected)
+            assert result.device.index == place
+    with pytest.raises(ValueError, match=r"^filter: is on cuda:0, and output_delta on the CPU"):
+        op(Tensor(first, None), Tensor(second, 0))
+    assert set(launched(gpus)) == {"40", "41"}
