@@ -63,7 +63,7 @@ class _Copy:
         return _step(loads[0].indices, self.a) == 1 and _step(self.store.indices, self.b) == 1
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
-        """One block. Where a condition tells a vector's lanes apart, all of them are loaded nevertheless, if they lie in
+        """One block. Where a condition tells a vector's lanes apart, all of them are loaded all the same, if they lie in
         the buffer, and then chosen from."""
         value = self.store.value
         guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(_IF_THEN_ELSE)
@@ -73,8 +73,9 @@ class _Copy:
         (place,) = load.indices
         first, last = (replaced(place, {self.a: a + i, self.b: b + i}) for i in (0, self.side - 1))
         inside = tirx.all(first >= 0, last < prod(map(int, load.source.shape)), _step([place], self.b) is not None)
-        extents = (self.side, self.side)
-        by_element = _loops((self.a, self.b), extents, lambda i, j: replaced(self.store, {self.a: a + i, self.b: b + j}))
+        by_element = _loops(
+            (self.a, self.b), (self.side, self.side), lambda i, j: replaced(self.store, {self.a: a + i, self.b: b + j})
+        )
         return tirx.IfThenElse(inside, self._transposed(a, b, tirx.Select(*value.args)), by_element)
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -167,14 +168,15 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
     """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others.
 
-    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers.
+    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
+    it like vectors of, say, 14 lanes.
     """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
     if not wide:
         return
     *outer, vector = wide
     if extent(sch, vector) > lanes:
-        registers, vector = sch.split(vector, [None, largest_divisor(extent(sch, vector), lanes)])
+        registers, vector = sch.split(vector, [None, gcd(extent(sch, vector), lanes)])
         outer.append(registers)
     for loop in outer:
         sch.unroll(loop)
