@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import selection_options
 from tvmconvgrad.cli.output import console
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.targets import DEFAULT, parse_target
 
 if TYPE_CHECKING:
@@ -24,14 +26,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
 @click.command()
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
 @click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(["f32", "f16", "bf16"]),
-    help="Type; repeatable.  [default: f32]",
-)
-@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(["NXC", "NCX"]), help="Our layout.")
+@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Our layout.")
 @click.option(
     "--peers", default="onednn,torch", show_default=True, help="Whom to measure beside: onednn, torch or none."
 )
@@ -42,9 +37,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
     help="Our own kernels otherwise: NCX, f32, bf16, untuned, schedule=NAME, or several with commas; repeatable.",
 )
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
-@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients.")
-@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
-@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@selection_options
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the integers in the inputs."
 )
@@ -87,9 +80,7 @@ def bench(
     from tvmconvgrad.bench.work import find_work
 
     with user_errors():
-        work = find_work(
-            suites, batch=batch, dtypes=dtypes or ("f32",), data_format=data_format, only=only, substring=substring
-        )
+        work = find_work(suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
         chosen = parse_target(target)
         base = variants.ours(str(chosen))
         more = [variants.ours_too(text, base) for text in ours_too]

@@ -14,7 +14,7 @@ from tvmconvgrad.bench.machine import describe
 from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
+from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.runtime.threads import get_num_threads
@@ -39,16 +39,7 @@ _NEEDED = ("psutil", "xgboost")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all layers.  [default: unlimited]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
 @click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(["f32", "f16", "bf16"]),
-    help="Type; repeatable.  [default: f32]",
-)
-@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients of layers.")
-@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
-@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@selection_options
 @click.option(
     "--space",
     default=SPACES[0],
@@ -106,7 +97,7 @@ def tune(
         chosen = parse_target(target or place["target"])
         if servers is None:
             check_host(chosen)
-        problems = _problems(what, shapes, dtypes or ("f32",), only, substring, batch, attributes)
+        problems = _problems(what, shapes, dtypes, only, substring, batch, attributes)
     tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
     from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
     from tvmconvgrad.tuning.session import Budget, Session
