@@ -13,12 +13,12 @@ import rich_click as click
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import selection_options
 from tvmconvgrad.cli.output import console
+from tvmconvgrad.layers import Selection, select_gradients
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.targets import DEFAULT, parse_target
 
 if TYPE_CHECKING:
     from tvmconvgrad.bench.report import Report
-    from tvmconvgrad.bench.work import Work
 
 _INSTALL = 'pip install "tvmconvgrad[bench]"'
 
@@ -77,10 +77,11 @@ def bench(
     from tvmconvgrad.bench import variants
     from tvmconvgrad.bench.machine import choose_cpus
     from tvmconvgrad.bench.report import Report
-    from tvmconvgrad.bench.work import find_work
 
     with user_errors():
-        work = find_work(suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
+        selection = select_gradients(
+            suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring
+        )
         chosen = parse_target(target)
         base = variants.ours(str(chosen))
         more = [variants.ours_too(text, base) for text in ours_too]
@@ -88,24 +89,24 @@ def bench(
         cpus = choose_cpus(threads)
     _check_files(json_file, plots)
     report = Report([base, *others, *more], chosen, cpus, rounds, seed, " ".join(["tvmconvgrad", *sys.argv[1:]]))
-    return _measure(report, work, json_file, plots)
+    return _measure(report, selection, json_file, plots)
 
 
-def _measure(report: Report, work: Work, json_file: Path | None, plots: Path | None) -> int:
+def _measure(report: Report, selection: Selection, json_file: Path | None, plots: Path | None) -> int:
     try:
         with user_errors():
-            return _run(report, work)
+            return _run(report, selection)
     finally:  # also of what an interrupted run has measured
         if report.measured:
             _write(report, json_file, plots)
 
 
-def _run(report: Report, work: Work) -> int:
+def _run(report: Report, selection: Selection) -> int:
     from tvmconvgrad.bench.child import WorkerFailed
     from tvmconvgrad.bench.tensors import WrongResult
 
     try:
-        report.run(work, console())
+        report.run(selection, console())
     except WrongResult as reason:
         click.echo(f"Error: wrong result: {reason}", err=True)
         return 1

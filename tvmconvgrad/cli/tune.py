@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tvmconvgrad.bench.machine import describe
-from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.cli.rpc import parse_address
+from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import DEFAULT, check_host, parse_target
@@ -185,13 +185,13 @@ def _problems(
     data_format = attributes["data_format"] or "NXC"
     if data_format not in ("NXC", "NCX"):
         raise UserError(f"--data-format: got {data_format!r}, expected NXC or NCX")
-    work = find_work(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
+    found = select_gradients(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
     return [
         (
             f"{suite} {gradient.layer.name} {gradient.kind}{'' if gradient.dtype == 'f32' else ' ' + gradient.dtype}",
             gradient.problem,
         )
-        for suite, gradient in work
+        for suite, gradient in found
     ]
 
 
