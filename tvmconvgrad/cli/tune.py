@@ -10,18 +10,16 @@ import rich_click as click
 from rich.console import Console
 from rich.table import Table
 
-from tvmconvgrad.bench.machine import describe
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.layers import select_gradients
-from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import DEFAULT, check_host, parse_target
 from tvmconvgrad.tuning import logs
-from tvmconvgrad.tuning.task import make_tasks
+from tvmconvgrad.tuning.task import make_tasks, this_machine
 
 if TYPE_CHECKING:
     from tvmconvgrad.tuning.rpc import RpcMeasurer
@@ -93,7 +91,7 @@ def tune(
     _check(report)
     servers = _servers(rpc, key)
     with user_errors():
-        place = _here(threads) if servers is None else servers.about()
+        place = this_machine() if servers is None else servers.about()
         chosen = parse_target(target or place["target"])
         if servers is None:
             check_host(chosen)
@@ -107,12 +105,6 @@ def tune(
     return _run(
         Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
     )
-
-
-def _here(threads: int | None) -> dict[str, Any]:
-    """What a search has to know of this machine."""
-    target = parse_target()
-    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": threads or get_num_threads()}
 
 
 def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:
