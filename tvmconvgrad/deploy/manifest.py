@@ -38,7 +38,7 @@ class BundleTarget:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("untuned":
+    """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("default":
     the schedule's own); the SHA-256 of the object file.
     """
 
