@@ -63,8 +63,8 @@ class _Copy:
         return _step(loads[0].indices, self.a) == 1 and _step(self.store.indices, self.b) == 1
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
-        """One block. Where a condition tells a vector's lanes apart, all of them are loaded all the same, if they lie in
-        the buffer, and then chosen from."""
+        """One block. Where a condition tells a vector's lanes apart, all of them are loaded nevertheless, if they lie
+        in the buffer, and then chosen from."""
         value = self.store.value
         guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(_IF_THEN_ELSE)
         if not guarded or not uses(value.args[0], self.a):
