@@ -63,11 +63,7 @@ class Planner:
     def cost(self) -> float | None:
         """Microseconds, about: what memory takes. None for what the rule does not take."""
         geometry = self.problem.geometry
-        if (
-            is_empty(self.problem)
-            or not geometry.groups == geometry.c == geometry.o
-            or geometry.k[self.axis] > MOST_TAPS
-        ):
+        if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return None
         passes = 1.0
         if self.problem.gradient is Gradient.DATA:
