@@ -15,9 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from math import exp, log
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,7 @@ def compare(bundle: Path, folder: Path, threads: int, target: str) -> None:
             )
         assert program.stdin
         program.stdin.close()
-    mean = exp(sum(map(log, ratios)) / len(ratios))
+    mean = geometric_mean(ratios)
     print(f"Python's time by C's: geometric mean {mean:.3f}, least {min(ratios):.3f}, most {max(ratios):.3f}")
 
 

@@ -11,9 +11,8 @@ import argparse
 from statistics import median
 from time import perf_counter
 
-from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.build.compiler import compile_problem
-from tvmconvgrad.layers import SUITES, Layer
+from tvmconvgrad.layers import SUITES, Layer, select_gradients
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target
 
@@ -32,7 +31,7 @@ def main() -> None:
     compile_problem(TINY.gradients()[0].problem, target)
     print(f"{perf_counter() - begin:7.3f} s  a process's first kernel, of two channels")
     times: list[tuple[float, str]] = []
-    for suite, gradient in find_work(
+    for suite, gradient in select_gradients(
         options.suites or ["all"], dtypes=[options.dtype], data_format=options.data_format
     ):
         problem = merged(gradient.problem)

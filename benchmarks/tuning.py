@@ -19,11 +19,10 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-from tvmconvgrad.bench.machine import describe
-from tvmconvgrad.bench.work import find_work
+from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning.task import Task, make_tasks
+from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
 
 _STOCK_BUILD_SECONDS = 300.0
 
@@ -48,10 +47,10 @@ def main() -> None:
 
 def rate(options: argparse.Namespace) -> None:
     """Trials a second of both searches."""
-    work = find_work([options.suite], only="filters", substring=options.layer)
+    selection = select_gradients([options.suite], only="filters", substring=options.layer)
     target = parse_target()
-    machine = str(describe(target, [])["cpu"])
-    (task, *_) = make_tasks(((options.layer, each.problem) for _, each in work), target, options.threads, machine)
+    machine = str(this_machine()["cpu"])
+    (task, *_) = make_tasks(((options.layer, each.problem) for _, each in selection), target, options.threads, machine)
     print(f"{task.problem}\n{target}, threads: {options.threads}, {machine}")
     for name, search in (("tvmconvgrad", ours), ("tune_tir", stock)):
         begin = perf_counter()

@@ -11,7 +11,7 @@ from tests.support.case import Case
 from tests.support.convolution import Convolution, operands
 from tests.support.layouts import to_canonical
 from tests.support.random_cases import random_cases
-from tvmconvgrad.reference import judge
+from tvmconvgrad.reference import exact_bound, judge
 from tvmconvgrad.reference import reference as by_definition
 from tvmconvgrad.spec import Problem
 
@@ -31,6 +31,14 @@ def test_all_operators_layouts_and_geometries() -> None:
         found = by_definition(problem(case), *case.arrays(tensors))
         expected = reference.gradient(case.convolution, case.result, tensors)
         np.testing.assert_array_equal(to_canonical(found, case.axes(case.result)), expected, err_msg=str(case))
+
+
+def test_the_bound_below_which_sums_are_exact() -> None:
+    for case in random_cases(seed=6, count=50):
+        bound, most = exact_bound(problem(case)), case.convolution.summands(case.result)
+        assert most * bound**2 <= 2**24 < most * (bound + 1) ** 2
+    huge = Convolution(2, 1, 1, 1, (2**24,), (2**24,), (1,), (1,), (1,), (0,), (0,))
+    assert exact_bound(problem(Case("ConvolutionBackpropFilters", huge))) == 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import isqrt, prod, sqrt
 from types import EllipsisType
 from typing import Any
 
@@ -28,7 +28,8 @@ Float64 = npt.NDArray[np.float64]
 Window = tuple[slice | EllipsisType, ...]
 
 _F32_EPSILON = float(np.finfo(np.float32).eps)
-_F32_INTEGERS = 2**24
+F32_INTEGERS = 2**24
+"""f32 holds every integer up to here."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def judge(problem: Problem, first: Array, second: Array, result: Array) -> Verdi
     if exact.size == 0:
         return Verdict(True, 0.0, 0.0, 0)
     integers = all(np.array_equal(values, np.rint(values)) for values in (one, two))
-    is_exact = integers and float(magnitude.max()) <= _F32_INTEGERS
+    is_exact = integers and float(magnitude.max()) <= F32_INTEGERS
     with np.errstate(over="ignore", invalid="ignore"):
         got = result.astype(np.float64)
         same = (exact.astype(result.dtype).astype(np.float64) == got) | (np.isnan(exact) & np.isnan(got))
@@ -97,11 +98,16 @@ def judge(problem: Problem, first: Array, second: Array, result: Array) -> Verdi
 
 def _allowed(problem: Problem, exact: Float64, magnitude: Float64, dtype: np.dtype[Any]) -> Float64:
     info: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    summing = (8 + sqrt(_products(problem))) * _F32_EPSILON / 2 * magnitude
+    summing = (8 + sqrt(products(problem))) * _F32_EPSILON / 2 * magnitude
     return summing + abs(exact) * float(info.eps) / 2 + float(info.smallest_subnormal)
 
 
-def _products(problem: Problem) -> int:
+def exact_bound(problem: Problem) -> int:
+    """The largest magnitude of integers in both inputs with which f32 holds all sums, in whatever order; 0: none."""
+    return isqrt(F32_INTEGERS // max(products(problem), 1))
+
+
+def products(problem: Problem) -> int:
     """The most products that one element of the result sums."""
     geometry = problem.geometry
     if problem.gradient is Gradient.FILTER:

@@ -8,7 +8,7 @@ import pytest
 from tests.support import layouts
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.session import loops
-from tvmconvgrad.bench.tensors import WrongResult, check_ours, difference, make_inputs
+from tvmconvgrad.bench.tensors import WrongResult, aligned, check_ours, difference, make_inputs
 from tvmconvgrad.layers import Layer
 
 EXACT = np.array([1.0, 2.0, 1000.0], np.float32)
@@ -35,6 +35,16 @@ def test_the_more_products_the_smaller_integers() -> None:
     problem = Layer(name="a", batch=2, channels=1, filters=1, input_size=(size,), kernel=(1,)).gradients()[0].problem
     with pytest.raises(ValueError, match=f"sums {2**25} products"):
         make_inputs(problem, Job.of(problem), seed=0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_copies_begin_with_a_cache_line(dtype: type) -> None:
+    memory = np.arange(1000).astype(dtype)
+    for begin in range(8):
+        copy = aligned(memory[begin : begin + 60].reshape(3, 20).T)
+        assert copy.ctypes.data % 64 == 0
+        assert copy.flags.c_contiguous
+        assert np.array_equal(copy, np.arange(begin, begin + 60).reshape(3, 20).T)
 
 
 def test_ours_must_be_the_sum_rounded_once() -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from tests.cli.conftest import fails, invoke
 from tests.deploy.bundles import DTYPE_NAMES, LAYERS, TARGETS, write_examples
+from tests.tuning.conftest import logs_here
 from tvmconvgrad.layers import LayerGradient
 
-__all__ = ["built", "fails", "invoke"]
+__all__ = ["built", "fails", "invoke", "logs_here"]
 
 
 @dataclass(frozen=True)

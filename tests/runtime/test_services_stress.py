@@ -1,4 +1,4 @@
-"""build/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and under fork."""
+"""build/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and fork."""
 
 from __future__ import annotations
 

@@ -32,3 +32,13 @@ def count(lines: list[str], instruction: str) -> int:
 def saves(lines: list[str]) -> int:
     """How many vectors are stored on the stack."""
     return sum(_SAVE.match(line) is not None for line in lines)
+
+
+Operand = tuple[int, str]
+"""Of x86-64: bytes, and the registers that these are added to."""
+
+
+def operands(assembly: str, instruction: str) -> list[Operand]:
+    """Where in memory the instructions with a name, given as a regular expression, read or write."""
+    found = re.findall(rf"^\t{instruction}\s.*?(-?\d*)\((%[^)]+)\)", assembly, re.MULTILINE)
+    return [(int(offset or 0), registers) for offset, registers in found]

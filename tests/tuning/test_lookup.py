@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
@@ -18,35 +17,16 @@ from hypothesis import strategies as st
 
 import tvmconvgrad as cg
 from tests.tuning.conftest import OP, SHAPES
+from tests.tuning.entries import make_entry
 from tvmconvgrad import kernels
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import logs, lookup
-from tvmconvgrad.tuning.entry import DamagedEntry, Entry, parse
+from tvmconvgrad.tuning.entry import DamagedEntry, parse
 from tvmconvgrad.tuning.logs import TuningWarning
-from tvmconvgrad.tuning.task import tvm_version
 
 TARGET = parse_target(None)
-
-
-@functools.cache
-def planned(problem: Problem) -> tuple[str, str]:
-    """The rule that is chosen, and its program with another tile."""
-    from tvmconvgrad.schedules import applicable, schedule
-
-    rule = applicable(problem, TARGET)[0]
-    return rule, str(schedule(problem, TARGET, rule, {"tile": 1}))
-
-
-def make_entry(problem: Problem, **changed: Any) -> Entry:
-    """An entry with another tile than the default's."""
-    rule, plan = planned(problem)
-    entry = Entry(
-        json.loads(json.dumps(problem.to_dict())), str(TARGET), tvm_version(), VERSION, rule, {"tile": 1}, plan, "", 1,
-        "a CPU", "2026-01-01", 64, False, 1.25, 0.001,
-    )  # fmt: skip
-    return dataclasses.replace(entry, **changed)
 
 
 @pytest.fixture

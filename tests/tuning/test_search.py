@@ -14,10 +14,13 @@ pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 
 from tvmconvgrad.choice import ChoiceRefused
+from tvmconvgrad.layers import select_gradients
+from tvmconvgrad.schedules.chosen import chosen
+from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.tuning.entry import parse
 from tvmconvgrad.tuning.measure import LocalMeasurer
 from tvmconvgrad.tuning.search import Found, Limits, Search, _gains
-from tvmconvgrad.tuning.space import DecisionSpace, choice_of
+from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
 from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import Pool, TrialFailed
@@ -117,6 +120,18 @@ def test_candidates_know_their_choice(task: Task) -> None:
         child = space.mutate(candidate)
         assert child is not None
         assert child.choice.plan != candidate.choice.plan
+
+
+def test_candidates_keep_many_cores_busy(task: Task) -> None:
+    [(_, gradient)] = select_gradients(["resnet_50"], only="filters", substring="res4a_branch2b")
+    space = DecisionSpace(dataclasses.replace(task, problem=merged(gradient.problem)))
+    assert tasks_of(space, space.default()) == 16
+    assert min(tasks_of(space, space.sample()) for _ in range(10)) >= 16
+
+
+def tasks_of(space: DecisionSpace, candidate: Candidate | None) -> int:
+    assert candidate is not None
+    return chosen(space.task.problem, space.task.target, candidate.choice).tasks
 
 
 @pytest.mark.slow

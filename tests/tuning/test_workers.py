@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tvmconvgrad
@@ -14,6 +15,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import measure
 from tvmconvgrad.tuning.measure import LocalMeasurer
+from tvmconvgrad.tuning.measuring import make_inputs
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import TrialFailed, Worker
 
@@ -80,6 +82,13 @@ def test_comparing_measures_all_in_each_round(measurer: LocalMeasurer, libraries
     one, other = measurer.compare([libraries["right"]] * 2, 5)
     assert len(one) == len(other) == 5
     assert 0.2 < sorted(one)[2] / sorted(other)[2] < 5
+
+
+def test_inputs_are_small_integers_at_cache_lines(problem: Problem) -> None:
+    inputs = make_inputs(problem)
+    assert tuple(array.shape for array in inputs) == problem.input_shapes
+    assert all(np.unique(array).tolist() == [-3, -2, -1, 0, 1, 2, 3] for array in inputs)
+    assert all(array.ctypes.data % 64 == 0 for array in inputs)
 
 
 def test_a_default_that_fails_is_told(task: Task, libraries: dict[str, str], problem: Problem) -> None:

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
 from tvmconvgrad.spec.values import Shape
 
@@ -125,12 +125,3 @@ def beyond(problem: Problem) -> Shape:
     g = problem.geometry
     axes = zip(g.y, g.x, g.strides, g.tap_extent, g.pads_begin, g.pads_end, strict=True)
     return tuple(y - (s * (x - 1) + extent - begin - end) for y, x, s, extent, begin, end in axes)
-
-
-def products(problem: Problem) -> int:
-    """The most products that one element of the result sums."""
-    g = problem.geometry
-    if problem.gradient is Gradient.FILTER:
-        return g.batch * int(np.prod(g.x))
-    channels = g.o if problem.gradient is Gradient.DATA else g.c
-    return channels // g.groups * int(np.prod(g.k))

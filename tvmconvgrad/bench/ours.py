@@ -8,10 +8,8 @@ import numpy as np
 
 import tvmconvgrad
 from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.bench.tensors import aligned
 from tvmconvgrad.operators import Compiled
-
-CACHE_LINE = 64
-"""Bytes."""
 
 
 class Ours:
@@ -25,12 +23,12 @@ class Ours:
             attributes["output_shape"] = job.shape("y")
         operator: type[Compiled] = getattr(tvmconvgrad, job.operator)
         self._job = job
-        self._first, self._second = (_aligned(job.laid_out(role, tensors[role])) for role in job.inputs)
+        self._first, self._second = (aligned(job.laid_out(role, tensors[role])) for role in job.inputs)
         shapes = self._first.shape, self._second.shape
         self._kernel = operator(**attributes).compile(
             *shapes, dtype=job.dtype, target=target, schedule=schedule, tuned=tuned
         )
-        self._out = _aligned(np.zeros(job.shape(job.result), NUMPY[job.dtype]))
+        self._out = aligned(np.zeros(job.shape(job.result), NUMPY[job.dtype]))
         self.facts: dict[str, Any] = {
             "schedule": self._kernel.schedule,
             "origin": self._kernel.origin,
@@ -47,12 +45,3 @@ class Ours:
 
     def release(self) -> None:
         """The arrays go with this object."""
-
-
-def _aligned(array: Array) -> Array:
-    """A copy that begins with a cache line, as the memory does that the peers allocate for themselves."""
-    memory: Array = np.empty(array.nbytes + CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % CACHE_LINE
-    copy: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy

@@ -18,8 +18,7 @@ from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.summary import summarise
 from tvmconvgrad.bench.table import Table
 from tvmconvgrad.bench.variants import Variant
-from tvmconvgrad.bench.work import Work
-from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.layers import LayerGradient, Selection
 from tvmconvgrad.targets import Target
 
 _WIDTH = 400
@@ -44,7 +43,7 @@ class Report:
         self.roof = Roof(0.0, 0.0)
         self._versions: dict[str, str] = {}
 
-    def run(self, work: Work, console: Console) -> None:
+    def run(self, selection: Selection, console: Console) -> None:
         """Measure gradients, each with the name of its suite, and print them.
 
         Raises WrongResult where ours is wrong, WorkerFailed where it fails, ValueError where no C compiler works.
@@ -58,8 +57,8 @@ class Report:
         with Session(self._variants, self._cpus) as session:
             self._versions = session.versions
             console.print(Text(", ".join(f"{name} {version}" for name, version in self._versions.items())))
-            with _progress(len(work), console) as advance:
-                for suite, gradient in work:
+            with _progress(len(selection), console) as advance:
+                for suite, gradient in selection:
                     advance(f"{suite} {gradient.layer.name}")
                     self._measure(session, suite, gradient, table, console)
         for origin, count in Counter(entry.origin for entry in self.measured).items():

@@ -1,4 +1,4 @@
-"""Inputs whose sums are exact, and whether a result is the right one."""
+"""Inputs whose sums are exact, where they lie, and whether a result is the right one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors, products
-from tvmconvgrad.reference import reference
+from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.reference import F32_INTEGERS, exact_bound, products, reference
 from tvmconvgrad.spec import Problem
 
-_EXACT = 2**24  # f32 holds every integer up to here
-_BOUND = 3  # larger ones make the sums of long filters overflow f16
+CACHE_LINE = 64
+"""Bytes."""
+
+BOUND = 3  # larger ones make the sums of long filters overflow f16
 _UNITS = 2
 
 
@@ -25,11 +27,20 @@ def make_inputs(problem: Problem, job: Job, seed: int) -> Tensors:
 
     ValueError for more products than even ones and zeros allow.
     """
-    bound = max((b for b in range(1, _BOUND + 1) if products(problem) * b * b <= _EXACT), default=0)
+    bound = min(exact_bound(problem), BOUND)
     if not bound:
-        raise ValueError(f"{problem}: an element sums {products(problem)} products, expected at most {_EXACT}")
+        raise ValueError(f"{problem}: an element sums {products(problem)} products, expected at most {F32_INTEGERS}")
     rng = np.random.default_rng(seed)
     return {role: rng.integers(-bound, bound + 1, job.shapes[role], np.int8) for role in job.inputs}
+
+
+def aligned(array: Array) -> Array:
+    """A copy that begins with a cache line, as the memory does that the peers allocate for themselves."""
+    memory: Array = np.empty(array.nbytes + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    copy: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def by_definition(problem: Problem, job: Job, tensors: Tensors) -> Array:

@@ -11,6 +11,7 @@ A schedule marks the outer of the two loops, the one along the source, by the at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import tvm
 from tvm import tirx
@@ -44,17 +45,16 @@ class _Copy:
         self.side = next((side for side in _SIDES if side <= min(self.extents)), 1)
 
     def blocked(self) -> tirx.Stmt | None:
-        """The copy by blocks, and the rest of it as it was; None where that cannot be."""
+        """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
         if self.side == 1 or not self._is_transposed():
             return None
-        count_a, count_b = (extent // self.side for extent in self.extents)
-        covered_a, covered_b = count_a * self.side, count_b * self.side
-        parts = [self._loops((count_a, count_b), self._block)]
-        if covered_b < self.extents[1]:
-            parts.append(self._rest((0, covered_a), (covered_b, self.extents[1])))
-        if covered_a < self.extents[0]:
-            parts.append(self._rest((covered_a, self.extents[0]), (0, self.extents[1])))
-        return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
+        counts = [-(-extent // self.side) for extent in self.extents]
+        return _loops((self.a, self.b), counts, lambda a, b: self._block(self._begin(a, 0), self._begin(b, 1)))
+
+    def _begin(self, number: tirx.Var, axis: int) -> tvm.ir.Expr:
+        extent = self.extents[axis]
+        begin = number * self.side
+        return begin if extent % self.side == 0 else tirx.min(begin, _index(extent - self.side))
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
@@ -62,35 +62,21 @@ class _Copy:
             return False
         return _step(loads[0].indices, self.a) == 1 and _step(self.store.indices, self.b) == 1
 
-    def _at(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr | None = None) -> tirx.BufferStore:
-        """The store of one element, with another value if one is given."""
-        store = self.store if value is None else tirx.BufferStore(self.store.buffer, value, self.store.indices)
-        return replaced(store, {self.a: a, self.b: b})
-
-    def _rest(self, a: tuple[int, int], b: tuple[int, int]) -> tirx.Stmt:
-        """The loops over a part, element by element."""
-        return self._loops((a[1] - a[0], b[1] - b[0]), lambda i, j: self._at(i + a[0], j + b[0]))
-
-    def _loops(self, extents: Sequence[int], body: Callable[[tirx.Var, tirx.Var], tirx.Stmt]) -> tirx.Stmt:
-        a, b = (tirx.Var(var.name, "int64") for var in (self.a, self.b))
-        inner = tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b))
-        return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, inner)
-
-    def _block(self, a: tirx.Var, b: tirx.Var) -> tirx.Stmt:
-        """One block; where a condition depends on a vector's lane, by vectors only if it holds for all of them."""
-        first_a, first_b = a * self.side, b * self.side
+    def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
+        """One block. Where a condition tells a vector's lanes apart, all of them are loaded nevertheless, if they lie
+        in the buffer, and then chosen from."""
         value = self.store.value
         guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(_IF_THEN_ELSE)
         if not guarded or not uses(value.args[0], self.a):
-            return self._transposed(first_a, first_b, value)
-        # Conditions are bounds of an interval: what holds at both ends holds between.
-        corners = [(first_a + i, first_b + j) for i in (0, self.side - 1) for j in (0, self.side - 1)]
-        inside = tirx.all(*(replaced(value.args[0], {self.a: i, self.b: j}) for i, j in corners))
-        i, j = (tirx.Var(var.name, "int64") for var in (self.a, self.b))
-        element = self._at(first_a + i, first_b + j)
-        rows = tirx.For(j, 0, self.side, tirx.ForKind.SERIAL, element)
-        by_element = tirx.For(i, 0, self.side, tirx.ForKind.SERIAL, rows)
-        return tirx.IfThenElse(inside, self._transposed(first_a, first_b, value.args[1]), by_element)
+            return self._transposed(a, b, value)
+        (load,) = nodes(value.args[1], tvm.ir.TensorLoad)
+        (place,) = load.indices
+        first, last = (replaced(place, {self.a: a + i, self.b: b + i}) for i in (0, self.side - 1))
+        inside = tirx.all(first >= 0, last < prod(map(int, load.source.shape)), _step([place], self.b) is not None)
+        by_element = _loops(
+            (self.a, self.b), (self.side, self.side), lambda i, j: replaced(self.store, {self.a: a + i, self.b: b + j})
+        )
+        return tirx.IfThenElse(inside, self._transposed(a, b, tirx.Select(*value.args)), by_element)
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
         side, dtype = self.side, str(self.store.buffer.dtype)
@@ -116,6 +102,14 @@ class _Copy:
             (place,) = replaced(self.store, {self.a: a + column, self.b: b}).indices
             statements.append(tirx.BufferStore(self.store.buffer, vector, [tirx.Ramp(place, _index(1), side)]))
         return tirx.SeqStmt(statements)
+
+
+def _loops(
+    variables: Sequence[tirx.Var], extents: Sequence[int], body: Callable[[tirx.Var, tirx.Var], tirx.Stmt]
+) -> tirx.Stmt:
+    """Two loops, with new variables of these names."""
+    a, b = (tirx.Var(var.name, "int64") for var in variables)
+    return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b)))
 
 
 _IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")

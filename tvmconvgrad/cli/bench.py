@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import rich_click as click
 
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import selection_options
 from tvmconvgrad.cli.output import console
+from tvmconvgrad.layers import Selection, select_gradients
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.targets import DEFAULT, parse_target
 
 if TYPE_CHECKING:
     from tvmconvgrad.bench.report import Report
-    from tvmconvgrad.bench.work import Work
 
 _INSTALL = 'pip install "tvmconvgrad[bench]"'
 
@@ -24,14 +26,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
 @click.command()
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
 @click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(["f32", "f16", "bf16"]),
-    help="Type; repeatable.  [default: f32]",
-)
-@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(["NXC", "NCX"]), help="Our layout.")
+@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Our layout.")
 @click.option(
     "--peers", default="onednn,torch", show_default=True, help="Whom to measure beside: onednn, torch or none."
 )
@@ -42,9 +37,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
     help="Our own kernels otherwise: NCX, f32, bf16, untuned, schedule=NAME, or several with commas; repeatable.",
 )
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
-@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients.")
-@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
-@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@selection_options
 @click.option(
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the integers in the inputs."
 )
@@ -84,11 +77,10 @@ def bench(
     from tvmconvgrad.bench import variants
     from tvmconvgrad.bench.machine import choose_cpus
     from tvmconvgrad.bench.report import Report
-    from tvmconvgrad.bench.work import find_work
 
     with user_errors():
-        work = find_work(
-            suites, batch=batch, dtypes=dtypes or ("f32",), data_format=data_format, only=only, substring=substring
+        selection = select_gradients(
+            suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring
         )
         chosen = parse_target(target)
         if chosen.kind == "cuda":
@@ -99,24 +91,24 @@ def bench(
         cpus = choose_cpus(threads)
     _check_files(json_file, plots)
     report = Report([base, *others, *more], chosen, cpus, rounds, seed, " ".join(["tvmconvgrad", *sys.argv[1:]]))
-    return _measure(report, work, json_file, plots)
+    return _measure(report, selection, json_file, plots)
 
 
-def _measure(report: Report, work: Work, json_file: Path | None, plots: Path | None) -> int:
+def _measure(report: Report, selection: Selection, json_file: Path | None, plots: Path | None) -> int:
     try:
         with user_errors():
-            return _run(report, work)
+            return _run(report, selection)
     finally:  # also of what an interrupted run has measured
         if report.measured:
             _write(report, json_file, plots)
 
 
-def _run(report: Report, work: Work) -> int:
+def _run(report: Report, selection: Selection) -> int:
     from tvmconvgrad.bench.child import WorkerFailed
     from tvmconvgrad.bench.tensors import WrongResult
 
     try:
-        report.run(work, console())
+        report.run(selection, console())
     except WrongResult as reason:
         click.echo(f"Error: wrong result: {reason}", err=True)
         return 1

@@ -10,11 +10,12 @@ import rich_click as click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.options import selection_options
 from tvmconvgrad.cli.output import console, in_bytes, print_facts
 from tvmconvgrad.deploy.api import build as build_bundle
+from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.layouts import FILTER_FORMATS
 from tvmconvgrad.targets import DEFAULT
-
-_FILTER_FORMATS = ["XIO", "OIX", "IOX", "XOI"]
 
 
 @click.command()
@@ -25,22 +26,11 @@ _FILTER_FORMATS = ["XIO", "OIX", "IOX", "XOI"]
 )
 @click.option("--name", help="The library's, and the beginning of all names in C.  [default: of LAYERS]")
 @click.option("--static", is_flag=True, help="A static library, too.")
+@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Data's layout.")
 @click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(["f32", "f16", "bf16"]),
-    help="Type; repeatable.  [default: f32]",
+    "--filter-format", type=click.Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
 )
-@click.option(
-    "--data-format", default="NXC", show_default=True, type=click.Choice(["NXC", "NCX"]), help="Data's layout."
-)
-@click.option(
-    "--filter-format", type=click.Choice(_FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
-)
-@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients.")
-@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
-@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the layers' own.")
+@selection_options
 def build(
     layers: tuple[str, ...],
     targets: tuple[str, ...],
@@ -72,7 +62,7 @@ def build(
                 name=name,
                 static=static,
                 batch=batch,
-                dtypes=dtypes or ("f32",),
+                dtypes=dtypes,
                 data_format=data_format,
                 filter_format=filter_format,
                 only=only,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import exp
-from math import log as logarithm
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TypeVar
 
 import rich_click as click
@@ -48,8 +47,10 @@ def list_entries(log_dir: Path | None, shipped: bool) -> None:
     entries = [entry for path in logs.files(folder) for entry in _read(path)]
     for entry in entries:
         _show(entry)
-    mean = exp(sum(logarithm(entry.gain) for entry in entries) / len(entries)) if entries else 1.0
-    about = f", {mean:.3f} times as fast as the default in geometric mean" if entries else ""
+    about = ""
+    if entries:
+        mean = geometric_mean([entry.gain for entry in entries])
+        about = f", {mean:.3f} times as fast as the default in geometric mean"
     console().print(f"{len(entries)} entries in {folder}{about}", markup=False)
 
 

@@ -1,4 +1,4 @@
-"""The options that several commands take: an operator, its attributes, and what to compile it for."""
+"""The options that several commands take: an operator, its attributes, what to compile it for, which layers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import rich_click as click
 
 import tvmconvgrad
 from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.layers import KINDS
 from tvmconvgrad.operators import Compiled
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import DEFAULT
 
 Ints = tuple[int, ...]
+
+_DTYPES = list(ITEM_BYTES)
 
 OPERATORS = [
     f"{family}{way}"
@@ -86,7 +90,30 @@ def shapes_option(required: bool) -> Callable[[Command], Command]:
 
 def dtype_option(command: Command) -> Command:
     """Add --dtype, None where it is not given."""
-    return click.option("--dtype", type=click.Choice(["f32", "f16", "bf16"]), help="Type of all tensors.")(command)
+    return click.option("--dtype", type=click.Choice(_DTYPES), help="Type of all tensors.")(command)
+
+
+_SELECTION = (
+    click.option(
+        "--dtype",
+        "dtypes",
+        multiple=True,
+        default=("f32",),
+        show_default=True,
+        type=click.Choice(_DTYPES),
+        help="Type; repeatable.",
+    ),
+    click.option("--only", type=click.Choice(KINDS), help="One of the two gradients of layers."),
+    click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names."),
+    click.option("--batch", type=click.IntRange(1), help="Batch size in place of the layers' own."),
+)
+
+
+def selection_options(command: Command) -> Command:
+    """Add what chooses among the gradients of layers: --dtype as `dtypes`, --only, --layer as `substring`, --batch."""
+    for option in reversed(_SELECTION):
+        command = option(command)
+    return command
 
 
 def make_operator(name: str, options: Mapping[str, Any], rank: int) -> Compiled:

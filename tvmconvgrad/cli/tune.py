@@ -10,20 +10,18 @@ import rich_click as click
 from rich.console import Console
 from rich.table import Table
 
-from tvmconvgrad.bench.machine import describe
-from tvmconvgrad.bench.work import find_work
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, shapes_option
+from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.cli.rpc import parse_address
+from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
-from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
 from tvmconvgrad.tuning import logs
-from tvmconvgrad.tuning.task import make_tasks
+from tvmconvgrad.tuning.task import make_tasks, this_machine
 
 if TYPE_CHECKING:
     from tvmconvgrad.tuning.rpc import RpcMeasurer
@@ -41,16 +39,7 @@ _NEEDED = ("psutil", "xgboost")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all layers.  [default: unlimited]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
 @click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    type=click.Choice(["f32", "f16", "bf16"]),
-    help="Type; repeatable.  [default: f32]",
-)
-@click.option("--only", type=click.Choice(["filters", "data"]), help="One of the two gradients of layers.")
-@click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names.")
-@click.option("--batch", type=click.IntRange(1), help="Batch size in place of the suites' own.")
+@selection_options
 @click.option(
     "--space",
     default=SPACES[0],
@@ -104,13 +93,13 @@ def tune(
     _check(report)
     servers = _servers(rpc, key)
     with user_errors():
-        place = _here(threads) if servers is None else servers.about()
+        place = this_machine() if servers is None else servers.about()
         chosen = parse_target(target or place["target"])
         if chosen.arch is not None:
             place = _gpu(chosen, chosen.arch, servers is None, threads, space)
         elif servers is None:
             check_host(chosen)
-        problems = _problems(what, shapes, dtypes or ("f32",), only, substring, batch, attributes)
+        problems = _problems(what, shapes, dtypes, only, substring, batch, attributes)
     tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
     from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
     from tvmconvgrad.tuning.session import Budget, Session
@@ -120,12 +109,6 @@ def tune(
     return _run(
         Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
     )
-
-
-def _here(threads: int | None) -> dict[str, Any]:
-    """What a search has to know of this machine."""
-    target = parse_target()
-    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": threads or get_num_threads()}
 
 
 def _gpu(target: Target, arch: str, here: bool, threads: int | None, space: str) -> dict[str, Any]:
@@ -214,13 +197,13 @@ def _problems(
     data_format = attributes["data_format"] or "NXC"
     if data_format not in ("NXC", "NCX"):
         raise UserError(f"--data-format: got {data_format!r}, expected NXC or NCX")
-    work = find_work(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
+    found = select_gradients(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
     return [
         (
             f"{suite} {gradient.layer.name} {gradient.kind}{'' if gradient.dtype == 'f32' else ' ' + gradient.dtype}",
             gradient.problem,
         )
-        for suite, gradient in work
+        for suite, gradient in found
     ]
 
 

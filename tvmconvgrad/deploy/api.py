@@ -81,10 +81,10 @@ def _gradients(
     substring: str,
 ) -> tuple[list[LayerGradient], str]:
     """The gradients, and what they were named by."""
-    from tvmconvgrad.bench.work import find_work
+    from tvmconvgrad.layers import select_gradients
 
     sources = [os.fspath(source) if isinstance(source, os.PathLike) else source for source in _listed(layers)]
-    work = find_work(
+    found = select_gradients(
         sources,
         batch=batch,
         dtypes=dtypes,
@@ -93,7 +93,7 @@ def _gradients(
         only=only,
         substring=substring,
     )
-    return [gradient for _, gradient in work], work[0][0]
+    return [gradient for _, gradient in found], found[0][0]
 
 
 def _architecture(targets: Sequence[Target]) -> str:

@@ -27,8 +27,9 @@ from tvmconvgrad.tuning.logs import warn_set_aside
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
 
-# What build/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own: functions
-# of the same name, made for each object's CPU, of which the first one would serve all, and crash on a lesser CPU.
+# What build/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own:
+# functions of the same name, made for each object's CPU, of which the first one would serve all, and crash on a lesser
+# CPU.
 _HOOKS = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
 _TEXTS = {
     "bundle.h.jinja": "{name}.h",

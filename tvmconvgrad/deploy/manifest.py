@@ -41,7 +41,7 @@ class BundleTarget:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("untuned":
+    """A kernel's code for one target: which schedule made it, and with which numbers; where these come from ("default":
     the schedule's own); the file that it lies in; the SHA-256 of the object file, or of that file, which for a GPU is
     the kernel's own; what a call launches on a GPU.
     """

@@ -3,6 +3,18 @@
 from tvmconvgrad.layers.files import layers_text, read_layers, write_layers
 from tvmconvgrad.layers.gradient import KINDS, LayerGradient
 from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.layers.selection import Selection, select_gradients
 from tvmconvgrad.layers.suites import SUITES, suite
 
-__all__ = ["KINDS", "SUITES", "Layer", "LayerGradient", "layers_text", "read_layers", "suite", "write_layers"]
+__all__ = [
+    "KINDS",
+    "SUITES",
+    "Layer",
+    "LayerGradient",
+    "Selection",
+    "layers_text",
+    "read_layers",
+    "select_gradients",
+    "suite",
+    "write_layers",
+]

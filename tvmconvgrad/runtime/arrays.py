@@ -12,14 +12,12 @@ import sys
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tvmconvgrad.runtime import dlpack
 from tvmconvgrad.spec import parse_dtype
 from tvmconvgrad.spec.values import show
 
 Shape = tuple[int, ...]
-Array = npt.NDArray[Any]
 
 
 class WrongDevice(ValueError):

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tvm import tirx
 from tvm.ir import IRModule
+from tvm.s_tir.stmt import SBlock
 
+from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 
@@ -29,6 +32,13 @@ class Scheduled:
     decisions: Mapping[str, int | list[int]]
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """What the numbers that a search may change were drawn from, by name."""
+
+    @property
+    def tasks(self) -> int:
+        """How many parallel tasks the sums are, the fewest of those that run one after the other."""
+        loops = [loop for loop in nodes(self.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+        summing = [loop for loop in loops if any(block.name_hint.startswith("sum") for block in nodes(loop, SBlock))]
+        return min((int(loop.extent) for loop in summing), default=1)
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name}={value}" for name, value in self.decisions.items())

@@ -54,6 +54,11 @@ _WORKERS = {"llvm": "tvmconvgrad.tuning.measuring", "cuda": "tvmconvgrad.tuning.
 """By the kind of target."""
 
 
+def prepare_request(task: Task, library: str) -> dict[str, Any]:
+    """What a worker of tuning/measuring.py takes up a task by."""
+    return {"do": "prepare", "problem": task.problem.to_dict(), "threads": task.threads, "library": library}
+
+
 class LocalMeasurer:
     """This machine, or its first GPU, which runs one candidate at a time."""
 
@@ -65,12 +70,7 @@ class LocalMeasurer:
     def prepare(self, task: Task, library: str) -> None:
         """Candidates are compared with the result of this library from now on; it runs with the first of them."""
         self._worker.stop()
-        self._worker.prepare = {
-            "do": "prepare",
-            "problem": task.problem.to_dict(),
-            "threads": task.threads,
-            "library": library,
-        }
+        self._worker.prepare = prepare_request(task, library)
 
     def measure(self, library: str, limit: float) -> list[float]:
         """In the worker, which a failure ends."""

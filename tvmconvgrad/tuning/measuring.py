@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 import tvmconvgrad
-from tvmconvgrad.bench.job import products
 from tvmconvgrad.bench.machine import choose_cpus
 from tvmconvgrad.bench.session import loops
+from tvmconvgrad.bench.tensors import BOUND, aligned
+from tvmconvgrad.reference import exact_bound
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import load_function
@@ -32,7 +33,6 @@ Array = npt.NDArray[Any]
 
 _ENOUGH = 0.05  # seconds that a candidate is measured for
 _ROUNDS = (2, 10)  # at least and at most
-_EXACT = 2**24  # f32 holds every integer up to here
 
 
 class WrongResult(ValueError):
@@ -53,7 +53,7 @@ class Measuring:
             os.sched_setaffinity(0, choose_cpus(threads))
         tvmconvgrad.set_num_threads(threads)
         self._first, self._second = make_inputs(problem)
-        self._out: Array = np.empty(problem.output_shape, NUMPY_DTYPES[problem.dtype])
+        self._out: Array = aligned(np.zeros(problem.output_shape, NUMPY_DTYPES[problem.dtype]))
         self._run(self._load(request["library"]))
         self._expected = self._out.copy()
         return {}
@@ -101,11 +101,12 @@ class Measuring:
 
 
 def make_inputs(problem: Problem) -> tuple[Array, Array]:
-    """Small integers for both inputs, always the same."""
-    bound = max((b for b in range(1, 4) if products(problem) * b * b <= _EXACT), default=1)
+    """Small integers for both inputs, always the same, at cache lines."""
+    bound = max(min(exact_bound(problem), BOUND), 1)  # ones of both signs hardly ever sum up to what is inexact
     rng = np.random.default_rng(0)
     dtype = NUMPY_DTYPES[problem.dtype]
-    first, second = (rng.integers(-bound, bound + 1, shape, np.int8).astype(dtype) for shape in problem.input_shapes)
+    shapes = problem.input_shapes
+    first, second = (aligned(rng.integers(-bound, bound + 1, shape, np.int8).astype(dtype)) for shape in shapes)
     return first, second
 
 

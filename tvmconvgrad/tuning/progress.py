@@ -74,7 +74,6 @@ class Bars(Quiet):
         self._progress = Progress(*shown, console=console, auto_refresh=False, transient=True)
         self._console, self._trials = console, trials
         self._layers = self._layer = TaskID(0)
-        self._begun = time.monotonic()
 
     @contextmanager
     def begin(self, tasks: Sequence[Task]) -> Iterator[None]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 import rich.table
@@ -21,7 +21,6 @@ from tvmconvgrad.tuning.task import Task, tvm_version
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIXES = (".html", ".png")
 _MOST_NAMED = 12
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
@@ -44,7 +43,7 @@ def summary(tasks: Sequence[Task], entries: Sequence[Entry]) -> rich.table.Table
     for row in _rows(tasks, entries):
         table.add_row(*(Text(cell) for cell in row))
     if entries:
-        mean = exp(sum(log(entry.gain) for entry in entries) / len(entries))
+        mean = geometric_mean([entry.gain for entry in entries])
         table.add_section()
         table.add_row("geometric mean", "", "", "", f"{mean:.3f}", "")
     return table

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tvm import rpc
 
-from tvmconvgrad.tuning.measure import ServersGone
+from tvmconvgrad.tuning.measure import ServersGone, prepare_request
 from tvmconvgrad.tuning.rpc_serving import FUNCTION
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import TrialFailed
@@ -99,12 +99,7 @@ class RpcMeasurer:
 
     def prepare(self, task: Task, library: str) -> None:
         """Servers take it up with their next candidate."""
-        self._task = {
-            "do": "prepare",
-            "problem": task.problem.to_dict(),
-            "threads": task.threads,
-            "library": library,
-        }
+        self._task = prepare_request(task, library)
 
     def measure(self, library: str, limit: float) -> list[float]:
         """On any server."""

@@ -13,10 +13,8 @@ from typing import Any
 import tvm_ffi
 from tvm.rpc import server as tvm_server
 
-from tvmconvgrad.bench.machine import describe
-from tvmconvgrad.runtime.threads import get_num_threads
-from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning.measure import FINAL_SECONDS, RUN_SECONDS
+from tvmconvgrad.tuning.task import this_machine
 from tvmconvgrad.tuning.workers import TrialFailed, Worker
 
 FUNCTION = "tvmconvgrad.tuning.ask"
@@ -28,7 +26,7 @@ def ask(text: str) -> str:
     """Answer a request of tuning/measuring.py, or "about", as JSON; libraries are files that were uploaded."""
     request = json.loads(text)
     if request["do"] == "about":
-        return json.dumps({"ok": True, **about()})
+        return json.dumps({"ok": True, **this_machine()})
     path = tvm_ffi.get_global_func("tvm.rpc.server.workpath")
     if "library" in request:
         request["library"] = str(path(request["library"]))
@@ -49,12 +47,6 @@ def _measured(request: dict[str, Any]) -> dict[str, Any]:
         return worker.ask(request, RUN_SECONDS if request["do"] == "measure" else FINAL_SECONDS)
     except TrialFailed as reason:
         return {"ok": False, "why": str(reason)}
-
-
-def about() -> dict[str, Any]:
-    """What a search has to know of this machine."""
-    target = parse_target(None)
-    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": get_num_threads()}
 
 
 def start_tracker(host: str, port: int) -> Any:

@@ -26,6 +26,10 @@ from tvmconvgrad.tuning.task import Task
 PREFIX = "tvmconvgrad."
 _TRIES = 40
 _KEPT = 256  # programs that are kept in memory
+_TASKS = 16
+"""How many parallel tasks a candidate must have, unless the default has fewer: few and large ones may be the fastest on
+the threads of a search, and would leave the cores of another machine idle."""
+
 _HOPELESS = 8.0  # times the cheapest rule's cost
 _CHEAPEST = 0.6
 """How likely a random candidate is of the cheapest rule; each further one takes the same part of what is left."""
@@ -58,6 +62,7 @@ class DecisionSpace:
         self.rules = _promising(task)
         self._by_name = {rule.name: rule for rule in schedules.rules(task.target)}
         self.random = random.Random(seed)
+        self._least_tasks = min(_TASKS, given(task.problem, self._by_name[self.rules[0]], {}).tasks)
         self._made: dict[tuple[str, tuple[tuple[str, int], ...]], Candidate | None] = {}
 
     def workload(self) -> tvm.IRModule:
@@ -81,9 +86,10 @@ class DecisionSpace:
 
     def _schedule(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:
         try:
-            return _candidate(given(self.task.problem, self._by_name[rule], numbers), numbers)
+            scheduled = given(self.task.problem, self._by_name[rule], numbers)
         except ValueError:
             return None
+        return _candidate(scheduled, numbers) if scheduled.tasks >= self._least_tasks or not numbers else None
 
     def program(self, sch: Schedule) -> tvm.IRModule:
         """What is to be built for a candidate's schedule."""

@@ -7,12 +7,14 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tvmconvgrad.build.entry import canonical
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import Target
+from tvmconvgrad.targets import Target, parse_target
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,14 @@ def make_tasks(problems: Iterable[tuple[str, Problem]], target: Target, threads:
         if 0 not in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
             names.setdefault(merged(problem), []).append(name)
     return [Task(problem, target, threads, machine, tuple(of)) for problem, of in names.items()]
+
+
+def this_machine() -> dict[str, Any]:
+    """What a search has to know of this machine: `cpu`, its name; `target` and `threads` by default. JSON's types."""
+    from tvmconvgrad.bench.machine import describe  # needs archspec: look-up goes without it
+
+    target = parse_target()
+    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": get_num_threads()}
 
 
 @functools.cache

@@ -6,10 +6,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Array, Shape, dtype_of
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Shape, dtype_of
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
+
+Array = npt.NDArray[Any]
 
 
 class Memory:
@@ -49,7 +52,7 @@ class GpuArray:
 
     def numpy(self) -> Array:
         """A copy for the CPU."""
-        copy: np.ndarray[Any, Any] = np.empty(self.shape, NUMPY_DTYPES[self.dtype])
+        copy: Array = np.empty(self.shape, NUMPY_DTYPES[self.dtype])
         with driver.driver().on(self.memory.gpu):
             driver.driver().synchronize(driver.LEGACY_STREAM)
             driver.driver().download(copy.ctypes.data, self.memory.address, copy.nbytes)

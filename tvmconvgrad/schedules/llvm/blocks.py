@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -133,6 +134,22 @@ def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
         sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
 
 
+def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: tuple[str, int]) -> None:
+    """Store a filter that a block writes as (.., g, *k, c, o) in an order of the axes "G", "X" (for *k), "C" and "O",
+    with neighbours along the axis that vectors lie along innermost."""
+    axis, width = lanes
+
+    def layout(*index: Index) -> tuple[Index, ...]:
+        *outer, g = index[: -rank - 2]
+        *k, c, o = index[-rank - 2 :]
+        places = {"G": [g], "X": k, "C": [c], "O": [o]}
+        (place,) = places[axis]
+        places[axis] = [place // width]
+        return (*outer, *(index for name in order for index in places[name]), place % width)
+
+    sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
+
+
 def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap:
     indices = [Var(f"i{number}", "int64") for number in range(arity)]
     return IndexMap(indices, list(layout(*indices)), None)
@@ -151,14 +168,15 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
     """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others.
 
-    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers.
+    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
+    it like vectors of, say, 14 lanes.
     """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
     if not wide:
         return
     *outer, vector = wide
     if extent(sch, vector) > lanes:
-        registers, vector = sch.split(vector, [None, largest_divisor(extent(sch, vector), lanes)])
+        registers, vector = sch.split(vector, [None, gcd(extent(sch, vector), lanes)])
         outer.append(registers)
     for loop in outer:
         sch.unroll(loop)
@@ -173,10 +191,10 @@ def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:
     sch.parallel(sch.fuse(*outer))
 
 
-def transposing_pass(sch: Schedule, block: SBlockRV, axis: int) -> None:
-    """An elementwise pass that reads along an axis and writes along all behind it."""
+def transposing_pass(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
+    """An elementwise pass that reads blocks of `width` along an axis and writes along all axes behind it."""
     loops = sch.get_loops(block)
-    outer, inner = sch.split(loops[axis], [None, largest_divisor(extent(sch, loops[axis]), 64)])
+    outer, inner = sch.split(loops[axis], [None, width])
     behind = sch.fuse(*loops[axis + 1 :])
     sch.reorder(*loops[:axis], outer, inner, behind)
     sch.annotate(inner, TRANSPOSE, 1)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import gcd
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -38,6 +39,7 @@ from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te.tensors import group_sizes
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class FilterRule:
         expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o, direct=direct))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        nest = _nest_sum(sch, problem.geometry.rank, plan, self.machine.lanes, direct)
+        nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct)
         at = nest.packing if plan.packs == "task" else None
         for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
             if channels:
@@ -79,14 +81,25 @@ class FilterRule:
                 sch.compute_inline(sch.get_sblock(name))
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        result = None if direct else sch.get_sblock("result")
-        if result is not None and tile.lanes == "o" and problem.filter_axes.endswith("X"):
-            blocks.transposing_pass(sch, result, problem.filter_axes.index("O"))
-        elif result is not None:
-            blocks.finish_pass(sch, result, self.machine.lanes)
+        if not direct:
+            self._finish(sch, problem, tile)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = place(skip(module, expression), expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+
+    def _finish(self, sch: Schedule, problem: Problem, tile: Tile) -> None:
+        """Bring the filter from the tiles' order, in which it lies by vectors, into the user's."""
+        geometry, axes, result = problem.geometry, problem.filter_axes, sch.get_sblock("result")
+        c_group, o_group = group_sizes(geometry)
+        axis, width = tile.vector
+        extents = {"C": c_group, "O": o_group, "G": geometry.groups}
+        if axis == "G" and o_group == 1:
+            axis, extents["O"] = "O", geometry.groups  # the only channel of each group
+        if axis == "G" or axes.endswith(axis):
+            blocks.finish_pass(sch, result, self.machine.lanes)
+        else:
+            before = axes[: axes.index(axis)].replace("X", "X" * geometry.rank)
+            blocks.transposing_pass(sch, result, len(before), gcd(extents[axis], width))
 
 
 @dataclass(frozen=True)
@@ -100,9 +113,9 @@ class Nest:
     position: LoopRV
 
 
-def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int, direct: bool) -> Nest:
+def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: bool) -> Nest:
     """Split the sum over positions into splits, chunks and what a register tile adds up; `direct`ly into the result."""
-    total = sch.get_sblock("sum")
+    total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions = sch.get_loops(total)[3 + rank :]
     parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
     sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts))
@@ -115,12 +128,8 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan, lanes: int, direct: bool) ->
         _sum_splits(sch, total, plan.tile, lanes)
     tile = sch.rfactor(chunks, 0)
     sch.set_scope(tile, 0, "local")
-    stored = [tile, *([partial] if plan.splits > 1 else []), *([] if direct else [total])]
-    for block in stored:
-        # Their first axes are splits and chunks; g and c lie behind those.
-        g = len(sch.get(block).writes[0].region) - rank - 3
-        blocks.lanes_last(sch, block, g, plan.tile.groups)
-        blocks.lanes_last(sch, block, g + rank + 1, plan.tile.c if plan.tile.lanes == "c" else 1)
+    for block in [tile, *([partial] if plan.splits > 1 else []), *([] if direct else [total])]:
+        blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
     return _nest_tile(sch, rank, plan, lanes, tile, partial)
 
 
@@ -143,7 +152,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    if not (plan.c_block and plan.o_block):
+    if plan.packs == "task" and not (plan.c_block and plan.o_block):
         sch.annotate(positions[-1], FETCH, LEAST_CHUNK)
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 

@@ -43,6 +43,11 @@ class Tile:
     groups: int
     lanes: str
 
+    @property
+    def vector(self) -> tuple[str, int]:
+        """The axis that vectors lie along, "G", "C" or "O", and how many of its elements the tile has."""
+        return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.lanes]
+
     def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
         """The tile's loops in their order, the vector's last."""
         channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
@@ -95,21 +100,45 @@ class Planner:
         limits = [LEAST_CHUNK << power for power in range(6)]
         chunk = inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile)))
         chunks = prod(extents) // prod(chunk)
-        group_blocks = ceil_to(geometry.groups, tile.groups) // tile.groups
-        filter_elements = group_blocks * tile.groups * c_group * o_group * prod(geometry.k)
-        y_elements, x_elements = prod(self.problem.y_shape), prod(self.problem.x_shape)
+        parts = (ceil_to(geometry.groups, tile.groups) // tile.groups, o_group // tile.o, c_group // tile.c)
+        splits = decisions.draw_divisor("splits", chunks, self._splits(tile, chunks, parts))
+        wanted = self._ranges(splits, parts)
+        names = ("g_ranges", "o_ranges", "c_ranges")
+        ranges = [decisions.draw_divisor(*draw) for draw in zip(names, parts, wanted)]
+        packs = self._packs(ranges)
+        if packs == "before" and self._lies_packed(o_block):
+            o_block = 0
+        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, *ranges)
 
-        # Splits cost memory and its traffic: not more than half of that of the operands.
-        splits = decisions.draw_divisor(
-            "splits", chunks, min(TASKS, (y_elements + x_elements) // (2 * filter_elements))
-        )
-        g_ranges = decisions.draw_divisor("g_ranges", group_blocks, TASKS // splits)
-        wanted = TASKS // (g_ranges * splits)
-        o_ranges = decisions.draw_divisor("o_ranges", o_group // tile.o, wanted)
-        c_ranges = decisions.draw_divisor("c_ranges", c_group // tile.c, -(-wanted // o_ranges))
-        packed = y_elements * o_ranges + x_elements * c_ranges
-        packs = "task" if packed <= 2 * (y_elements + x_elements) else "before"
-        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, g_ranges, o_ranges, c_ranges)
+    def _splits(self, tile: Tile, chunks: int, parts: Sequence[int]) -> int:
+        """How many splits: they cost memory and its traffic, at most half of that of the operands.
+
+        Where data is packed before all tasks, ranges of channels cost nothing, and are better if there are enough.
+        """
+        elements = prod(parts) * tile.groups * tile.o * tile.c * prod(self.problem.geometry.k)
+        limit = max(self._operands // (2 * elements), 1)
+        fitting = [count for count in divisors(chunks) if count <= limit]
+        splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
+        before = any(self._blocks(tile)) and self._packs(self._ranges(splits, parts)) == "before"
+        return 1 if before and prod(parts) >= TASKS else splits
+
+    def _ranges(self, splits: int, parts: Sequence[int]) -> list[int]:
+        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits."""
+        ranges, wanted = [], TASKS // splits
+        for part in parts:
+            ranges.append(largest_divisor(part, wanted))
+            wanted = -(-wanted // ranges[-1])
+        return ranges
+
+    @property
+    def _operands(self) -> int:
+        """Elements of both operands."""
+        return prod(self.problem.y_shape) + prod(self.problem.x_shape)
+
+    def _packs(self, ranges: Sequence[int]) -> str:
+        _, o_ranges, c_ranges = ranges
+        packed = prod(self.problem.y_shape) * o_ranges + prod(self.problem.x_shape) * c_ranges
+        return "task" if packed <= 2 * self._operands else "before"
 
     def _chunk(self, tile: Tile) -> int:
         """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
@@ -159,6 +188,11 @@ class Planner:
             return 0, 0
         c_fits, o_fits = (self._l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
         return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
+
+    def _lies_packed(self, o_block: int) -> bool:
+        """Whether X lies in memory as blocks of so many channels would."""
+        problem = self.problem
+        return problem.dtype == "f32" and problem.data_format == "NXC" and problem.geometry.o == o_block
 
     def _best_tiles(self) -> list[Tile]:
         """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""

@@ -10,9 +10,13 @@ the result; taps and the other side's channels are summed:
         result[rows, columns] = tile
 
 A panel (all taps and summed channels of one column block, packed in the order in which it is read) is used for a range
-of positions while it is in the L2 cache; so is the range's data, which a task packs, too, where it needs zeros or
-another type, and else reads where it lies. A strided data gradient has one such sum for each combination of its phases,
-see te/data_gradient.py; they share the packed data.
+of positions while it is in the L2 cache; so is the range's data. Where that needs zeros or another type, it is packed,
+by each task or before all tasks; else it is read where it lies and, with vectors over the result's channels, fetched
+ahead (schedules/fetching.py). With vectors over groups, a tile fetches the lines that it will write. A tap at which all
+that a tile reads are pads is left out (schedules/skipping.py).
+
+A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
+have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
 
 Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
 the data lies by channels, position after position; or the summed channels, where those lie side by side in both

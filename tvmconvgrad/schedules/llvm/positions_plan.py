@@ -147,8 +147,10 @@ class Planner:
         sizes, geometry = self.sizes, self.sizes.problem.geometry
         covered = [*inner[:-1], inner[-1] * tile.positions]
         read = prod(size + halo for size, halo in zip(covered, [0, *sizes.halo]))
-        surplus = 1.0 if in_place else read / prod(covered)
         tasks = prod(extents) // prod(inner)
+        whole = [extents[0], *extents[1:-1], extents[-1] * tile.positions]
+        packed_once = prod(size + halo for size, halo in zip(whole, [0, *sizes.halo]))
+        surplus = 1.0 if in_place else tasks * read / packed_once
         data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
         fits = F32_BYTES * read * geometry.groups * sizes.summed <= self.machine.l2
         times = 1 if fits else max(sizes.column_blocks(tile), 2)
@@ -156,7 +158,7 @@ class Planner:
             surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
         again = 0.0 if self._filter_stays() else NEAR if filter_ <= self.machine.l3 else 1.0
         traffic = data * surplus * times + filter_ * (1 + again * (tasks - 1))
-        return Ranges(prod(inner), tasks, read / prod(covered), traffic)
+        return Ranges(prod(inner), tasks, tasks * read / packed_once, traffic)
 
     # ---- tiles ----
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
-from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
@@ -32,7 +31,7 @@ class Tile:
             if self.lanes == "positions"
             else (self.positions, self.columns * self.groups)
         )
-        used = self.groups if self.lanes == "groups" else largest_divisor(elements, lanes)
+        used = self.groups if self.lanes == "groups" else gcd(elements, lanes)
         return rows, elements // used, used
 
 

@@ -1,4 +1,4 @@
-"""Which gradients a run measures: the layers of suites and of files, their gradients, the types."""
+"""The choice among gradients: of the layers of suites and of files, in which types and layouts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tvmconvgrad.layers import SUITES, Layer, LayerGradient, read_layers, suite
+from tvmconvgrad.layers.files import read_layers
+from tvmconvgrad.layers.gradient import LayerGradient
+from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.layers.suites import SUITES, suite
 
-Work = list[tuple[str, LayerGradient]]
+Selection = list[tuple[str, LayerGradient]]
 """Gradients in order, each with the name of its suite."""
 
 
-def find_work(
+def select_gradients(
     names: Sequence[str | Layer],
     *,
     batch: int | None = None,
@@ -21,7 +24,7 @@ def find_work(
     filter_format: str | None = None,
     only: str | None = None,
     substring: str = "",
-) -> Work:
+) -> Selection:
     """All gradients of the layers of suites (by name; "all"), of LAYERS files, and of layers themselves.
 
     `batch` replaces the layers' own, `only` is "filters" or "data", `substring` is in the names of the layers.

@@ -1,0 +1,75 @@
+"""Memory is fetched before it is used: what instructions a kernel has for it, how many, and for which addresses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.assembly import Operand, operands
+from tests.support.cpus import CPUS, Build
+
+AHEAD = 32
+"""How many positions ahead a filter gradient fetches."""
+
+BY_NAME = {cpu.name: cpu for cpu in CPUS}
+LEVELS = ("x86-64-v3", "x86-64-v4")
+
+
+def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
+    """The assembly of a kernel, its plan, and how many bytes each input's positions lie apart."""
+    from tvmconvgrad.build import compiler
+
+    build = Build(BY_NAME[level], name)
+    built = compiler.build(build.problem, build.cpu.target, rule)
+    rows = [4 * shape[-1] for shape in build.problem.input_shapes]
+    return built.executable.mod.inspect_source("s"), built.scheduled.decisions, rows
+
+
+def fetched(code: str) -> list[Operand]:
+    return operands(code, r"prefetch\w+")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
+    code, plan, (row, _) = compiled(level, "1x1 data", "positions-channels")
+    assert plan["packs"] == ""
+    found, rows = fetched(code), plan["tile"]["positions"]
+    assert len({base for _, base in found}) == 1  # where the tile's own rows begin
+    runs = range(len(found) // rows)  # of channels, where LLVM has unrolled their loop; each is a cache line
+    assert sorted(at for at, _ in found) == sorted(64 * run + (rows + i) * row for run in runs for i in range(rows))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("rule", ["filter-o", "filter-c"])
+def test_a_position_fetches_both_inputs_of_a_later_one(level: str, rule: str) -> None:
+    code, plan, rows = compiled(level, "1x1 filters", rule)
+    assert (plan["c_block"], plan["o_block"]) == (0, 0)
+    found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
+    assert found
+    met = [[row for row in rows if (at - AHEAD * row, base) in read] for at, base in found]
+    assert [row for (row,) in met] == rows * (len(found) // 2)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
+    code, plan, (row, _) = compiled(level, "depthwise data", "positions-groups")
+    bases: dict[str, list[int]] = {}
+    for at, base in fetched(code):
+        bases.setdefault(base, []).append(at)
+    assert [row * position for position in range(plan["tile"]["positions"])] in bases.values()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("1x1 data", "positions-positions"),  # packed by tasks
+        ("depthwise data", "positions-channels"),
+        ("depthwise filters", "filter-o"),
+    ],
+)
+def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> None:
+    code, plan, _ = compiled(level, name, rule)
+    assert plan["packs"] == "task"
+    assert fetched(code) == []
