@@ -1,13 +1,11 @@
-"""What nvcc makes of every kind of problem: machine code within a GPU's limits, with nothing spilled to memory."""
+"""What nvcc makes of known layers: machine code within a GPU's limits, with nothing spilled to memory."""
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
-from tests.support import layouts
-from tests.support.case import DTYPES, OPERATORS, Case
+from tests.cuda_all import cases
+from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu_cases import SM_80, SM_90, program_of
 from tests.support.sampling import every
@@ -18,11 +16,6 @@ from tvmconvgrad.targets import Target
 pytestmark = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="needs nvcc")
 REGISTERS = 65536
 TARGETS = {"sm_80": SM_80, "sm_90": SM_90}
-BY_RANK = (
-    Convolution(8, 1, 64, 96, (200,), (200,), (5,), (1,), (1,), (2,), (2,)),
-    Convolution(8, 1, 64, 96, (28, 28), (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0)),
-    Convolution(2, 1, 32, 48, (8, 14, 14), (8, 14, 14), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
-)
 LAYERS = {
     "resnet_50 3x3": Convolution(64, 1, 128, 128, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     "resnet_50 1x1": Convolution(64, 1, 256, 1024, (14, 14), (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
@@ -32,17 +25,6 @@ LAYERS = {
     "depthwise": Convolution(64, 144, 144, 144, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     "large filters": Convolution(32, 96, 96, 96, (56, 56), (56, 56), (7, 7), (1, 1), (1, 1), (3, 3), (3, 3)),
 }
-
-
-def everything() -> list[tuple[Case, str]]:
-    """Every operator, type, layout and rank, for every architecture."""
-    return [
-        (Case(operator, conv, data_format, filter_format, dtype), arch)
-        for operator in OPERATORS
-        for conv, dtype, data_format, filter_format, arch in itertools.product(
-            BY_RANK, DTYPES, layouts.DATA_FORMATS, layouts.filter_formats(operator), TARGETS
-        )
-    ]
 
 
 def check(program: Program, target: Target, dtype: str) -> None:
@@ -60,19 +42,12 @@ def check(program: Program, target: Target, dtype: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "built",
-    [
-        pytest.param(each, id=f"{each[0]}-{each[1]}", marks=mark.marks)
-        for each, mark in zip(everything(), every(37, everything()))
-    ],
-)
-def test_everything_builds(built: tuple[Case, str]) -> None:
-    case, arch = built
-    scheduled, program = program_of(case, target=TARGETS[arch])
-    assert scheduled.rule == "gemm"
-    assert ("mma.sync" in program.source) is (case.dtype != "f32")
-    check(program, TARGETS[arch], case.dtype)
+@pytest.mark.parametrize("case", every(9, [case for case in cases() if case.convolution.groups == 1]))
+def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
+    """For every operator, type, layout and rank; tests/cuda_all.py compiles them all."""
+    for target in TARGETS.values():
+        _, program = program_of(case, "gemm", target=target)
+        assert ("mma.sync" in program.source) is (case.dtype != "f32")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow)])

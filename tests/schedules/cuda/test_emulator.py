@@ -59,7 +59,7 @@ SEEN = {
     "copies in no group": "not declared",
     "copies of what is outside": "AddressSanitizer|elements differ",
     "too little shared memory": "beyond shared memory",
-    "some lanes of a warp alone": "waits for lanes that never come|different instructions",
+    "some lanes of a warp alone": "waits for lanes that never come|different instructions|same banks",
 }
 """What the emulator says of those whose result is not just wrong."""
 

@@ -241,6 +241,11 @@ uint16_t shared_half(unsigned row, int column) {
 // row l / 4; transposed, those of column l / 4.
 template <bool transposed>
 void load_matrices(Fiber* const* lanes) {
+  for (int i = 0; i < 4; ++i) {
+    unsigned banks = 0;  // in fours, as one row takes them
+    for (int row = 0; row < 8; ++row) banks |= 1u << lanes[8 * i + row]->warp.address / 16 % 8;
+    if (banks != 0xff) fail("rows of a matrix lie in the same banks of shared memory, and are read one by one");
+  }
   for (int lane = 0; lane < kWarp; ++lane) {
     for (int i = 0; i < 4; ++i) {
       unsigned pair = 0;

@@ -4,7 +4,8 @@
 // barrier or for its warp; so a missing barrier gives a wrong result in at least one order. Copies by cp.async take
 // effect as late as PTX allows (at the wait), or at once, as the caller chooses: a missing wait, or a tile that is
 // overwritten too early, gives a wrong result in one of the two. Shared memory begins as NaN, and lies between guarded
-// bytes; every access by an instruction is checked for its bounds and its alignment.
+// bytes; every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for conflicts
+// of banks.
 //
 // Instructions are named as PTX names them, with _ for each character that C++ has no name for, and do what the PTX
 // manual says ("Warp-level matrix instructions", "Data movement and conversion instructions: asynchronous copy").

@@ -1,0 +1,29 @@
+"""A thread for each element, on an emulated GPU: exact on integers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.operators.test_schedules import cases
+from tests.support.case import Case
+from tests.support.convolution import Convolution
+from tests.support.gpu import Emulator, needs_emulator
+from tests.support.gpu_cases import check, program_of, takes
+from tests.support.sampling import every
+
+pytestmark = needs_emulator
+
+
+@pytest.mark.parametrize("case", every(9, cases()))
+def test_results_are_exact(emulator: Emulator, case: Case) -> None:
+    check(emulator, case, "threads")
+
+
+def test_what_no_other_rule_takes_falls_to_it(emulator: Emulator) -> None:
+    """A gradient whose sum goes over the elements of X, since they are fewer than taps, is no matrix product."""
+    whole = Case(
+        "ConvolutionBackpropData", Convolution(2, 1, 8, 8, (5, 5), (1, 1), (5, 5), (1, 1), (1, 1), (0, 0), (0, 0))
+    )
+    assert not takes("gemm", whole)
+    assert program_of(whole)[0].rule == "threads"
+    check(emulator, whole, "threads")
