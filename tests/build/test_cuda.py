@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def test_machine_code_and_ptx_to_go_on_with(arch: str, parts: set[int]) -> None:
     usage = facts["usage"]["main_kernel"]
     assert 0 < usage["registers"] <= 255
     assert (usage["shared_bytes"], usage["spilled_bytes"], facts["workspace_bytes"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("side", "wide"), [(64, False), (1 << 14, True)])
+def test_indices_are_as_wide_as_the_tensors_need(side: int, wide: bool) -> None:
+    attributes = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    shape = (1, side, side, 16)  # 2**32 elements, if they are many
+    operator = cg.ConvolutionBackpropData(**attributes, output_shape=shape)
+    built = compiler.build(operator.problem(shape, (3, 3, 16, 16)), SM_90, "threads")
+    kernel = built.program.source.partition('extern "C" __global__')[2]
+    assert ("(int64_t)blockIdx.x" in kernel) == wide
+    (launch,) = built.program.launches
+    assert prod(launch.grid) * launch.block[0] == side * side * 16
+    assert max(launch.grid[1:]) < 65536
 
 
 @needs_nvcc

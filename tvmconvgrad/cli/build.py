@@ -20,7 +20,9 @@ from tvmconvgrad.targets import DEFAULT
 
 @click.command()
 @click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
-@click.option("--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU; repeatable.")
+@click.option(
+    "--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU or a GPU; repeatable."
+)
 @click.option(
     "-o", "folder", required=True, metavar="FOLDER", type=click.Path(path_type=Path), help="The bundle: a new folder."
 )

@@ -27,6 +27,7 @@ from tvmconvgrad.te import Multiples, express
 
 BLOCKS = (64, 128, 256, 512)
 """Threads of a block."""
+_MOST_STEPS = 2**31
 _PRODUCTS = 1e6
 """How many products a GPU does so in a microsecond, about."""
 _LAUNCH = 3.0
@@ -81,9 +82,16 @@ def order(problem: Problem) -> list[int]:
 
 
 def _bind(sch: Schedule, loops: Sequence[LoopRV], threads: int) -> LoopRV:
-    """A thread for each step of some loops, neighbours along the last one."""
+    """A thread for each step of some loops, neighbours along the last one.
+
+    TVM has no divisor beyond 31 bits for the index of a fused loop: what is outside of so many steps is another axis.
+    """
     sch.reorder(*loops)
-    outer, inner = sch.split(sch.fuse(*loops), [None, threads])
+    sizes = [int(sch.get(loop).extent) for loop in loops]
+    first = next(place for place in range(len(loops)) if prod(sizes[place:]) < _MOST_STEPS)
+    outer, inner = sch.split(sch.fuse(*loops[first:]), [None, threads])
+    if first:
+        sch.bind(sch.fuse(*loops[:first]), "blockIdx.y")
     sch.bind(outer, "blockIdx.x")
     sch.bind(inner, "threadIdx.x")
     return inner
