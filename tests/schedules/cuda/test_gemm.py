@@ -71,7 +71,7 @@ def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", random_cases(seed=11, count=120), ids=str)
+@pytest.mark.parametrize("case", random_cases(seed=11, count=60), ids=str)
 def test_random_attributes(emulator: Emulator, case: Case) -> None:
     dtype = THREE[case.convolution.c % 3]
     if not takes("gemm", case):
