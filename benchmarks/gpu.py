@@ -31,7 +31,7 @@ from tvmconvgrad.bench.peers.pytorch import DTYPES
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the JSON."""
     given = _parse(words)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # all algorithms
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     bundles = [cg.load(folder) for folder in given.bundles]
     end = time.monotonic() + 60 * given.minutes

@@ -33,6 +33,7 @@ _SOURCES = (
     "build/transposition.py",
     "build/compiler.py",
     "build/cuda",
+    "runtime/cuda/launches.py",
     "build/services.c",
 )
 

@@ -60,7 +60,8 @@ def check(kernel: Kernel, job: Job, tensors: Tensors, device: str, flops: int) -
         out = torch.full(job.shape(job.result), float("nan"), dtype=DTYPES[job.dtype], device=device)
         results.append(kernel(first, second, out=out))
     dtype = "f64" if flops <= _MOST_FLOPS else "f32"
-    exact = laid_out(job, job.result, by_pytorch(job, tensors, DTYPES[dtype]))
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
+        exact = laid_out(job, job.result, by_pytorch(job, tensors, DTYPES[dtype]))
     same = all(_bits(result).equal(_bits(results[0])) for result in results[1:])
     return Checked(relative_error(results[0], exact), dtype, same, BOUNDS[job.dtype])
 

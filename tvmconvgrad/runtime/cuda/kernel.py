@@ -8,7 +8,7 @@ from typing import Any, cast
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.cuda import driver, tensors
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
-from tvmconvgrad.runtime.cuda.tensors import GpuKind
+from tvmconvgrad.runtime.cuda.kinds import GpuKind
 from tvmconvgrad.runtime.kernel import Kernel
 
 
