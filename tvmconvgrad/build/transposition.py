@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from tvmconvgrad.schedules.base import TRANSPOSE
-from tvmconvgrad.schedules.rewriting import nodes, replaced, uses
+from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, uses
 
 _SIDES = (16, 8, 4)
 
@@ -28,10 +28,23 @@ def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
     if marked.attr_key != TRANSPOSE:
         return marked
     outer = marked.body
-    inner = outer.body if isinstance(outer, tirx.For) else None
-    if not isinstance(inner, tirx.For) or not isinstance(inner.body, tirx.BufferStore):
+    inner = _without_binds(outer.body) if isinstance(outer, tirx.For) else None
+    store = _without_binds(inner.body) if isinstance(inner, tirx.For) else None
+    if not isinstance(store, tirx.BufferStore):
         return outer
-    return _Copy(outer, inner, inner.body).blocked() or outer
+    return _Copy(outer, inner, store).blocked() or outer
+
+
+def _without_binds(statement: tirx.Stmt) -> tirx.Stmt:
+    """A statement with values in place of the variables that are bound before it."""
+    if not isinstance(statement, tirx.SeqStmt):
+        return statement
+    *binds, last = statement.seq
+    if not all(isinstance(bind, tirx.Bind) for bind in binds):
+        return statement
+    for bind in reversed(binds):
+        last = replaced(last, {bind.var: bind.value})
+    return last
 
 
 class _Copy:
@@ -48,13 +61,26 @@ class _Copy:
         """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
         if self.side == 1 or not self._is_transposed():
             return None
-        counts = [-(-extent // self.side) for extent in self.extents]
-        return _loops((self.a, self.b), counts, lambda a, b: self._block(self._begin(a, 0), self._begin(b, 1)))
+        begins_a, begins_b = self._begins
+        if self._is_in_registers():  # which have no indices that vary
+            return tirx.SeqStmt([self._block(_index(a), _index(b)) for a in begins_a for b in begins_b])
+        last_a, last_b = begins_a[-1], begins_b[-1]
+        counts = len(begins_a), len(begins_b)
+        return _loops(
+            (self.a, self.b), counts, lambda a, b: self._block(self._begin(a, last_a), self._begin(b, last_b))
+        )
 
-    def _begin(self, number: tirx.Var, axis: int) -> tvm.ir.Expr:
-        extent = self.extents[axis]
-        begin = number * self.side
-        return begin if extent % self.side == 0 else tirx.min(begin, _index(extent - self.side))
+    @property
+    def _begins(self) -> list[list[int]]:
+        """Where blocks begin along either axis; the last may overlap the one before."""
+        return [[*range(0, extent - self.side, self.side), extent - self.side] for extent in self.extents]
+
+    def _begin(self, number: tirx.Var, last: int) -> tvm.ir.Expr:
+        return number * self.side if last % self.side == 0 else tirx.min(number * self.side, _index(last))
+
+    def _is_in_registers(self) -> bool:
+        (load,) = nodes(self.store.value, tvm.ir.TensorLoad)
+        return str(load.source.scope()) == "local"
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
@@ -66,7 +92,7 @@ class _Copy:
         """One block. Where a condition tells a vector's lanes apart, all of them are loaded nevertheless, if they lie
         in the buffer, and then chosen from."""
         value = self.store.value
-        guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(_IF_THEN_ELSE)
+        guarded = isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE)
         if not guarded or not uses(value.args[0], self.a):
             return self._transposed(a, b, value)
         (load,) = nodes(value.args[1], tvm.ir.TensorLoad)
@@ -110,9 +136,6 @@ def _loops(
     """Two loops, with new variables of these names."""
     a, b = (tirx.Var(var.name, "int64") for var in variables)
     return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b)))
-
-
-_IF_THEN_ELSE = tvm.ir.Op.get("prim.if_then_else")
 
 
 def _interleaved(side: int) -> list[list[tirx.IntImm]]:

@@ -152,7 +152,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    if plan.packs == "task" and not (plan.c_block and plan.o_block):
+    if not plan.c_block or (plan.packs == "task" and not plan.o_block):  # X that lies packed is near by then
         sch.annotate(positions[-1], FETCH, LEAST_CHUNK)
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
