@@ -1,13 +1,15 @@
-"""Tuning: how many candidates a second a search measures, and what is gained.
+"""Tuning: how many candidates a second a search measures, after how many it has its gain, and what is gained.
 
     python benchmarks/tuning.py rate [--suite resnet_50] [--layer res2a_branch2b] [--trials 64] [--threads N]
-    python benchmarks/tuning.py gain [SUITE...] [--threads N] [--rounds 15] [--json FILE]
+    python benchmarks/tuning.py curve [SUITE...] [--layer TEXT] [--trials 192] [--threads N] [--target TARGET]
+    python benchmarks/tuning.py gain [SUITE...] [--threads N] [--rounds 15] [--target TARGET] [--json FILE]
 
 `rate` searches one filter gradient twice: by `tvmconvgrad tune`, and by TVM's own `tune_tir`, with the time that its
 builder's workers need for their imports allowed for, which its default does not. Seconds are those of the whole search,
-the start of all workers included, in a process that has imported TVM. `gain` measures the kernels of the logs beside
-the untuned ones, in turn, each in a process of its own: `tvmconvgrad bench --ours-too untuned`; the column's ratios are
-the gains, and below them the means and the least.
+the start of all workers included, in a process that has imported TVM. `curve` searches layers for long, and prints what
+was gained after so many trials: the default's time over the least of a trial. `gain` measures the kernels of the logs
+beside the untuned ones, in turn, each in a process of its own: `tvmconvgrad bench --ours-too untuned`; the column's
+ratios are the gains, and below them the means and the least.
 """
 
 from __future__ import annotations
@@ -17,12 +19,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import geometric_mean
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
+
+if TYPE_CHECKING:
+    from tvmconvgrad.tuning.search import Found
 
 _STOCK_BUILD_SECONDS = 300.0
 
@@ -35,14 +42,20 @@ def main() -> None:
     one.add_argument("--suite", default="resnet_50")
     one.add_argument("--layer", default="res2a_branch2b")
     one.add_argument("--trials", type=int, default=64)
+    three = ways.add_parser("curve")
+    three.add_argument("suites", nargs="*", default=["mobilenet_v2"])
+    three.add_argument("--layer", default="block4")
+    three.add_argument("--trials", type=int, default=192)
     two = ways.add_parser("gain")
     two.add_argument("suites", nargs="*", default=["resnet_50", "mobilenet_v2"])
     two.add_argument("--rounds", type=int, default=15)
     two.add_argument("--json")
-    for way in (one, two):
+    for way in (one, two, three):
         way.add_argument("--threads", type=int, default=get_num_threads())
+    for way in (two, three):
+        way.add_argument("--target", default="llvm -mcpu=native")
     options = parser.parse_args()
-    (rate if options.way == "rate" else gain)(options)
+    {"rate": rate, "curve": curve, "gain": gain}[options.way](options)
 
 
 def rate(options: argparse.Namespace) -> None:
@@ -52,16 +65,40 @@ def rate(options: argparse.Namespace) -> None:
     machine = str(this_machine()["cpu"])
     (task, *_) = make_tasks(((options.layer, each.problem) for _, each in selection), target, options.threads, machine)
     print(f"{task.problem}\n{target}, threads: {options.threads}, {machine}")
-    for name, search in (("tvmconvgrad", ours), ("tune_tir", stock)):
+    for name, way in (("tvmconvgrad", ours), ("tune_tir", stock)):
         begin = perf_counter()
-        count, best = search(task, options.trials)
+        count, best = way(task, options.trials)
         seconds = perf_counter() - begin
         speed = f"best {task.problem.flops / best / 1e9:.1f} GFLOP/s" if best else "none was measured"
         print(f"{name:12} {count} trials in {seconds:.1f} s: {count / seconds:.2f} a second, {speed}", flush=True)
 
 
+def curve(options: argparse.Namespace) -> None:
+    """What was gained after so many trials, by layer and in the mean."""
+    selection = select_gradients(options.suites, substring=options.layer)
+    problems = ((f"{suite} {each.layer.name} {each.kind}", each.problem) for suite, each in selection)
+    machine = str(this_machine()["cpu"])
+    tasks = make_tasks(problems, parse_target(options.target), options.threads, machine)
+    counts = sorted({*(count for count in (8, 16, 32, 64, 128) if count < options.trials), options.trials})
+    print(f"{options.target}, threads: {options.threads}, {machine}\ntrials: {counts}")
+    gains: list[list[float]] = []
+    for task in tasks:
+        times = [each or float("inf") for each in search(task, options.trials).times]
+        gains.append([times[0] / min(times[:count]) for count in counts])
+        print(f"{task.names[0]:45}", *(f"{gain:6.3f}" for gain in gains[-1]), flush=True)
+    means = [geometric_mean(column) for column in zip(*gains)]
+    print(f"{'geometric mean':45}", *(f"{mean:6.3f}" for mean in means))
+    print(f"{'part of the final gain':45}", *(f"{(mean - 1) / (means[-1] - 1):6.1%}" for mean in means))
+
+
 def ours(task: Task, trials: int) -> tuple[int, float | None]:
     """Our search, without the final beside the default."""
+    found = search(task, trials)
+    return len(found.times), found.best
+
+
+def search(task: Task, trials: int) -> Found:
+    """A search that goes on from nothing."""
     from tvmconvgrad.tuning.measure import LocalMeasurer
     from tvmconvgrad.tuning.search import Limits, Search
     from tvmconvgrad.tuning.session import builders
@@ -70,10 +107,10 @@ def ours(task: Task, trials: int) -> tuple[int, float | None]:
 
     measurer = LocalMeasurer()
     with tempfile.TemporaryDirectory() as folder, Pool("tvmconvgrad.tuning.building", builders()) as pool:
-        with Search(Decisions(task), Path(folder), pool, measurer) as search:
-            found = search.run(Limits(trials))
+        with Search(Decisions(task), Path(folder), pool, measurer) as under_way:
+            found = under_way.run(Limits(trials))
         measurer.close()
-    return len(found.times), found.best
+    return found
 
 
 def stock(task: Task, trials: int) -> tuple[int, float | None]:
@@ -97,7 +134,8 @@ def gain(options: argparse.Namespace) -> None:
     """Tuned beside untuned."""
     words = ["bench", *options.suites, "--peers", "none", "--ours-too", "untuned", "--rounds", str(options.rounds)]
     files = ["--json", options.json] if options.json else []
-    command = [sys.executable, "-m", "tvmconvgrad", *words, "--threads", str(options.threads), *files]
+    words += ["--threads", str(options.threads), "--target", options.target]
+    command = [sys.executable, "-m", "tvmconvgrad", *words, *files]
     raise SystemExit(subprocess.run(command, check=False).returncode)
 
 

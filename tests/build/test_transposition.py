@@ -18,14 +18,16 @@ SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
 
 
-def copied(source: Any, dtype: str, pad: int, marked: bool) -> tuple[Any, str]:
-    """`source` transposed, with a border of zeros along its rows, by the compiler; and the assembly."""
-    rows, columns = source.shape
-    a = te.placeholder((rows, columns), dtype, "a")
+def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True) -> tuple[Any, str]:
+    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, by the compiler; and
+    LLVM's program."""
+    rows, width = source.shape
+    a = te.placeholder((rows, width), dtype, "a")
+    columns = -(-width // apart)
 
     def element(j: Any, i: Any) -> Any:
         inside = tirx.all(j >= pad, j < columns + pad)
-        value = a(i, j - pad).astype("float32")
+        value = a(i, (j - pad) * apart).astype("float32")
         return tirx.if_then_else(inside, value, tirx.const(0, "float32")) if pad else value
 
     out = te.compute((columns + 2 * pad, rows), element, name="out")
@@ -45,11 +47,21 @@ def copied(source: Any, dtype: str, pad: int, marked: bool) -> tuple[Any, str]:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_transposed_copy(size: tuple[int, int], dtype: str, pad: int) -> None:
     source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
-    got, _ = copied(source.astype(NUMPY[dtype]), dtype, pad, marked=True)
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, pad)
     assert np.array_equal(got, np.pad(source.T, ((pad, pad), (0, 0))))
 
 
-def test_the_marked_copy_goes_by_shuffles() -> None:
-    source = np.zeros((32, 32), np.float32)
-    marked, plain = (copied(source, "float32", 0, marked)[1].count("shufflevector") for marked in (True, False))
-    assert marked >= 4 * 16 > plain
+@pytest.mark.parametrize("apart", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_of_columns_that_lie_apart(size: tuple[int, int], dtype: str, apart: int) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, apart=apart)
+    assert np.array_equal(got, source[:, ::apart].T)
+
+
+@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}], ids=str)
+def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
+    source = np.zeros((32, 64), np.float32)
+    marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
+    assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")

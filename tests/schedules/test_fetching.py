@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
 
 from tests.support.assembly import Operand, operands
 from tests.support.cpus import CPUS, Build
-
-AHEAD = 32
-"""How many positions ahead a filter gradient fetches."""
 
 BY_NAME = {cpu.name: cpu for cpu in CPUS}
 LEVELS = ("x86-64-v3", "x86-64-v4")
@@ -42,12 +40,13 @@ def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("rule", ["filter-o", "filter-c"])
-def test_a_position_fetches_both_inputs_of_a_later_one(level: str, rule: str) -> None:
+def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str) -> None:
     code, plan, rows = compiled(level, "1x1 filters", rule)
     assert (plan["c_block"], plan["o_block"]) == (0, 0)
     found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
     assert found
-    met = [[row for row in rows if (at - AHEAD * row, base) in read] for at, base in found]
+    ahead = prod(plan["chunk"])
+    met = [[row for row in rows if (at - ahead * row, base) in read] for at, base in found]
     assert [row for (row,) in met] == rows * (len(found) // 2)
 
 

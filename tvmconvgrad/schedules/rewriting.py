@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tvm import tirx
-from tvm.ir import Expr, IRModule
+from tvm.ir import Expr, IRModule, Op
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map, structural_walk
 
 _PARTS = ["iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations"]
+
+IF_THEN_ELSE = Op.get("prim.if_then_else")
 
 Node = TypeVar("Node", Expr, tirx.Stmt)
 Found = TypeVar("Found")

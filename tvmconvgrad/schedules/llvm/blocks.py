@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import IndexMap, Var
 
 from tvmconvgrad.schedules.base import PREFETCH, TRANSPOSE
+from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
 
 AHEAD = 1024
 """How many elements ahead of its use data is fetched, where it is read along memory."""
+
+CONTIGUOUS = 256
+"""Positions that one task copies, at most, where they lie side by side."""
 
 APART = (32, 16)
 """Packed blocks of channels lie an odd number of cache lines apart (in elements: a multiple, and the rest): what all
@@ -58,6 +63,10 @@ def pack_data(
         sch.reorder(*outer, g0, c0, row, c1, g1)
         sch.annotate(c0, TRANSPOSE, 1)
     else:
+        if _is_contiguous(sch, block, space):
+            fused = sch.fuse(*space)
+            space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
+            row = space[-1]
         outer = [n, g0, c0, *space[:-1]]
         sch.reorder(*outer, *([c1, row, g1] if groups > 1 else [row, c1, g1]))
         if channels * groups > 1:
@@ -67,6 +76,14 @@ def pack_data(
             _vectorize(sch, vector)
     if at is None:
         sch.parallel(sch.fuse(*outer))
+
+
+def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
+    """Whether the positions that a block packs of a channel lie side by side in memory: whole rows, and no pads."""
+    source = sch.get(block).reads[0].source.shape[-len(space) :]
+    whole = all(extent(sch, loop) == int(size) for loop, size in list(zip(space, source))[1:])
+    guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
+    return len(space) > 1 and whole and not guards
 
 
 def _is_f32(sch: Schedule, block: SBlockRV) -> bool:

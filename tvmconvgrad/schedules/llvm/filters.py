@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import gcd
+from math import gcd, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -32,7 +32,7 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import FETCH, fetch
 from tvmconvgrad.schedules.llvm import blocks
-from tvmconvgrad.schedules.llvm.filters_plan import LEAST_CHUNK, Plan, Planner, Tile
+from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner, Tile
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
@@ -40,6 +40,9 @@ from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, express
 from tvmconvgrad.te.tensors import group_sizes
+
+AHEAD = 64
+"""How many positions ahead vectors over groups have their data fetched."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,12 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    if plan.packs == "task" and not (plan.c_block and plan.o_block):
-        sch.annotate(positions[-1], FETCH, LEAST_CHUNK)
+    # What a product reads in place is fetched for the next chunk while all channels sweep this one; what vectors over
+    # groups read once, a little ahead. X that lies packed is near by then.
+    if plan.tile.lanes == "groups" and not (plan.c_block and plan.o_block):
+        sch.annotate(positions[-1], FETCH, AHEAD)
+    elif not plan.c_block or (plan.packs == "task" and not plan.o_block):
+        sch.annotate(positions[-1], FETCH, prod(plan.chunk))
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 

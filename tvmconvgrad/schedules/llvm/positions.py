@@ -33,14 +33,14 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import TRANSPOSE, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions_plan import Plan, Planner
-from tvmconvgrad.schedules.llvm.positions_sizes import Sizes
+from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
@@ -72,12 +72,13 @@ class PositionsRule:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
         sizes = Sizes(problem)
-        plan = Planner(self.machine, self.lanes, sizes).plan(decisions)
+        planner = Planner(self.machine, self.lanes, sizes)
+        plan = planner.plan(decisions)
         expression = express(problem, sizes.multiples(plan.tile, plan.summed))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
-            self._schedule_sums(sch, problem, expression, plan)
+            self._schedule_sums(sch, problem, expression, plan, planner.transposes_result(plan.tile))
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
         module = join(sch.mod, expression.sums)
@@ -85,17 +86,21 @@ class PositionsRule:
             module = self._with_data(Schedule(module), problem, expression, plan)
             module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
         module = place(module, expression, problem.output_shape)
-        if self.lanes == "groups":
+        if self.lanes == "groups" and not planner.transposes_result(plan.tile):
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
-    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> None:
+    def _schedule_sums(
+        self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, transposes_result: bool
+    ) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
         nests = [
             _nest_sum(sch, sch.get_sblock(name), sch.get_sblock(result.op.name), rank, plan, lanes)
             for name, result in zip(expression.sums, results)
         ]
+        for result in results:
+            _write_tile(sch, sch.get_sblock(result.op.name), rank, plan.tile, lanes, transposes_result)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel in map(sch.get_sblock, expression.operands[1:]):
             if plan.packs_filter:
@@ -160,14 +165,24 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(result, rows[-1], preserve_unit_loops=True)
-    image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    written_tile = [group, channel, row] if tile.lanes == "positions" else [row, channel, group]
-    sch.reorder(image, *middle, *written_tile)
-    blocks.vectorize_tile(sch, written_tile, lanes)
     if tile.lanes == "channels" and not plan.packs:
         sch.annotate(summing[0], FETCH, tile.positions)
         sch.annotate(row1, EACH, 1)
     return Nest(block, tasks, summing[0])
+
+
+def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: int, transposes: bool) -> None:
+    """The loops that write a tile: along its vectors, or through their transposition along positions."""
+    image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
+    if transposes:
+        outer, lane = (channel, group) if tile.lanes == "groups" else (group, channel)
+        sch.reorder(image, *middle, outer, lane, row)
+        sch.unroll(outer)
+        sch.annotate(lane, TRANSPOSE, 1)
+        return
+    written_tile = [group, channel, row] if tile.lanes == "positions" else [row, channel, group]
+    sch.reorder(image, *middle, *written_tile)
+    blocks.vectorize_tile(sch, written_tile, lanes)
 
 
 def _loops(sch: Schedule, block: SBlockRV, rank: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:

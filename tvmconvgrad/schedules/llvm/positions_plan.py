@@ -35,6 +35,9 @@ TRAFFIC = 0.1
 REPACKS = 4
 """How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
 
+LEAST_SIDE = 4
+"""Positions and lanes that a tile must have to be transposed."""
+
 PANELS, IN_PLACE, ALONG_POSITIONS = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7)
 SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
 """What a row's and a column's operand costs, as parts of an FMA.
@@ -239,7 +242,22 @@ class Planner:
     def _placing(self, tile: Tile) -> float:
         if tile.lanes == "summed":
             return PLACING + ADDING_LANES
+        if self.transposes_result(tile):
+            return TRANSPOSING
         return PLACING if self._along(tile) and self._writes_whole_lines(tile) else SCATTERING
+
+    def transposes_result(self, tile: Tile) -> bool:
+        """Whether tiles are transposed in registers, to be written along positions: whole ones of neighbours, since
+        where parts of a tile are left out it is written element by element."""
+        sizes, geometry = self.sizes, self.sizes.problem.geometry
+        if sizes.problem.data_format != "NCX" or tile.lanes not in ("channels", "groups"):
+            return False
+        side = min(tile.positions, tile.groups if tile.lanes == "groups" else tile.columns)
+        apart = sizes.problem.gradient is Gradient.DATA and geometry.strides[-1] > 1
+        whole = geometry.groups % tile.groups == 0 and all(
+            size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in sizes.sums
+        )
+        return side >= LEAST_SIDE and whole and not apart
 
     def _writes_whole_lines(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
