@@ -11,7 +11,7 @@ import argparse
 from statistics import median
 from time import perf_counter
 
-from tvmconvgrad.build.compiler import compile_problem
+from tvmconvgrad.compiling.compiler import compile_problem
 from tvmconvgrad.layers import SUITES, Layer, select_gradients
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target

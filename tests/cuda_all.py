@@ -49,7 +49,7 @@ def problem_of(case: Case) -> Problem:
 
 def compiled(case: Case, arch: str, pool: ThreadPoolExecutor) -> Any:
     """The facts of a kernel, as a future; its program is made now."""
-    from tvmconvgrad.build.cuda import compiler
+    from tvmconvgrad.compiling.cuda import compiler
     from tvmconvgrad.targets import parse_target
 
     target = parse_target(f"cuda -arch={arch}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMPILER = "{'tvm', 'tvmconvgrad.te', 'tvmconvgrad.schedules', 'tvmconvgrad.build.compiler'}"
+COMPILER = "{'tvm', 'tvmconvgrad.te', 'tvmconvgrad.schedules', 'tvmconvgrad.compiling.compiler'}"
 CALL = """
 import numpy as np
 import tvmconvgrad as cg

@@ -12,9 +12,9 @@
 Importing this package, and calling kernels that are in the cache or in a bundle, imports no compiler.
 """
 
-from tvmconvgrad.build.cache import CacheWarning
-from tvmconvgrad.build.folder import CacheFolderError
-from tvmconvgrad.deploy.api import build  # takes the name of the package, whose modules are imported by `from`
+from tvmconvgrad.compiling.cache import CacheWarning
+from tvmconvgrad.compiling.folder import CacheFolderError
+from tvmconvgrad.deploy.api import build
 from tvmconvgrad.deploy.errors import BundleError, MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.deploy.registry import use

@@ -11,8 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.build.cache import KernelCache
 from tvmconvgrad.choice import Choice, ChoiceRefused
+from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction
@@ -29,12 +29,12 @@ from tvmconvgrad.tuning.logs import warn_set_aside
 _SOURCES = (
     "te",
     "schedules",
-    "build/pipeline.py",
-    "build/transposition.py",
-    "build/compiler.py",
-    "build/cuda",
+    "compiling/pipeline.py",
+    "compiling/transposition.py",
+    "compiling/compiler.py",
+    "compiling/cuda",
     "runtime/cuda/launches.py",
-    "build/services.c",
+    "compiling/services.c",
 )
 
 
@@ -142,10 +142,10 @@ def _load(
 def _compiler(target: Target) -> Callable[..., tuple[bytes, dict[str, Any]]]:
     """What compiles a problem for a target. Importing it imports TVM's compiler: seconds."""
     if target.kind == "cuda":
-        from tvmconvgrad.build.cuda.compiler import compile_problem as for_gpu
+        from tvmconvgrad.compiling.cuda.compiler import compile_problem as for_gpu
 
         return for_gpu
-    from tvmconvgrad.build.compiler import compile_problem
+    from tvmconvgrad.compiling.compiler import compile_problem
 
     return compile_problem
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tvmconvgrad
-from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.compiling.cache import KernelCache
 
 PROBLEM = "ConvolutionBackpropData f32: output_delta NXC 1x3x3x4"
 

@@ -201,7 +201,7 @@ int main(void) {{ return {" || ".join(calls)}; }}
 
 def test_the_generated_code_compiles_without_a_warning(built: Built, tmp_path: Path) -> None:
     import tvmconvgrad as cg
-    from tvmconvgrad.build import compiler as build
+    from tvmconvgrad.compiling import compiler as build
     from tvmconvgrad.deploy import render
 
     made = cg.load(built.folder).manifest

@@ -36,7 +36,7 @@ def test_threads_that_call_at_once(check: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", ["-O2", *SANITIZERS])
 def test_every_task_has_its_own_memory(check: str, tmp_path: Path) -> None:
-    from tvmconvgrad.build import compiler as build
+    from tvmconvgrad.compiling import compiler as build
     from tvmconvgrad.deploy import bundle
 
     need(check, tmp_path)

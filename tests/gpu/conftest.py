@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(obstacle)
     if VARIABLE in os.environ:
         return Path(os.environ[VARIABLE])
-    from tvmconvgrad.build.cuda import toolkit
+    from tvmconvgrad.compiling.cuda import toolkit
 
     pytest.importorskip("tvm", reason=f"{VARIABLE} names no bundles, and TVM is not installed to build them")
     if toolkit.find_nvcc() is None:

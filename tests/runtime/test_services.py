@@ -1,4 +1,4 @@
-"""build/services.c, which every library carries: threads, memory and errors, called as a kernel calls them."""
+"""compiling/services.c, which every library carries: threads, memory and errors, called as a kernel calls them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.layers import FILTERS, WIDE_DATA, WIDE_FILTERS, layer, program
 from tests.support.case import Case, assert_same
 from tests.support.convolution import Array, Convolution
-from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.kernels import describe
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import load_function
@@ -125,7 +125,7 @@ def test_tvm_in_the_same_process_takes_nothing_over() -> None:
 cg.set_num_threads(3)
 assert right()
 import tvm
-from tvmconvgrad.build.compiler import build
+from tvmconvgrad.compiling.compiler import build
 own = build(kernel.problem, kernel.target).executable.jit()["main"]
 out = np.empty(want.shape, np.float32)
 for _ in range(3):
@@ -160,7 +160,7 @@ class TaskMeter(Meter):
 
 @pytest.mark.parametrize("case", [PACKS_BY_TASK, WIDE_FILTERS, WIDE_DATA, STRIDED, DEPTHWISE, FORWARD], ids=str)
 def test_what_a_task_needs_for_itself(case: Case) -> None:
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
     from tvmconvgrad.spec.merging import merged
 
     inputs = layer(case)[1]

@@ -1,4 +1,4 @@
-"""build/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and fork."""
+"""compiling/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and fork."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconvgrad.build import compiler
+from tvmconvgrad.compiling import compiler
 
 SOURCE = Path(__file__).with_name("stress_services.c")
 PATIENCE = 300.0  # seconds: what takes longer hangs

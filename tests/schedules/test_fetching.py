@@ -16,7 +16,7 @@ LEVELS = ("x86-64-v3", "x86-64-v4")
 
 def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
     """The assembly of a kernel, its plan, and how many bytes each input's positions lie apart."""
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
 
     build = Build(BY_NAME[level], name)
     built = compiler.build(build.problem, build.cpu.target, rule)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.compilers import compiler
-from tvmconvgrad.build.cuda import toolkit
+from tvmconvgrad.compiling.cuda import toolkit
 from tvmconvgrad.runtime.cuda.driver import Driver
 
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')

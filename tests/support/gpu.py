@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.support.convolution import Array, Shape
-from tvmconvgrad.build.cuda.codegen import Program
+from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.runtime.cuda.launches import Argument, Launch
 
 COMPILER = "g++"

@@ -11,7 +11,7 @@ from tests.support.case import Case, assert_same
 from tests.support.convolution import operands
 from tests.support.gpu import ORDERS, Emulator
 from tvmconvgrad import schedules
-from tvmconvgrad.build.cuda.codegen import Program, generate
+from tvmconvgrad.compiling.cuda.codegen import Program, generate
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target, parse_target

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from tvmconvgrad.build import pipeline
+from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.targets import Target
 

@@ -12,8 +12,8 @@ pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 
 from tests.tuning.conftest import OP, SHAPES
-from tvmconvgrad.build.cuda import compiler, toolkit
-from tvmconvgrad.build.entry import Entry, pack, read_entry
+from tvmconvgrad.compiling.cuda import compiler, toolkit
+from tvmconvgrad.compiling.entry import Entry, pack, read_entry
 from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target

@@ -182,8 +182,8 @@ def test_an_entry_edited_by_hand_changes_no_result(problem: Problem, data: st.Da
     except (DamagedEntry, ValueError):
         return
     if found.key == entry.key and found.choice not in (None, entry.choice):
-        from tvmconvgrad.build.compiler import build
         from tvmconvgrad.choice import ChoiceRefused
+        from tvmconvgrad.compiling.compiler import build
 
         with pytest.raises(ChoiceRefused):
             build(problem, TARGET, None, found.choice)

@@ -136,7 +136,7 @@ def tasks_of(space: DecisionSpace, candidate: Candidate | None) -> int:
 
 @pytest.mark.slow
 def test_the_stock_space_is_searched_by_the_same_workers(task: Task, tmp_path: Path, pool: Pool) -> None:
-    from tvmconvgrad.build.compiler import compile_problem
+    from tvmconvgrad.compiling.compiler import compile_problem
     from tvmconvgrad.tuning.session import make_entry
     from tvmconvgrad.tuning.stock import StockSpace
 

@@ -19,7 +19,7 @@ from tvmconvgrad.tuning.measuring import make_inputs
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import TrialFailed, Worker
 
-SERVICES = Path(tvmconvgrad.__file__).parent / "build" / "services.c"
+SERVICES = Path(tvmconvgrad.__file__).parent / "compiling" / "services.c"
 BODIES = {
     "crash": "*(volatile int *)0 = 1; return 0;",
     "hang": "for (;;) ;",
@@ -32,7 +32,7 @@ BODIES = {
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Paths of a kernel that is right, and of some that are not."""
-    from tvmconvgrad.build.compiler import compile_problem
+    from tvmconvgrad.compiling.compiler import compile_problem
     from tvmconvgrad.spec.merging import merged
 
     folder = tmp_path_factory.mktemp("libraries")

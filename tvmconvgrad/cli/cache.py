@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import rich_click as click
 
-from tvmconvgrad.build.cache import KernelCache, Summary
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.output import console, in_bytes
+from tvmconvgrad.compiling.cache import KernelCache, Summary
 
 
 @click.group()

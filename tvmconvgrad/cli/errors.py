@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
-from tvmconvgrad.build.missing import MissingTool
+from tvmconvgrad.compiling.missing import MissingTool
 from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
 

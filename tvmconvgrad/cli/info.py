@@ -9,10 +9,10 @@ import sys
 import rich_click as click
 
 from tvmconvgrad import __version__, get_num_threads
-from tvmconvgrad.build.cache import KernelCache
-from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.output import in_bytes, print_facts
+from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiling.cuda import toolkit
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.targets import host_features, parse_target
 

@@ -21,7 +21,7 @@ from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
-    from tvmconvgrad.build.inspection import Inspection
+    from tvmconvgrad.compiling.inspection import Inspection
 
 
 @click.command()
@@ -64,7 +64,7 @@ def inspect(
         resolved = parse_target(target)
         if 0 in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
-        from tvmconvgrad.build.inspection import inspect as inspect_problem  # imports TVM
+        from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
 
         tuned = lookup.find(merged(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
         found = inspect_problem(problem, resolved, schedule, tuned.choice)

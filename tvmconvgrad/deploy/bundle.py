@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tvmconvgrad.build import compiler
-from tvmconvgrad.build.compiler import MissingLinker
 from tvmconvgrad.choice import ChoiceRefused
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted
@@ -27,7 +27,7 @@ from tvmconvgrad.tuning.logs import warn_set_aside
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
 
-# What build/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own:
+# What compiling/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own:
 # functions of the same name, made for each object's CPU, of which the first one would serve all, and crash on a lesser
 # CPU.
 _HOOKS = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
@@ -134,7 +134,7 @@ def _with_code(kernel: BundledKernel, code: Code, pieces: list[int], task_pieces
 
 
 def stack_bytes(pieces: Sequence[int]) -> int:
-    """What pieces of memory take on a stack of build/services.c: each is rounded up and has a header."""
+    """What pieces of memory take on a stack of compiling/services.c: each is rounded up and has a header."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in pieces)
 
 
@@ -145,7 +145,7 @@ def _link(
     header.write_text(render("bundle.h.jinja", made, checks), encoding="ascii")
     source.write_text(render("bundle.c.jinja", made, checks), encoding="ascii")
     here = Path(__file__).parent
-    tools.compile(source, work / "bundle.o", [work, here, here.parent / "build"])
+    tools.compile(source, work / "bundle.o", [work, here, here.parent / "compiling"])
     tools.join([work / "bundle.o", *objects], work / "all.o")
     tools.hide_all_but(work / "all.o", public_symbols(made))
     tools.share(work / "all.o", folder / str(made.library))

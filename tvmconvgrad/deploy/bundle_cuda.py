@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.build.cuda import compiler
 from tvmconvgrad.choice import ChoiceRefused
+from tvmconvgrad.compiling.cuda import compiler
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.bundle import Progress, with_hashes
 from tvmconvgrad.deploy.describing import Wanted

@@ -18,7 +18,7 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.merging import merged
 
 ALIGNMENT = 64
-"""Of a workspace, and of each piece of it: ALIGNMENT of build/services.c."""
+"""Of a workspace, and of each piece of it: ALIGNMENT of compiling/services.c."""
 
 _C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
 _DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}  # DLDataType: code and bits

@@ -1,7 +1,7 @@
 """The libraries of built kernels in this process, called by C's rules; neither TVM nor its runtime is loaded.
 
 A library's function follows TVM's calling convention for packed functions: tagged values (TVMFFIAny), among them
-pointers to DLPack's DLTensor. What it needs of a runtime is in build/services.c.
+pointers to DLPack's DLTensor. What it needs of a runtime is in compiling/services.c.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 
-from tvmconvgrad.build.private_file import library_file
+from tvmconvgrad.compiling.private_file import library_file
 from tvmconvgrad.spec import Problem
 
 _DLTENSOR_POINTER = 7  # TVMFFITypeIndex

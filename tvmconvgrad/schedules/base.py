@@ -15,11 +15,11 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 
 PREFETCH = "pragma_prefetch_distance"
-"""Marks a loop: vectors that are read in it are to be fetched so many elements ahead, see build/pipeline.py."""
+"""Marks a loop: vectors that are read in it are to be fetched so many elements ahead, see compiling/pipeline.py."""
 
 TRANSPOSE = "pragma_transpose"
 """Marks two loops that copy what lies along the outer one to where it lies along the inner one, see
-build/transposition.py."""
+compiling/transposition.py."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import tvm
 
-from tvmconvgrad.build.compiler import compile_module
-from tvmconvgrad.build.entry import Entry, pack
+from tvmconvgrad.compiling.compiler import compile_module
+from tvmconvgrad.compiling.entry import Entry, pack
 from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning.serving import serve
 
@@ -30,7 +30,7 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
 def _compiled(module: tvm.IRModule, target: Target) -> bytes:
     if target.kind != "cuda":
         return compile_module(module, target)
-    from tvmconvgrad.build.cuda import compiler as for_gpu
+    from tvmconvgrad.compiling.cuda import compiler as for_gpu
 
     return pack(Entry.of({"arch": target.arch}, *for_gpu.compile_module(module, target)))
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tvmconvgrad.build.entry import canonical
 from tvmconvgrad.choice import STOCK, Choice
+from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvmconvgrad.build.folder import publish
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.compiling.folder import publish
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning.entry import DamagedEntry, Entry, parse

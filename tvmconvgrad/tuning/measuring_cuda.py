@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmconvgrad.build.entry import read_entry
+from tvmconvgrad.compiling.entry import read_entry
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tvmconvgrad.build.entry import canonical
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged

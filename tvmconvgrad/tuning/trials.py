@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
-from tvmconvgrad.build.folder import publish
+from tvmconvgrad.compiling.folder import publish
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task

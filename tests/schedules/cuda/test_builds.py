@@ -9,8 +9,8 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu_cases import SM_80, SM_90, program_of
 from tests.support.sampling import every
-from tvmconvgrad.build.cuda import compiler, toolkit
-from tvmconvgrad.build.cuda.codegen import Program
+from tvmconvgrad.compiling.cuda import compiler, toolkit
+from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.targets import Target
 
 pytestmark = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="needs nvcc")

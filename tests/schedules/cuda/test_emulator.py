@@ -11,7 +11,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import check_program, program_of
-from tvmconvgrad.build.cuda.codegen import Program
+from tvmconvgrad.compiling.cuda.codegen import Program
 
 pytestmark = needs_emulator
 # tiles from several threads, several steps of the loop, a split sum and so workspace

@@ -16,7 +16,7 @@ HERE = [cpu for cpu in CPUS if cpu.architecture == host_architecture()]
 
 
 def need(cpu: Cpu) -> None:
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
 
     missing = compiler.required_features(cpu.target) - host_features()
     if missing:

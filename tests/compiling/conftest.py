@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconvgrad.build.cache import KernelCache
+from tvmconvgrad.compiling.cache import KernelCache
 
 
 @pytest.fixture

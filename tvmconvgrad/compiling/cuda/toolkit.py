@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmconvgrad.build.cuda import nvrtc
-from tvmconvgrad.build.missing import MissingTool
+from tvmconvgrad.compiling.cuda import nvrtc
+from tvmconvgrad.compiling.missing import MissingTool
 
 _USUAL = "/usr/local/cuda"
 # No fast mathematics: a division by zero, or a denormal, is what it is on the CPU.

@@ -24,7 +24,7 @@ import tvm
 from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.build.transposition import transposed
+from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.schedules.fetching import prefetch
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE

@@ -44,7 +44,7 @@ def main(heights: str, log: str) -> None:
 
 def count_builds(log: Path) -> None:
     """Leave a file for each build."""
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
 
     build = compiler.compile_problem
 

@@ -21,7 +21,7 @@ def emulation(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
 
 
 def check(build: Build, rule: str, emulation: Emulation) -> None:
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
 
     case, problem = build.case, build.problem
     library, facts = compiler.compile_problem(problem, build.cpu.target, rule)

@@ -10,10 +10,10 @@ from functools import cached_property
 from tvm import te, tirx
 from tvm.ir import IRModule
 
-from tvmconvgrad.build import compiler
-from tvmconvgrad.build.cuda import compiler as cuda_compiler
-from tvmconvgrad.build.cuda import toolkit
 from tvmconvgrad.choice import Choice
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling.cuda import compiler as cuda_compiler
+from tvmconvgrad.compiling.cuda import toolkit
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target

@@ -10,7 +10,7 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
-from tvmconvgrad.build import pipeline
+from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.schedules.base import TRANSPOSE
 from tvmconvgrad.targets import parse_target
 

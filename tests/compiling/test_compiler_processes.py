@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.build import kernel_worker
+from tests.compiling import kernel_worker
 from tvmconvgrad import kernels
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
 
 PATIENCE = 240.0  # seconds: what takes longer hangs
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import tvm
 
-from tvmconvgrad.build.cuda import codegen, toolkit
-from tvmconvgrad.build.cuda.codegen import Program
 from tvmconvgrad.choice import Choice
+from tvmconvgrad.compiling.cuda import codegen, toolkit
+from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.build.test_cuda import needs_nvcc
+from tests.compiling.test_cuda import needs_nvcc
 from tests.cuda_all import ARCHITECTURES, cases, compiled
 from tests.support.case import OPERATORS, Case
 

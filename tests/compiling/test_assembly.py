@@ -32,7 +32,7 @@ def test_each_rule_is_forced_below(cpu: Cpu) -> None:
 
 @pytest.mark.parametrize("build", every(5, builds(CPUS)))
 def test_every_rule_uses_the_cpu_and_no_more(build: Build) -> None:
-    from tvmconvgrad.build import compiler
+    from tvmconvgrad.compiling import compiler
 
     cpu = build.cpu
     for rule in build.rules:

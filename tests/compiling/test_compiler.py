@@ -14,8 +14,8 @@ import pytest
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
 from tvmconvgrad import kernels
-from tvmconvgrad.build import compiler
-from tvmconvgrad.build.compiler import MissingLinker
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
 
 OP = cg.ConvolutionBackpropFilters(
@@ -190,7 +190,7 @@ def test_the_facts_of_a_kernel() -> None:
 
 
 def test_inspect_shows_the_program_of_the_kernel() -> None:
-    from tvmconvgrad.build.inspection import inspect
+    from tvmconvgrad.compiling.inspection import inspect
 
     op = cg.ConvolutionBackpropData(
         strides=(1, 1), dilations=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), output_shape=(2, 7, 7, 32)
@@ -220,16 +220,18 @@ def test_all_that_generates_code_is_in_the_key() -> None:
     code = """
 import sys, tvmconvgrad
 before = set(sys.modules)  # what calls kernels, and makes none
-import tvmconvgrad.build.compiler
-print(*(module for module in set(sys.modules) - before if module.startswith("tvmconvgrad.build.")))
+import tvmconvgrad.compiling.compiler
+print(*(module for module in set(sys.modules) - before if module.startswith("tvmconvgrad.compiling.")))
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = {f"build/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
+    found = {f"compiling/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
     # the one names what the code needs, the other what is to be installed, and they make none
-    assert found - set(kernels._SOURCES) == {"build/cpu_features.py", "build/missing.py"}
+    assert found - set(kernels._SOURCES) == {"compiling/cpu_features.py", "compiling/missing.py"}
 
 
-@pytest.mark.parametrize("file", ["te/tensors.py", "schedules/base.py", "build/services.c", "build/transposition.py"])
+@pytest.mark.parametrize(
+    "file", ["te/tensors.py", "schedules/base.py", "compiling/services.c", "compiling/transposition.py"]
+)
 def test_a_change_of_the_sources_changes_the_key(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = kernels._sources_digest()
     kernels._sources_digest.cache_clear()

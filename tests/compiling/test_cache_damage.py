@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build.cache_support import (
+from tests.compiling.cache_support import (
     DESCRIPTION,
     FACTS,
     LIBRARY,
@@ -27,10 +27,10 @@ from tests.build.cache_support import (
     put_socket,
     stored,
 )
-from tvmconvgrad.build import cache as cache_module
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
-from tvmconvgrad.build.entry import Entry, pack, read_entry
-from tvmconvgrad.build.folder import QUARANTINE_FILES
+from tvmconvgrad.compiling import cache as cache_module
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
+from tvmconvgrad.compiling.entry import Entry, pack, read_entry
+from tvmconvgrad.compiling.folder import QUARANTINE_FILES
 
 pytestmark = pytest.mark.filterwarnings("error")
 FILE_BYTES = len(pack(Entry.of(DESCRIPTION, LIBRARY, FACTS)))

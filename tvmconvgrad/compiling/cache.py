@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.build import folder as folders
-from tvmconvgrad.build.entry import DamagedFile, Entry, key_of, pack, read_entry
-from tvmconvgrad.build.folder import CacheFolderError
+from tvmconvgrad.compiling import folder as folders
+from tvmconvgrad.compiling.entry import DamagedFile, Entry, key_of, pack, read_entry
+from tvmconvgrad.compiling.folder import CacheFolderError
 
 SUFFIX = ".kernel"
 LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
 
 
 def description(number: int) -> dict[str, Any]:

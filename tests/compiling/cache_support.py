@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
-from tvmconvgrad.build.entry import Entry
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
+from tvmconvgrad.compiling.entry import Entry
 
 DESCRIPTION = {"operator": "ConvolutionBackpropFilters", "strides": (1, 2), "target": "llvm -mcpu=znver3"}
 LIBRARY = bytes(range(40))

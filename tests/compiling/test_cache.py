@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.build.cache_support import (
+from tests.compiling.cache_support import (
     DESCRIPTION,
     FACTS,
     LIBRARY,
@@ -22,8 +22,8 @@ from tests.build.cache_support import (
     put_link_to_itself,
     stored,
 )
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
-from tvmconvgrad.build.folder import CacheFolderError
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
+from tvmconvgrad.compiling.folder import CacheFolderError
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -196,8 +196,8 @@ def test_something_in_the_way_of_the_locks(cache: KernelCache, put: Callable[[Pa
 
 
 def test_importing_the_cache_loads_no_compiler() -> None:
-    code = "import sys, tvmconvgrad.build.cache; print(*sys.modules)"
+    code = "import sys, tvmconvgrad.compiling.cache; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
-    assert "tvmconvgrad.build.cache" in loaded
+    assert "tvmconvgrad.compiling.cache" in loaded
     assert "tvm" not in loaded

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconvgrad.build.private_file import library_file
+from tvmconvgrad.compiling.private_file import library_file
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

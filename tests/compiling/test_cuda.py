@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tvmconvgrad.build.cuda import compiler, nvrtc, toolkit
-from tvmconvgrad.build.cuda.compiler import TooLarge
-from tvmconvgrad.build.cuda.toolkit import MissingToolkit
+from tvmconvgrad.compiling.cuda import compiler, nvrtc, toolkit
+from tvmconvgrad.compiling.cuda.compiler import TooLarge
+from tvmconvgrad.compiling.cuda.toolkit import MissingToolkit
 from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.build.cache_worker import description, library
-from tvmconvgrad.build.cache import CacheWarning, KernelCache
+from tests.compiling.cache_worker import description, library
+from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
 
 WORKER = Path(__file__).with_name("cache_worker.py")
 PATIENCE = 120.0  # what takes longer hangs

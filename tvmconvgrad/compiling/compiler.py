@@ -15,10 +15,10 @@ import tvm
 from tvm.support import cc
 from tvm.target import codegen
 
-from tvmconvgrad.build import pipeline
-from tvmconvgrad.build.cpu_features import in_system_words
-from tvmconvgrad.build.missing import MissingTool
 from tvmconvgrad.choice import Choice
+from tvmconvgrad.compiling import pipeline
+from tvmconvgrad.compiling.cpu_features import in_system_words
+from tvmconvgrad.compiling.missing import MissingTool
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
