@@ -114,7 +114,7 @@ class Planner:
         group_ranges = decisions.draw_divisor("group_ranges", sizes.group_blocks(tile), wanted)
         wanted = -(-TASKS // (ranges.tasks * group_ranges))
         column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
-        by_task = column_ranges <= REPACKS and ranges.surplus <= SURPLUS
+        by_task = column_ranges <= REPACKS and self._may_pack_again(ranges.surplus)
         by_task = by_task and self._tasks_correspond(tile, range_tiles, column_ranges)
         packs = "" if in_place else "task" if by_task else "before"
         packs_filter = not self._reads_filter_in_place(tile)
@@ -138,13 +138,30 @@ class Planner:
         if not self.sizes.sums:
             return Ranges(1, 1, 1.0, 0.0)
         extents = max(self.sizes.row_blocks(tile), key=prod)
-        limits = {prod(extents) // part for part in range(1, min(prod(extents), 8 * TASKS) + 1)}
+        most = min(prod(extents), self._most_tiles(tile))
+        limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._range(tile, in_place, extents, inner) for inner in sorted(inners)]
         least = min(ranges.traffic for ranges in found)
         best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
         enough = [ranges for ranges in best if ranges.tasks * self.sizes.group_blocks(tile) >= TASKS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    @property
+    def _shares_rows(self) -> bool:
+        """Whether phases of a depthwise gradient write to the same rows, one after the other: what they write, which is
+        several times what they read, should stay in the L2 cache until the last has done so."""
+        return self.lanes == "groups" and len(self.sizes.sums) > 1 and self.sizes.summed == 1
+
+    def _most_tiles(self, tile: Tile) -> int:
+        """How many row blocks a range may have."""
+        sizes = self.sizes
+        row_block = tile.positions * sizes.problem.geometry.groups * sum(size.columns for size in sizes.sums)
+        return max(self.machine.l2 // 2 // (F32_BYTES * row_block), 1) if self._shares_rows else 1 << 62
+
+    def _may_pack_again(self, surplus: float) -> bool:
+        """Whether ranges may pack so much more data than there is."""
+        return surplus <= SURPLUS or self._shares_rows
 
     def _range(self, tile: Tile, in_place: bool, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         sizes, geometry = self.sizes, self.sizes.problem.geometry
@@ -157,7 +174,7 @@ class Planner:
         data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
         fits = F32_BYTES * read * geometry.groups * sizes.summed <= self.machine.l2
         times = 1 if fits else max(sizes.column_blocks(tile), 2)
-        if not in_place and (surplus > SURPLUS or tasks * sizes.group_blocks(tile) < TASKS):
+        if not in_place and (not self._may_pack_again(surplus) or tasks * sizes.group_blocks(tile) < TASKS):
             surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
         again = 0.0 if self._filter_stays() else NEAR if filter_ <= self.machine.l3 else 1.0
         traffic = data * surplus * times + filter_ * (1 + again * (tasks - 1))
