@@ -67,7 +67,6 @@ static int sleepers;
 static int launcher;     /* the CPU that the last job was launched on */
 static int workers;
 static int threads = 1;
-static int fork_is_noted;
 static Header *kept[KEPT];
 
 static __thread const Arena *arena; /* of the call that this thread makes; NULL: it brought none */
@@ -86,11 +85,6 @@ static void after_fork_in_child(void) {
     posted = new_cond;
     job = NULL;
     sleepers = workers = 0;
-}
-
-static void note_fork(void) {
-    if (!fork_is_noted)
-        fork_is_noted = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
 /* ---- threads ---- */
@@ -185,7 +179,6 @@ static int launch(Task run, void *data, int num_task) {
         pthread_mutex_unlock(&mutex);
         return run_alone(run, data, num_task > 0 ? num_task : 1);
     }
-    note_fork();
     __atomic_store_n(&launcher, sched_getcpu(), __ATOMIC_RELAXED);
     if (workers < count - 1) hire(count - 1);
     Job mine = {run, data, {NULL, wanted}, 0, wanted, 0, 1, count, arena};
@@ -251,7 +244,6 @@ static void *allocate(int device_type, int device_id, uint64_t bytes, int code, 
     if (bytes > UINT64_MAX / 2) return NULL;
     if (stack.end) return push(bytes);
     pthread_mutex_lock(&mutex);
-    note_fork();
     Header *block = take(bytes);
     pthread_mutex_unlock(&mutex);
     if (!block || block->bytes < bytes) {
@@ -302,8 +294,12 @@ EXPORT void tvmconvgrad_use(const Services *services) {
     if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = services->release;
 }
 
-/* A library that nobody gives other services uses its own. */
-__attribute__((constructor)) static void use_own(void) { tvmconvgrad_use(&own); }
+/* A library that nobody gives other services uses its own. Forks are noted from the beginning: one that is under way
+ * while the first call is made would not see it. */
+__attribute__((constructor)) static void begin(void) {
+    tvmconvgrad_use(&own);
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 /* From the next call on; of this library's services. */
 EXPORT void tvmconvgrad_set_threads(int count) { __atomic_store_n(&threads, count, __ATOMIC_RELAXED); }

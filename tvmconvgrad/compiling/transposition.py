@@ -33,9 +33,15 @@ def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
     outer = marked.body
     inner = _without_binds(outer.body) if isinstance(outer, tirx.For) else None
     store = _without_binds(inner.body) if isinstance(inner, tirx.For) else None
-    if not isinstance(store, tirx.BufferStore):
+    if not isinstance(store, tirx.BufferStore) or not all(map(_is_whole, (outer, inner))):
         return outer
     return _Copy(outer, inner, store).blocked() or outer
+
+
+def _is_whole(loop: tirx.For) -> bool:
+    """Whether a loop begins at zero and has a constant extent."""
+    bounds = (loop.min, loop.extent)
+    return all(isinstance(bound, tirx.IntImm) for bound in bounds) and int(loop.min) == 0
 
 
 def _without_binds(statement: tirx.Stmt) -> tirx.Stmt:
@@ -56,7 +62,6 @@ class _Copy:
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
         self.extents = int(outer.extent), int(inner.extent)
-        self.begins = outer.min, inner.min
         self.store = store
         self.side = next((side for side in _SIDES if side <= min(self.extents)), 1)
 
@@ -103,7 +108,7 @@ class _Copy:
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if len(loads) != 1 or any(begin != 0 for begin in map(int, self.begins)):
+        if len(loads) != 1:
             return False
         most = 1 if self._chooses else _MOST_APART
         return 1 <= self._apart <= most and _step(self.store.indices, self.b) == 1
