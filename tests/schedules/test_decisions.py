@@ -15,6 +15,12 @@ CONVOLUTIONS = [
     Convolution(2, 1, 32, 32, (12, 12), (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 32, 32, 32, (12, 11), (6, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
 ]
+PADDED = [
+    Convolution(2, 1, 16, 32, (9, 7), (10, 8), (3, 3), (1, 1), (2, 2), (2, 3), (3, 2)),
+    Convolution(2, 2, 8, 16, (6, 8, 10), (3, 4, 5), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1), (0, 0, 0)),
+]
+"""Wherever their data is packed, with pads or without, tiles must meet the right elements of it."""
+
 OPERATORS = ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
 
 
@@ -42,6 +48,28 @@ def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> 
         for value in (candidates[0], candidates[-1]):
             got = run(schedules.schedule(problem, target, default.rule, {name: value}), case.arrays(tensors), target)
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "3-D strided"])
+@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    case = Case(operator, conv, data_format, "XIO", "f32")
+    problem, target = _problem(case), parse_target(None)
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(np.float32)
+    places = set()
+    for rule in schedules.applicable(problem, target):
+        for value in schedules.schedule(problem, target, rule).candidates.get("packs", ()):
+            scheduled = schedules.schedule(problem, target, rule, {"packs": value})
+            places.add(str(scheduled.decisions["packs"]))
+            got = run(scheduled, case.arrays(tensors), target)
+            assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+    assert len(places) > 1
 
 
 def test_the_draws_are_in_the_trace() -> None:

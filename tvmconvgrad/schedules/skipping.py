@@ -2,7 +2,7 @@
 
 A sum reads its data through a stage that is extended by zeros (te/tensors.py). Where all that a register tile reads at
 a tap are such zeros, along one axis, nothing is added: a condition, outside of the tile and of the loops over channels,
-leaves it out.
+leaves it out. Along an axis on which a tile reads one element at a tap, no zero is ever read, and none need be stored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ SPACE = 3
 
 def skip(module: IRModule, expression: Sum) -> IRModule:
     """`module` without the products of the expression's sums with pads."""
-    windows = {axis: window for axis, window in enumerate(expression.windows) if not window.is_inside}
+    windows = {axis: window for axis, window in enumerate(expression.windows) if window.bare or not window.is_inside}
     if not windows:
         return module
     skipping = _Skipping(expression.operands[0], windows)
-    return rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
+    module = rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
+    skipping.expect_no_bare()
+    return module
 
 
 @dataclass
@@ -50,11 +52,14 @@ class _Range:
 
     @property
     def meets_data(self) -> list[Expr]:
+        """The conditions for some of it to be data; for all of it, where there is nothing else."""
         window = self.window
-        simplify = Analyzer().simplify
+        analyzer = Analyzer()
+        if window.bare and not analyzer.can_prove_equal(self.first, self.last):
+            raise RuntimeError(f"a tile reads several elements along an axis without pads: {self.first} to {self.last}")
         return [
-            simplify(self.last * window.step >= window.shift),
-            simplify(self.first * window.step < window.shift + window.size),
+            analyzer.simplify(self.last * window.step >= window.shift),
+            analyzer.simplify(self.first * window.step < window.shift + window.size),
         ]
 
 
@@ -69,10 +74,21 @@ class _Skipping:
     def block(self, realize: SBlockRealize) -> SBlockRealize:
         loads = _loads(realize.block, self.data)
         if loads and realize.block.name_hint != "root":
-            values = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
-            indices = [replaced(loads[0].indices[SPACE + axis], values) for axis in self.windows]
-            self.ranges = [_Range(window, index, index) for window, index in zip(self.windows.values(), indices)]
+            self.expect_no_bare()
+            analyzer, values = Analyzer(), {}
+            for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
+                analyzer.bind(iter_var.var, iter_var.dom)
+                values[iter_var.var] = value
+            indices = [loads[0].indices[SPACE + axis] for axis in self.windows]
+            found = [_Range(window, index, index) for window, index in zip(self.windows.values(), indices)]
+            meeting = [each for each in found if not analyzer.can_prove(tirx.all(*each.meets_data))]
+            self.ranges = [_Range(each.window, *[replaced(each.first, values)] * 2) for each in meeting]
         return realize
+
+    def expect_no_bare(self) -> None:
+        """Make sure that all ranges of a nest that must not go beyond the data have their condition."""
+        if any(found.window.bare for found in self.ranges):
+            raise RuntimeError("no loop keeps a sum out of pads that are not stored")
 
     def loop(self, loop: tirx.For) -> tirx.For:
         used = [found for found in self.ranges if found.uses(loop.loop_var)]

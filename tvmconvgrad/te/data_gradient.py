@@ -165,6 +165,12 @@ class Part:
         last = max(phases.firsts) if self.apart else min(phases.firsts)
         return min(phases.firsts) - (phases.taps - 1) * phases.dilation, last + self.positions[axis]
 
+    def may_be_bare(self, axis: int) -> bool:
+        """Whether pads along an axis need not be stored: the sum meets none, or some taps meet others than pads."""
+        begin, end = self.x_window(axis)
+        inside = begin >= 0 and end <= self.problem.geometry.x[axis]
+        return axis < self.multiples.bare_axes and (inside or self.phases[axis].taps > 1)
+
     @property
     def filter_is_plain(self) -> bool:
         """Whether the part's filter is the user's as it is, but for the order of axes."""
@@ -281,7 +287,8 @@ def x_windows(found: Sequence[Part]) -> list[Window]:
     windows = []
     for axis, size in enumerate(found[0].problem.geometry.x):
         begins, ends = zip(*(part.x_window(axis) for part in found))
-        windows.append(Window(size, max(ends) - min(begins), -min(begins)))
+        window = Window(size, max(ends) - min(begins), -min(begins))
+        windows.append(window.bared() if all(part.may_be_bare(axis) for part in found) else window)
     return windows
 
 

@@ -23,7 +23,8 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     first, second = tensors.placeholders(problem)
     y, x = (second, first) if problem.transposed else (first, second)
 
-    y_windows, strides = tensors.swept(geometry, geometry.x)
+    sweeps = tensors.swept(geometry, geometry.x, multiples.bare_axes)
+    y_windows = [sweep.window for sweep in sweeps]
     x_windows = tensors.whole(geometry.x)
     y_extended = tensors.extended_data(y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c))
     x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, (multiples.groups, multiples.o))
@@ -32,7 +33,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
     def element(g: Index, *rest: Index) -> Index:
         *k, c, o = rest
-        meets = [i * s + j * d for i, s, j, d in zip(at, strides, k, geometry.dilations)]
+        meets = [sweep.meets(i, j) for sweep, i, j in zip(sweeps, at, k)]
         return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at))
 
     groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]

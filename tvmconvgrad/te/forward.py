@@ -22,7 +22,8 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     y, w = tensors.placeholders(problem)
 
     positions = positions_of(problem, multiples)
-    windows, strides = tensors.swept(geometry, positions)
+    sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
+    windows = [sweep.window for sweep in sweeps]
     y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, (multiples.groups, multiples.c))
     w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
 
@@ -30,7 +31,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     def element(n: Index, g: Index, *rest: Index) -> Index:
         *x, o = rest
-        meets = [i * s + j * d for i, s, j, d in zip(x, strides, k, geometry.dilations)]
+        meets = [sweep.meets(i, j) for sweep, i, j in zip(sweeps, x, k)]
         return tensors.dot(y_extended(n, g, c, *meets), w_extended(g, *k, c, o), (*k, c))
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]

@@ -1,4 +1,4 @@
-"""Whether an operand of a sum over positions is the user's tensor as it is, but for the order of axes.
+"""What the operands of a sum over positions read; and whether one is the user's tensor, but for the order of axes.
 
 Such an operand needs no zeros and no conversion, and a schedule may read it where it lies.
 """
@@ -8,19 +8,24 @@ from __future__ import annotations
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.data_gradient import parts, x_windows
 from tvmconvgrad.te.forward import positions_of
-from tvmconvgrad.te.tensors import Multiples, group_sizes, is_plain, swept
+from tvmconvgrad.te.tensors import Multiples, Window, group_sizes, is_plain, swept
+
+
+def data_windows(problem: Problem, multiples: Multiples) -> list[Window]:
+    """How the data operand sees each spatial axis of its tensor; none where there is no sum."""
+    if problem.gradient is Gradient.FORWARD:
+        positions = positions_of(problem, multiples)
+        return [sweep.window for sweep in swept(problem.geometry, positions, multiples.bare_axes)]
+    found = parts(problem, multiples)
+    return x_windows(found) if found else []
 
 
 def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     """Whether the data operand is."""
-    geometry = problem.geometry
-    c_group, o_group = group_sizes(geometry)
-    if problem.gradient is Gradient.FORWARD:
-        windows, _ = swept(geometry, positions_of(problem, multiples))
-        return is_plain(problem, c_group, windows, (multiples.groups, multiples.c))
-    found = parts(problem, multiples)
-    windows = x_windows(found) if found else []
-    return is_plain(problem, o_group, windows, (multiples.groups, multiples.o))
+    c_group, o_group = group_sizes(problem.geometry)
+    forward = problem.gradient is Gradient.FORWARD
+    channels, multiple = (c_group, multiples.c) if forward else (o_group, multiples.o)
+    return is_plain(problem, channels, data_windows(problem, multiples), (multiples.groups, multiple))
 
 
 def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:

@@ -42,19 +42,28 @@ class Multiples:
     """Output positions along the last spatial axis, in the sums that have them."""
     direct: bool = False
     """Whether the sum of a filter gradient is the result itself, which has no surplus and is f32."""
+    bare_axes: int = 0
+    """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
+    out."""
 
 
 @dataclass(frozen=True)
 class Window:
     """How a stage sees one spatial axis of a tensor of `size` elements.
 
-    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it.
+    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it. A bare
+    stage has no zeros: sums read outside of it, and conditions must leave that out (schedules/skipping.py).
     """
 
     size: int
     extent: int
     shift: int = 0
     step: int = 1
+    bare: bool = False
+
+    def bared(self) -> Window:
+        """The bare window on the same axis; itself if it has no zeros."""
+        return self if self.is_inside else Window(self.size, self.size, bare=True)
 
     @property
     def is_inside(self) -> bool:
@@ -184,19 +193,37 @@ def whole(sizes: Sequence[int]) -> list[Window]:
     return [Window(size, size) for size in sizes]
 
 
-def swept(geometry: Geometry, positions: Sequence[int]) -> tuple[list[Window], list[int]]:
-    """What the taps sweep of Y at `positions` of X, and how far the stage's elements of two positions lie apart.
+@dataclass(frozen=True)
+class Sweep:
+    """What the taps sweep of Y along one axis: tap k at position x meets the stage's element
+    x * stride + k * dilation - begin."""
+
+    window: Window
+    stride: int
+    dilation: int
+    begin: int = 0
+
+    def meets(self, position: Index, tap: Index) -> Index:
+        """The stage's element that a tap meets at a position."""
+        return position * self.stride + tap * self.dilation - self.begin
+
+
+def swept(geometry: Geometry, positions: Sequence[int], bare_axes: int = 0) -> list[Sweep]:
+    """What the taps sweep of Y at `positions` of X.
 
     A single tap meets every stride-th element only; then just these are kept.
     """
-    windows, strides = [], []
-    for size, count, taps, stride, dilation, pad in zip(
-        geometry.y, positions, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin
+    sweeps = []
+    for axis, (size, count, taps, stride, dilation, pad) in enumerate(
+        zip(geometry.y, positions, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     ):
-        reach = (count - 1) * stride + (taps - 1) * dilation + 1
-        windows.append(Window(size, reach, pad) if taps > 1 else Window(size, count, pad, stride))
-        strides.append(stride if taps > 1 else 1)
-    return windows, strides
+        if taps == 1:
+            sweeps.append(Sweep(Window(size, count, pad, stride), 1, dilation))
+            continue
+        window = Window(size, (count - 1) * stride + (taps - 1) * dilation + 1, pad)
+        kept = window.bared() if axis < bare_axes else window
+        sweeps.append(Sweep(kept, stride, dilation, window.shift - kept.shift))
+    return sweeps
 
 
 def extended_filter(

@@ -18,5 +18,8 @@ SCATTERING = 3.0
 ADDING_LANES = 12.0
 """To add up the lanes of a sum."""
 
+ROOM = 0.98
+"""How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""
+
 BEST_TILES = 8
 """How many of the cheapest tiles a search may choose from."""

@@ -70,18 +70,19 @@ class FilterRule:
         plan = planner.plan(decisions)
         tile = plan.tile
         direct = planner.writes_result(tile)
-        expression = express(problem, Multiples(groups=tile.groups, c=tile.c, o=tile.o, direct=direct))
+        # A position is a step of its own: where taps are, too, no pads are stored of what is packed before all tasks.
+        bare = plan.packs[0] == "before" and plan.c_block > 0 and max(tile.taps) == 1
+        bare_axes = problem.geometry.rank if bare else 0
+        expression = express(problem, Multiples(tile.groups, tile.c, tile.o, direct=direct, bare_axes=bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct)
-        at = nest.packing if plan.packs == "task" else None
-        for name, channels in zip(expression.operands, (plan.c_block, plan.o_block)):
+        for name, channels, where in zip(expression.operands, (plan.c_block, plan.o_block), plan.packs):
+            block, at = sch.get_sblock(name), nest.packing if where == "task" else None
             if channels:
-                blocks.pack_data(
-                    sch, sch.get_sblock(name), problem.data_format, channels, tile.groups, self.machine.lanes, at
-                )
+                blocks.pack_data(sch, block, problem.data_format, channels, tile.groups, self.machine.lanes, at)
             else:
-                sch.compute_inline(sch.get_sblock(name))
+                sch.compute_inline(block)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
@@ -159,7 +160,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     # groups read once, a little ahead. X that lies packed is near by then.
     if plan.tile.lanes == "groups" and not (plan.c_block and plan.o_block):
         sch.annotate(positions[-1], FETCH, AHEAD)
-    elif not plan.c_block or (plan.packs == "task" and not plan.o_block):
+    elif not plan.c_block or (plan.packs[1] == "task" and not plan.o_block):
         sch.annotate(positions[-1], FETCH, prod(plan.chunk))
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 

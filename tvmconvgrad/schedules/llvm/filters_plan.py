@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import TypeVar
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES, GROUPING, PACKING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES, GROUPING, PACKING, ROOM, TRANSPOSING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
 from tvmconvgrad.spec import Problem
@@ -62,8 +63,8 @@ class Plan:
     c_block: int
     o_block: int
     """How many channels are packed together; 0 where the data is read where it lies."""
-    packs: str
-    """Where data is packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
+    packs: tuple[str, str]
+    """Where Y, and X, are packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
     chunk: tuple[int, ...]
     splits: int
     g_ranges: int
@@ -105,10 +106,31 @@ class Planner:
         wanted = self._ranges(splits, parts)
         names = ("g_ranges", "o_ranges", "c_ranges")
         ranges = [decisions.draw_divisor(*draw) for draw in zip(names, parts, wanted)]
-        packs = self._packs(ranges)
-        if packs == "before" and self._lies_packed(o_block):
+        packs = self._draw_packs(decisions, tile, splits, ranges)
+        if packs[1] == "before" and self._lies_packed(o_block):
             o_block = 0
         return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, *ranges)
+
+    def _draw_packs(self, decisions: Decisions, tile: Tile, splits: int, ranges: Sequence[int]) -> tuple[str, str]:
+        wanted = self._packs(ranges)
+        if not self._has_room(tile, splits, wanted):
+            wanted = wanted[0], "task"
+        if not any(self._blocks(tile)):
+            return wanted
+        where = ("task", "before")
+        places = [wanted, *((y, x) for y, x in product(where, where) if (y, x) != wanted)]
+        return places[decisions.draw("packs", range(len(places)), 0)]
+
+    def _has_room(self, tile: Tile, splits: int, packs: tuple[str, str]) -> bool:
+        """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
+        problem = self.problem
+        packed = sum(
+            prod(shape)
+            for shape, block, where in zip((problem.y_shape, problem.x_shape), self._blocks(tile), packs)
+            if block and where == "before"
+        )
+        sums = 0 if self.writes_result(tile) and splits == 1 else splits * prod(problem.filter_shape)
+        return F32_BYTES * (packed + sums) <= ROOM * problem.bytes
 
     def _splits(self, tile: Tile, chunks: int, parts: Sequence[int]) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
@@ -119,7 +141,7 @@ class Planner:
         limit = max(self._operands // (2 * elements), 1)
         fitting = [count for count in divisors(chunks) if count <= limit]
         splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
-        before = any(self._blocks(tile)) and self._packs(self._ranges(splits, parts)) == "before"
+        before = any(self._blocks(tile)) and "before" in self._packs(self._ranges(splits, parts))
         return 1 if before and prod(parts) >= TASKS else splits
 
     def _ranges(self, splits: int, parts: Sequence[int]) -> list[int]:
@@ -135,10 +157,13 @@ class Planner:
         """Elements of both operands."""
         return prod(self.problem.y_shape) + prod(self.problem.x_shape)
 
-    def _packs(self, ranges: Sequence[int]) -> str:
+    def _packs(self, ranges: Sequence[int]) -> tuple[str, str]:
+        """Where all tasks together would pack more than twice what there is, what several pack is packed before."""
         _, o_ranges, c_ranges = ranges
         packed = prod(self.problem.y_shape) * o_ranges + prod(self.problem.x_shape) * c_ranges
-        return "task" if packed <= 2 * self._operands else "before"
+        too_much = packed > 2 * self._operands
+        y_packs, x_packs = ("before" if too_much and times > 1 else "task" for times in (o_ranges, c_ranges))
+        return y_packs, x_packs
 
     def _chunk(self, tile: Tile) -> int:
         """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""

@@ -74,7 +74,8 @@ class PositionsRule:
         sizes = Sizes(problem)
         planner = Planner(self.machine, self.lanes, sizes)
         plan = planner.plan(decisions)
-        expression = express(problem, sizes.multiples(plan.tile, plan.summed))
+        bare_axes = planner.bare_axes if plan.packs == "before" else 0
+        expression = express(problem, sizes.multiples(plan.tile, plan.summed, bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:

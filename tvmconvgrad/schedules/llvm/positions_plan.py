@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING, PLACING, SCATTERING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING, PLACING, ROOM, SCATTERING, TRANSPOSING
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
@@ -114,11 +114,26 @@ class Planner:
         group_ranges = decisions.draw_divisor("group_ranges", sizes.group_blocks(tile), wanted)
         wanted = -(-TASKS // (ranges.tasks * group_ranges))
         column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
-        by_task = column_ranges <= REPACKS and self._may_pack_again(ranges.surplus)
-        by_task = by_task and self._tasks_correspond(tile, range_tiles, column_ranges)
-        packs = "" if in_place else "task" if by_task else "before"
+        again = column_ranges <= REPACKS and self._may_pack_again(ranges.surplus)
+        saves = 2 * ranges.surplus <= ranges.tasks and not self._has_room(tile)
+        places = ["before"]
+        if self._tasks_correspond(tile, range_tiles, column_ranges):
+            places.insert(0 if again or saves else 1, "task")
+        packs = "" if in_place else places[decisions.draw("packs", range(len(places)), 0)]
         packs_filter = not self._reads_filter_in_place(tile)
         return Plan(tile, self._run(in_place), packs, packs_filter, range_tiles, group_ranges, column_ranges)
+
+    @property
+    def bare_axes(self) -> int:
+        """Along how many axes a tile is one row, and packs no pads before all tasks."""
+        return self.sizes.problem.geometry.rank - 1
+
+    def _has_room(self, tile: Tile) -> bool:
+        """Whether what is packed before all tasks takes no more memory than the tensors."""
+        problem = self.sizes.problem
+        data = self.sizes.packed(tile, self._run(in_place=False), self.bare_axes)
+        panels = 0 if self._reads_filter_in_place(tile) else prod(problem.filter_shape)
+        return F32_BYTES * (data + panels) <= ROOM * problem.bytes
 
     # ---- ranges of positions ----
 

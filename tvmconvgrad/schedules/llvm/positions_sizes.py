@@ -10,6 +10,7 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.forward import positions_of
+from tvmconvgrad.te.plain import data_windows
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 
@@ -88,11 +89,18 @@ class Sizes:
             max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
         ]
 
-    def multiples(self, tile: Tile, summed: int) -> Multiples:
+    def multiples(self, tile: Tile, summed: int, bare_axes: int = 0) -> Multiples:
         """What the tensor expression is rounded up to."""
         by_c = self.problem.gradient is Gradient.DATA
         c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
-        return Multiples(tile.groups, c, o, tile.positions)
+        return Multiples(tile.groups, c, o, tile.positions, bare_axes=bare_axes)
+
+    def packed(self, tile: Tile, summed: int, bare_axes: int) -> int:
+        """Elements of the data as a stage that is packed before all tasks."""
+        geometry = self.problem.geometry
+        windows = data_windows(self.problem, self.multiples(tile, summed, bare_axes))
+        channels = ceil_to(geometry.groups, tile.groups) * ceil_to(self.summed, summed)
+        return geometry.batch * channels * prod(window.extent for window in windows)
 
     def row_blocks(self, tile: Tile) -> list[list[int]]:
         """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
