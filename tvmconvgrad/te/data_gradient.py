@@ -114,7 +114,8 @@ class Part:
     def first(self, axis: int, r: Index) -> Index:
         """The position that the sum counts from, for a residue (from its beginning)."""
         phases = self.phases[axis]
-        return phases.first(r + phases.r_begin) if self.apart and phases.residues > 1 else min(phases.firsts)
+        differ = self.apart and min(phases.firsts) < max(phases.firsts)
+        return phases.first(r + phases.r_begin) if differ else min(phases.firsts)
 
     @property
     def positions(self) -> list[int]:
@@ -166,10 +167,12 @@ class Part:
         return min(phases.firsts) - (phases.taps - 1) * phases.dilation, last + self.positions[axis]
 
     def may_be_bare(self, axis: int) -> bool:
-        """Whether pads along an axis need not be stored: the sum meets none, or some taps meet others than pads."""
-        begin, end = self.x_window(axis)
+        """Whether pads along an axis need not be stored: all channels begin at the same position, and the sum meets no
+        pads, or goes over taps."""
+        phases, (begin, end) = self.phases[axis], self.x_window(axis)
+        together = not self.apart or min(phases.firsts) == max(phases.firsts)
         inside = begin >= 0 and end <= self.problem.geometry.x[axis]
-        return axis < self.multiples.bare_axes and (inside or self.phases[axis].taps > 1)
+        return axis < self.multiples.bare_axes and together and (inside or phases.taps > 1)
 
     @property
     def filter_is_plain(self) -> bool:
