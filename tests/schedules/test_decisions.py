@@ -14,6 +14,7 @@ from tvmconvgrad.spec import Problem
 CONVOLUTIONS = [
     Convolution(2, 1, 32, 32, (12, 12), (12, 12), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 32, 32, 32, (12, 11), (6, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 1, 64, 64, (12, 12), (12, 12), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
 ]
 PADDED = [
     Convolution(2, 1, 16, 32, (9, 7), (10, 8), (3, 3), (1, 1), (2, 2), (2, 3), (3, 2)),
@@ -32,7 +33,7 @@ def _problem(case: Case) -> Problem:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=["dense", "depthwise"])
+@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=["dense", "depthwise", "1x1"])
 def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules

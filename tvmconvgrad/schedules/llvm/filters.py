@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import gcd, prod
+from math import gcd
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -40,9 +40,6 @@ from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, express
 from tvmconvgrad.te.tensors import group_sizes
-
-AHEAD = 64
-"""How many positions ahead vectors over groups have their data fetched."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +153,8 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV,
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    # What a product reads in place is fetched for the next chunk while all channels sweep this one; what vectors over
-    # groups read once, a little ahead. X that lies packed is near by then.
-    if plan.tile.lanes == "groups" and not (plan.c_block and plan.o_block):
-        sch.annotate(positions[-1], FETCH, AHEAD)
-    elif not plan.c_block or (plan.packs[1] == "task" and not plan.o_block):
-        sch.annotate(positions[-1], FETCH, prod(plan.chunk))
+    if plan.fetch:
+        sch.annotate(positions[-1], FETCH, plan.fetch)
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 

@@ -29,6 +29,9 @@ VECTORS_OF_TAPS = (0.5, 0.5)
 FEW_CHANNELS = 4
 """Where there are fewer, taps share a tile, too. Elsewhere that gains nothing, and LLVM mixes the positions up."""
 
+AHEAD = 64
+"""How many positions ahead vectors over groups have their data fetched."""
+
 LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
 
@@ -66,6 +69,8 @@ class Plan:
     packs: tuple[str, str]
     """Where Y, and X, are packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
     chunk: tuple[int, ...]
+    fetch: int
+    """How many positions ahead what is read where it lies is fetched; 0: not at all."""
     splits: int
     g_ranges: int
     o_ranges: int
@@ -96,7 +101,7 @@ class Planner:
         tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
         geometry = self.problem.geometry
         c_group, o_group = (ceil_to(size, m) for size, m in zip(group_sizes(geometry), (tile.c, tile.o)))
-        c_block, o_block = self._blocks(tile)
+        c_block, o_block = blocks = self._draw_blocks(decisions, tile)
         extents = (geometry.batch, *geometry.x)
         limits = [LEAST_CHUNK << power for power in range(6)]
         chunk = inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile)))
@@ -106,29 +111,46 @@ class Planner:
         wanted = self._ranges(splits, parts)
         names = ("g_ranges", "o_ranges", "c_ranges")
         ranges = [decisions.draw_divisor(*draw) for draw in zip(names, parts, wanted)]
-        packs = self._draw_packs(decisions, tile, splits, ranges)
+        packs = self._draw_packs(decisions, tile, blocks, splits, ranges)
         if packs[1] == "before" and self._lies_packed(o_block):
             o_block = 0
-        return Plan(tile, c_block, o_block, packs, tuple(chunk), splits, *ranges)
+        fetch = self._fetch(tile, prod(chunk), packs[1] == "task", c_block, o_block)
+        if fetch:
+            fetch = decisions.draw("fetch", [0, fetch // 2, fetch, 2 * fetch], fetch)
+        return Plan(tile, c_block, o_block, packs, tuple(chunk), fetch, splits, *ranges)
 
-    def _draw_packs(self, decisions: Decisions, tile: Tile, splits: int, ranges: Sequence[int]) -> tuple[str, str]:
+    def _fetch(self, tile: Tile, chunk: int, by_task: bool, c_block: int, o_block: int) -> int:
+        """What a product reads in place is fetched for the next chunk while all channels sweep this one; what vectors
+        over groups read once, a little ahead. X that lies packed is near by then."""
+        if tile.lanes == "groups" and not (c_block and o_block):
+            return AHEAD
+        return chunk if not c_block or (by_task and not o_block) else 0
+
+    def _draw_blocks(self, decisions: Decisions, tile: Tile) -> tuple[int, int]:
+        default = self._blocks(tile)
+        if not self._is_whole_product(tile):
+            return default
+        c_block, o_block = self._packed_blocks(tile)
+        found = [default, *(each for each in product((0, c_block), (0, o_block)) if each != default)]
+        return found[decisions.draw("blocks", range(len(found)), 0)]
+
+    def _draw_packs(
+        self, decisions: Decisions, tile: Tile, blocks: tuple[int, int], splits: int, ranges: Sequence[int]
+    ) -> tuple[str, str]:
         wanted = self._packs(ranges)
-        if not self._has_room(tile, splits, wanted):
+        if not self._has_room(tile, blocks, splits, wanted):
             wanted = wanted[0], "task"
-        if not any(self._blocks(tile)):
+        if not any(blocks):
             return wanted
         where = ("task", "before")
         places = [wanted, *((y, x) for y, x in product(where, where) if (y, x) != wanted)]
         return places[decisions.draw("packs", range(len(places)), 0)]
 
-    def _has_room(self, tile: Tile, splits: int, packs: tuple[str, str]) -> bool:
+    def _has_room(self, tile: Tile, blocks: tuple[int, int], splits: int, packs: tuple[str, str]) -> bool:
         """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
         problem = self.problem
-        packed = sum(
-            prod(shape)
-            for shape, block, where in zip((problem.y_shape, problem.x_shape), self._blocks(tile), packs)
-            if block and where == "before"
-        )
+        operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
+        packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
         sums = 0 if self.writes_result(tile) and splits == 1 else splits * prod(problem.filter_shape)
         return F32_BYTES * (packed + sums) <= ROOM * problem.bytes
 
@@ -185,11 +207,10 @@ class Planner:
         """How many positions fit the L1 cache with a little left, each of so many channels."""
         return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
 
-    def _blocks(self, tile: Tile) -> tuple[int, int]:
-        """How many channels of Y, and of X, are packed together where a tile reads c and o of them; 0: none.
+    def _packed_blocks(self, tile: Tile) -> tuple[int, int]:
+        """How many channels of Y, and of X, are packed together where a tile reads c and o of them.
 
-        At least a whole vector where that suits the tile, since they are copied that way. In a matrix product, data
-        whose chunk fits L1 as it lies is not packed.
+        At least a whole vector where that suits the tile, since they are copied that way.
         """
         c_group, o_group = group_sizes(self.problem.geometry)
         lanes = self.machine.lanes
@@ -200,14 +221,20 @@ class Planner:
                 return channels if whole else size
             return lanes if lanes % size == 0 and channels % lanes == 0 else size
 
-        c_block, o_block = packed(tile.c, c_group), packed(tile.o, o_group)
+        return packed(tile.c, c_group), packed(tile.o, o_group)
+
+    def _blocks(self, tile: Tile) -> tuple[int, int]:
+        """How many channels are packed together, or 0: none. In a matrix product, data whose chunk fits L1 as it lies is
+        not packed."""
+        c_block, o_block = self._packed_blocks(tile)
+        c_group, o_group = group_sizes(self.problem.geometry)
         if tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
             # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. Y is
             # worth a copy without the pads where it is read for several blocks of taps.
             whole = self.problem.geometry.groups % tile.groups == 0
             once = whole and tile.taps == self.problem.geometry.k
             return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
-        if not self._is_product() or c_group % tile.c or o_group % tile.o:
+        if not self._is_whole_product(tile):
             return c_block, o_block
         if self._l1_positions(c_group + o_group) >= LEAST_CHUNK:
             return 0, 0
@@ -278,9 +305,12 @@ class Planner:
             return self.machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
         return self.machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS)
 
-    def _is_product(self) -> bool:
-        """Whether the sum is a plain matrix product of f32 rows of channels."""
+    def _is_whole_product(self, tile: Tile) -> bool:
+        """Whether the sum is a plain matrix product of f32 rows of channels, in whole tiles."""
         geometry = self.problem.geometry
+        c_group, o_group = group_sizes(geometry)
+        if c_group % tile.c or o_group % tile.o:
+            return False
         numbers = (*geometry.k, *geometry.strides, geometry.groups)
         pads = (*geometry.pads_begin, *geometry.pads_end)
         plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.x == geometry.y

@@ -166,8 +166,8 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(result, rows[-1], preserve_unit_loops=True)
-    if tile.lanes == "channels" and not plan.packs:
-        sch.annotate(summing[0], FETCH, tile.positions)
+    if plan.fetch:
+        sch.annotate(summing[0], FETCH, plan.fetch)
         sch.annotate(row1, EACH, 1)
     return Nest(block, tasks, summing[0])
 

@@ -56,6 +56,8 @@ class Plan:
     packs: str
     """Where the data is packed: in each "task", "before" all tasks, or not at all: ""."""
     packs_filter: bool
+    fetch: int
+    """How many positions ahead data that is read in place is fetched; 0: not at all."""
     range_tiles: int
     """How many row blocks a range of positions should have."""
     group_ranges: int
@@ -119,9 +121,14 @@ class Planner:
         places = ["before"]
         if self._tasks_correspond(tile, range_tiles, column_ranges):
             places.insert(0 if again or saves else 1, "task")
-        packs = "" if in_place else places[decisions.draw("packs", range(len(places)), 0)]
+        if in_place:
+            places.insert(0, "")
+        packs = places[decisions.draw("packs", range(len(places)), 0)]
+        fetch = 0
+        if not packs and tile.lanes == "channels":
+            fetch = decisions.draw("fetch", [0, tile.positions, 2 * tile.positions], tile.positions)
         packs_filter = not self._reads_filter_in_place(tile)
-        return Plan(tile, self._run(in_place), packs, packs_filter, range_tiles, group_ranges, column_ranges)
+        return Plan(tile, self._run(not packs), packs, packs_filter, fetch, range_tiles, group_ranges, column_ranges)
 
     @property
     def bare_axes(self) -> int:
