@@ -42,9 +42,34 @@ PLAIN = [
     Convolution(3, 1, 48, 80, (5, 6), (5, 6), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
 ]
 
+ROWS = [
+    # filters of one channel a group, from rows of positions: with tails, in place, of small images and of long rows
+    Convolution(2, 20, 20, 20, (9, 18), (9, 18), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 5, 5, 5, (8, 34), (6, 32), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(3, 3, 3, 3, (7, 7), (7, 7), (7, 7), (1, 1), (1, 1), (3, 3), (3, 3)),
+    Convolution(2, 2, 2, 2, (150,), (142,), (5,), (1,), (2,), (0,), (0,)),
+    Convolution(2, 3, 3, 3, (3, 5, 19), (3, 3, 19), (3, 3, 3), (1, 2, 1), (1, 1, 2), (1, 1, 2), (1, 1, 2)),
+    # pads that exceed the kernel; more taps than there are registers; dilation along rows and columns
+    Convolution(2, 4, 4, 4, (3, 5), (13, 15), (3, 3), (1, 1), (1, 1), (6, 6), (6, 6)),
+    Convolution(1, 2, 2, 2, (40,), (16,), (37,), (1,), (1,), (7,), (5,)),
+    Convolution(2, 3, 3, 3, (11, 13), (7, 9), (3, 3), (1, 1), (2, 3), (0, 1), (0, 1)),
+    # strides along both, with and without dilation; one tap
+    Convolution(2, 6, 6, 6, (9, 37), (5, 19), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 3, 3, 3, (9, 41), (9, 13), (3, 3), (1, 3), (1, 2), (1, 0), (1, 0)),
+    Convolution(2, 3, 3, 3, (9, 36), (5, 18), (3, 1), (2, 2), (1, 1), (1, 0), (1, 0)),
+]
+
+
+def _rows() -> list[Case]:
+    convolution, transposed = "ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"
+    f32 = [(convolution, "OIX", "f32"), (transposed, "IOX", "f32")]
+    kinds = [*f32, (convolution, "XIO", "bf16"), (convolution, "OIX", "f16")]
+    return [Case(operator, conv, "NCX", axes, dtype) for conv in ROWS for operator, axes, dtype in kinds]
+
 
 def cases() -> list[Case]:
-    """All convolutions and operators, layouts and types in turn; the plain ones in the layouts where that matters."""
+    """All convolutions and operators, layouts and types in turn; the plain ones and rows in the layouts where that
+    matters."""
     found: list[Case] = []
     for conv in PLAIN:
         found += [Case(operator, conv, "NXC", "XIO", "f32") for operator in OPERATORS]
@@ -54,7 +79,7 @@ def cases() -> list[Case]:
             turn = len(found)
             dtype = ("f32", "f32", "bf16", "f16")[turn // len(OPERATORS) % 4]
             found.append(Case(operator, conv, *formats[turn % len(formats)], dtype))
-    return found
+    return [*found, *_rows()]
 
 
 def rules_for(case: Case) -> list[str]:

@@ -16,24 +16,31 @@ from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The filter gradient of `problem`, its channels and groups rounded up to `multiples`."""
+    """The filter gradient of `problem`, its channels, groups and positions rounded up to `multiples`."""
     geometry = problem.geometry
     rank = geometry.rank
     c_group, o_group = tensors.group_sizes(geometry)
     first, second = tensors.placeholders(problem)
     y, x = (second, first) if problem.transposed else (first, second)
 
-    sweeps = tensors.swept(geometry, geometry.x, multiples.bare_axes)
+    positions = (*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position))
+    sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     y_windows = [sweep.window for sweep in sweeps]
-    x_windows = tensors.whole(geometry.x)
-    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c))
+    x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
+    residues = sweeps[-1].stride if multiples.position > 1 else 1
+    y_extended = tensors.extended_data(
+        y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c), residues
+    )
     x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, (multiples.groups, multiples.o))
 
-    n, *at = tensors.reduce_axes((geometry.batch, *geometry.x), ("n", *tensors.spatial_names("x", rank)))
+    n, *at = tensors.reduce_axes((geometry.batch, *positions), ("n", *tensors.spatial_names("x", rank)))
 
     def element(g: Index, *rest: Index) -> Index:
         *k, c, o = rest
         meets = [sweep.meets(i, j) for sweep, i, j in zip(sweeps, at, k)]
+        if residues > 1:
+            ahead = k[-1] * sweeps[-1].dilation
+            meets[-1:] = [ahead % residues, at[-1] + ahead // residues]
         return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at))
 
     groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]

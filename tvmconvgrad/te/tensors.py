@@ -12,7 +12,7 @@ The sums then know neither layouts nor types nor tails, and a schedule packs by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tvm import ir, te, tirx
@@ -39,7 +39,8 @@ class Multiples:
     c: int = 1
     o: int = 1
     position: int = 1
-    """Output positions along the last spatial axis, in the sums that have them."""
+    """Positions along the last spatial axis, over which data gradients and forward sums have results and filter
+    gradients add up; these then store Y, where a stride is along that axis, residue by residue."""
     direct: bool = False
     """Whether the sum of a filter gradient is the result itself, which has no surplus and is f32."""
     bare_axes: int = 0
@@ -169,22 +170,36 @@ def is_plain(problem: Problem, channels: int, windows: Sequence[Window], multipl
 
 
 def extended_data(
-    tensor: Stage, problem: Problem, name: str, channels: int, windows: Sequence[Window], multiples: tuple[int, int]
+    tensor: Stage,
+    problem: Problem,
+    name: str,
+    channels: int,
+    windows: Sequence[Window],
+    multiples: tuple[int, int],
+    residues: int = 1,
 ) -> Stage:
     """A data tensor as (n, g, channel of the group, *space), extended by zeros.
 
-    `channels` is the group's; there is a window for each spatial axis; `multiples` round groups and channels up.
+    `channels` is the group's; there is a window for each spatial axis; `multiples` round groups and channels up. With
+    several `residues`, element i of the last axis is (i % residues, i // residues).
     """
     groups = problem.geometry.groups
+    if residues > 1:
+        windows = [*windows[:-1], replace(windows[-1], extent=ceil_to(windows[-1].extent, residues))]
     g_extent, c_extent = ceil_to(groups, multiples[0]), ceil_to(channels, multiples[1])
 
     def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
+        if residues > 1:
+            *outer, residue, run = space
+            space = (*outer, run * residues + residue)
         inside = within(g, groups, g_extent) + within(c, channels, c_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         where = [i * window.step - window.shift for i, window in zip(space, windows)]
         return guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)))
 
     extents = [window.extent for window in windows]
+    if residues > 1:
+        extents[-1:] = [residues, extents[-1] // residues]
     return te.compute((problem.geometry.batch, g_extent, c_extent, *extents), element, name=name)
 
 

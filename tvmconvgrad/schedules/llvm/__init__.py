@@ -3,6 +3,7 @@
 import tvm
 
 from tvmconvgrad.schedules.base import Rule
+from tvmconvgrad.schedules.llvm.filter_positions import FilterPositionsRule
 from tvmconvgrad.schedules.llvm.filters import FilterRule
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions import PositionsRule
@@ -13,4 +14,4 @@ def llvm_rules(target: tvm.target.Target) -> list[Rule]:
     machine = Machine.of(target)
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
-    return [*filters, *positions]
+    return [*filters, FilterPositionsRule(machine), *positions]

@@ -1,0 +1,155 @@
+"""Filter gradients of few channels a group on a CPU, of data that lies by channels, position after position.
+
+Vectors lie along positions, as the data does, so that nothing is transposed. A register tile holds a vector of partial
+sums for each of several taps:
+
+    parallel (split, group range)        # `split`: a fixed share of the chunks, with a result of its own
+      for group:
+        for chunk:                       # positions whose rows, copied with zeros around them, fit the cache
+          for channels, block of taps:
+            tile = 0                     # in registers
+            for rows, vector of positions along the last axis:
+              tile[tap] += Y[positions + tap] * X[positions]
+            sums[tap] += tile[tap]
+        partial[split] = the lanes of each of the sums, added up
+    result = sum over splits             # in a fixed order: the bits don't depend on the threads
+
+A step of the innermost loop takes several rows of positions: a row of Y that is loaded for one of them meets the others
+at other taps. Rows are extended by zeros to whole vectors. Along a strided last axis, the rows of Y are copied residue
+by residue, so that vectors are again whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.filter_positions_plan import Plan, Planner
+from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.schedules.skipping import skip
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples, Sum, express
+
+FEW_LANES = 4
+"""The lanes of a vector are added up in vectors of so many first."""
+
+
+@dataclass(frozen=True)
+class FilterPositionsRule:
+    """Filter gradients with vectors over positions."""
+
+    machine: Machine
+    name: str = "filter-positions"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Cycles of one core, about."""
+        planner = Planner(self.machine, problem)
+        return planner.least_cost() if planner.takes() else None
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        decisions = Decisions(given or {})
+        planner = Planner(self.machine, problem)
+        plan = planner.plan(decisions)
+        tile = plan.tile
+        direct = problem.dtype == "f32"
+        expression = express(problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct))
+        sch = Schedule(expression.prim_func())
+        decisions.record(sch)
+        nest = _nest_sum(sch, problem.geometry.rank, plan)
+        for name in expression.operands:
+            block = sch.get_sblock(name)
+            if name in plan.in_place:
+                sch.compute_inline(block)
+            else:
+                blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.chunk)
+        sch.parallel(sch.fuse(*nest.tasks))
+        sch.decompose_reduction(nest.tile, nest.position)
+        if not direct:
+            blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
+        module = skip(sch.mod, _along_rows(expression))
+        module = place(module, expression, problem.output_shape)
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+
+
+def _along_rows(expression: Sum) -> Sum:
+    """The expression without the window of the last axis: of a vector's positions hardly ever all meet pads."""
+    return replace(expression, windows=expression.windows[:-1])
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops of a tile: over parallel tasks, over chunks, and the outermost over the positions of one."""
+
+    tile: SBlockRV
+    tasks: list[LoopRV]
+    chunk: LoopRV
+    position: LoopRV
+
+
+def _nest_sum(sch: Schedule, rank: int, plan: Plan) -> Nest:
+    """Split the sum over positions into splits, chunks, lanes and what a register tile adds up."""
+    total = sch.get_sblock("sum")
+    positions = sch.get_loops(total)[3 + rank :]
+    vectors, lane = sch.split(positions[-1], [None, plan.tile.lanes])
+    positions = [*positions[:-1], vectors]
+    parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
+    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts), lane)
+    chunks = sch.fuse(*(outer for outer, _ in parts))
+    adding, splits = total, int(plan.splits > 1)
+    if splits:
+        split, chunks = sch.split(chunks, [plan.splits, None])
+        adding = sch.rfactor(split, 0)
+        sch.parallel(sch.get_loops(total)[0])
+        chunks, lane = sch.get_loops(adding)[4 + rank], sch.get_loops(adding)[-1]
+    sums = sch.rfactor(lane, splits + rank + 3)
+    chunks = sch.get_loops(sums)[3 + rank + splits]
+    tile = sch.rfactor(chunks, 0)
+    sch.set_scope(tile, 0, "local")
+    return _nest_tile(sch, rank, plan, tile, sums, adding)
+
+
+def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV) -> Nest:
+    """Nest the loops as the module's text says."""
+    g, *rest = sch.get_loops(tile)
+    k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
+    split = rest[:1] if plan.splits > 1 else []
+    chunk, *positions, lane = rest[len(split) :]
+    g_range, g0 = sch.split(g, [plan.g_ranges, None])
+    c0, c1 = sch.split(c, [None, plan.tile.c])
+    o0, o1 = sch.split(o, [None, plan.tile.o])
+    k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
+    rows, row = sch.split(positions[-2], [None, plan.tile.rows])
+    positions = [*positions[:-2], rows, positions[-1]]
+    tasks = [*split, g_range]
+    register_tile = [row, *k1, c1, o1, lane]
+    sch.reorder(*tasks, g0, chunk, c0, o0, *k0, *positions, *register_tile)
+    blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
+    sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
+    lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
+    sch.reorder(*taps, lane)
+    blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
+    _add_lanes(sch, adding, g0)
+    return Nest(tile, tasks, chunk, positions[0])
+
+
+def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:
+    """Add up the lanes of a group's sums: first in vectors of a few, then those."""
+    _, few = sch.split(sch.get_loops(adding)[-1], [None, FEW_LANES])
+    axes = len(sch.get(adding).writes[0].region)
+    part = sch.rfactor(few, axes)
+    sch.set_scope(part, 0, "local")
+    sch.reverse_compute_at(part, at, preserve_unit_loops=True)
+    few, several, *element = sch.get_loops(part)[-(axes + 2) :]
+    sch.reorder(*element, several, few)
+    each = sch.fuse(*element)
+    blocks.vectorize_tile(sch, [several, few], FEW_LANES)
+    sch.reverse_compute_at(adding, each, preserve_unit_loops=True)
+    sch.unroll(sch.get_loops(adding)[-(axes + 1)])

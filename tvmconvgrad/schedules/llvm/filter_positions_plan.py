@@ -1,0 +1,151 @@
+"""The numbers of a schedule of filter gradients with vectors over positions, from a model of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
+
+TASKS = 16
+"""How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+
+ROWS = 8
+"""Rows of positions in a tile, at most: more are a long program, and save little."""
+
+LOADING = 0.4
+"""What a vector that is loaded costs, as a part of an FMA: two start in a cycle, and most are in two cache lines."""
+
+ENOUGH = 8
+"""Sums that keep the units busy."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: vectors of `lanes` positions in `rows` rows, for `taps` x `c` x `o` channels of a group."""
+
+    taps: tuple[int, ...]
+    """Taps along each axis."""
+    c: int
+    o: int
+    rows: int
+    lanes: int
+
+    @property
+    def sums(self) -> int:
+        """How many vectors of sums the tile has."""
+        return prod(self.taps) * self.c * self.o
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of the schedule."""
+
+    tile: Tile
+    in_place: tuple[str, ...]
+    """The operands that are read where they lie."""
+    chunk: tuple[int, ...]
+    """Images and positions of a chunk; along the last axis, vectors."""
+    splits: int
+    g_ranges: int
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans a filter gradient, with vectors over positions, for a machine."""
+
+    machine: Machine
+    problem: Problem
+
+    def takes(self) -> bool:
+        """Whether the rule is for this problem: depthwise filter gradients of data that lies by channels."""
+        geometry = self.problem.geometry
+        depthwise = geometry.groups == geometry.c == geometry.o > 1
+        ncx = self.problem.gradient is Gradient.FILTER and self.problem.data_format == "NCX"
+        return ncx and depthwise
+
+    def least_cost(self) -> float:
+        """Cycles of one core, about, with the best tile."""
+        return min(self._cost(tile) for tile in self._tiles())
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers, from the machine and the sizes of the problem."""
+        tiles = self._best_tiles()
+        tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
+        geometry = self.problem.geometry
+        *outer, last = geometry.x
+        extents = (geometry.batch, *outer, -(-last // tile.lanes))
+        limits = [8 << power for power in range(8)]
+        chunk = tuple(inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile))))
+        chunks = prod(extents) // prod(chunk)
+        splits = decisions.draw_divisor("splits", chunks, -(-TASKS // geometry.groups))
+        g_ranges = decisions.draw_divisor("g_ranges", geometry.groups, -(-TASKS // splits))
+        tile = self._with_rows(tile, chunk)
+        return Plan(tile, self._in_place(tile), chunk, splits, g_ranges)
+
+    def _with_rows(self, tile: Tile, chunk: tuple[int, ...]) -> Tile:
+        """The tile with a number of rows that the chunk has whole."""
+        return replace(tile, rows=largest_divisor(chunk[-2], tile.rows))
+
+    def _in_place(self, tile: Tile) -> tuple[str, ...]:
+        """The operands that are read where they lie: f32 that needs no zeros."""
+        geometry = self.problem.geometry
+        if self.problem.dtype != "f32" or geometry.x[-1] % tile.lanes:
+            return ()
+        sweeps = swept(geometry, geometry.x)
+        plain = sweeps[-1].stride == 1 and all(sweep.window.is_inside for sweep in sweeps)
+        return ("y_extended", "x_extended") if plain else ("x_extended",)
+
+    def _chunk(self, tile: Tile) -> int:
+        """How many vectors of positions are a chunk: what is copied stays in L1 where several blocks of taps meet it,
+        else in L2."""
+        geometry = self.problem.geometry
+        once = tile.taps == geometry.k
+        swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+        cache = self.machine.l2 // 2 if once else int(0.85 * self.machine.l1)
+        return max(cache // (F32_BYTES * tile.lanes * (swept_by + 1)), 1)
+
+    def _best_tiles(self) -> list[Tile]:
+        """The cheapest tiles, cheapest first."""
+        return sorted(self._tiles(), key=lambda tile: (self._cost(tile), tile))[:BEST_TILES]
+
+    def _tiles(self) -> list[Tile]:
+        """All tiles whose sums stay in registers, with two operands and one register to spare."""
+        geometry = self.problem.geometry
+        c_group, o_group = group_sizes(geometry)
+        *_, height = (1, *geometry.x[:-1])
+        rows = [rows for rows in divisors(height) if rows <= ROWS]
+        taps = product(*map(divisors, geometry.k))
+        sizes = product(taps, divisors(c_group), divisors(o_group), rows, self.machine.vectors)
+        return [tile for tile in (Tile(*size) for size in sizes) if tile.sums + 3 <= self.machine.registers]
+
+    def _cost(self, tile: Tile) -> float:
+        """Cycles of one core, about: of the products, of copying, and of adding up lanes."""
+        geometry = self.problem.geometry
+        last = ceil_to(geometry.x[-1], tile.lanes)
+        positions = geometry.batch * prod(geometry.x[:-1]) * last
+        fmas = positions * prod(self.problem.filter_shape) / tile.lanes
+        moving = PACKING * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
+        return fmas / 2 / self._efficiency(tile) + moving + ADDING_LANES * prod(self.problem.filter_shape)
+
+    def _efficiency(self, tile: Tile) -> float:
+        """The share of peak that a tile may reach: each row of Y that it meets is loaded for every tap along the last
+        axis, and each row of X once."""
+        rows = self._rows_met(tile)
+        loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) + tile.rows * tile.o
+        fmas = tile.rows * tile.sums
+        return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + LOADING * loads)
+
+    def _rows_met(self, tile: Tile) -> int:
+        """How many rows of Y meet a tile's rows of X."""
+        geometry = self.problem.geometry
+        if geometry.rank == 1:
+            return tile.rows
+        stride, dilation = geometry.strides[-2], geometry.dilations[-2]
+        return len({row * stride + tap * dilation for row in range(tile.rows) for tap in range(tile.taps[-2])})
