@@ -24,6 +24,7 @@ import tvm
 from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.compiling.masking import masked
 from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.schedules.fetching import prefetch
@@ -116,8 +117,13 @@ def _pipeline() -> tuple[Any, Any, Any]:
     stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
     transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
+    mask = _pass("InsertMaskedLoads", tirx.AttrStmt, masked)
     vectorize = tirx.transform.VectorizeLoop()
-    return tvm.transform.Sequential([lower, align, stack, transpose, vectorize, fetch]), finalize_host, finalize_device
+    return (
+        tvm.transform.Sequential([lower, align, stack, transpose, mask, vectorize, fetch]),
+        finalize_host,
+        finalize_device,
+    )
 
 
 tirx.register_tir_pipeline(NAME, _pipeline)

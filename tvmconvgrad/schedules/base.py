@@ -21,6 +21,9 @@ TRANSPOSE = "pragma_transpose"
 """Marks two loops that copy what lies along the outer one to where it lies along the inner one, see
 compiling/transposition.py."""
 
+MASK = "pragma_mask"
+"""Marks a loop over a vector's lanes that adds products to a sum, some of zeros, see compiling/masking.py."""
+
 
 @dataclass(frozen=True)
 class Scheduled:

@@ -27,7 +27,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     y_windows = [sweep.window for sweep in sweeps]
     x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
-    residues = sweeps[-1].stride if multiples.position > 1 else 1
+    residues = sweeps[-1].stride if multiples.residues else 1
     y_extended = tensors.extended_data(
         y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c), residues
     )

@@ -40,7 +40,9 @@ class Multiples:
     o: int = 1
     position: int = 1
     """Positions along the last spatial axis, over which data gradients and forward sums have results and filter
-    gradients add up; these then store Y, where a stride is along that axis, residue by residue."""
+    gradients add up."""
+    residues: bool = False
+    """Whether a filter gradient stores Y residue by residue along a strided last axis."""
     direct: bool = False
     """Whether the sum of a filter gradient is the result itself, which has no surplus and is f32."""
     bare_axes: int = 0

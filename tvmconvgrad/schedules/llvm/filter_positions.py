@@ -4,19 +4,21 @@ Vectors lie along positions, as the data does, so that nothing is transposed. A 
 sums for each of several taps:
 
     parallel (split, group range)        # `split`: a fixed share of the chunks, with a result of its own
-      for group:
-        for chunk:                       # positions whose rows, copied with zeros around them, fit the cache
+      for chunk:                         # an image or a few, or as many of its rows as fit the cache
+        for group:                       # in the order in which they lie in memory
           for channels, block of taps:
             tile = 0                     # in registers
             for rows, vector of positions along the last axis:
               tile[tap] += Y[positions + tap] * X[positions]
             sums[tap] += tile[tap]
-        partial[split] = the lanes of each of the sums, added up
+      partial[split] = the lanes of each of the sums, added up
     result = sum over splits             # in a fixed order: the bits don't depend on the threads
 
 A step of the innermost loop takes several rows of positions: a row of Y that is loaded for one of them meets the others
-at other taps. Rows are extended by zeros to whole vectors. Along a strided last axis, the rows of Y are copied residue
-by residue, so that vectors are again whole.
+at other taps. Data of f32 is read where it lies and fetched ahead: masked loads put zeros in place of pads and of what
+a row lacks to a whole vector, and lanes that a stride sets apart are picked from several loads (compiling/masking.py).
+Other types, and data for machines without masked loads, are copied with the zeros; along a strided last axis, Y is then
+copied residue by residue, so that vectors are whole.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from dataclasses import asdict, dataclass, replace
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import MASK, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.filter_positions_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.machine import Machine
@@ -60,13 +63,15 @@ class FilterPositionsRule:
         plan = planner.plan(decisions)
         tile = plan.tile
         direct = problem.dtype == "f32"
-        expression = express(problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct))
+        expression = express(
+            problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct, residues=not plan.in_place)
+        )
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem.geometry.rank, plan)
         for name in expression.operands:
             block = sch.get_sblock(name)
-            if name in plan.in_place:
+            if plan.in_place:
                 sch.compute_inline(block)
             else:
                 blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.chunk)
@@ -74,7 +79,8 @@ class FilterPositionsRule:
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
             blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
-        module = skip(sch.mod, _along_rows(expression))
+        module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
+        module = skip(module, _along_rows(expression))
         module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
@@ -130,14 +136,22 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
     positions = [*positions[:-2], rows, positions[-1]]
     tasks = [*split, g_range]
     register_tile = [row, *k1, c1, o1, lane]
-    sch.reorder(*tasks, g0, chunk, c0, o0, *k0, *positions, *register_tile)
-    blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
+    sch.reorder(*tasks, chunk, g0, c0, o0, *k0, *positions, *register_tile)
+    if plan.in_place:
+        for loop in register_tile[:-1]:
+            sch.unroll(loop)
+        sch.annotate(lane, MASK, 1)
+    else:
+        blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
+    if plan.fetch:
+        sch.annotate(positions[-1], FETCH, plan.fetch)
+        sch.annotate(row, EACH, 1)
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
     sch.reorder(*taps, lane)
     blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
-    _add_lanes(sch, adding, g0)
-    return Nest(tile, tasks, chunk, positions[0])
+    _add_lanes(sch, adding, g_range)
+    return Nest(tile, tasks, g0, positions[0])
 
 
 def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:

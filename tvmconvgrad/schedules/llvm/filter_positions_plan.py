@@ -11,16 +11,29 @@ from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
 
-ROWS = 8
+ROWS = 14
 """Rows of positions in a tile, at most: more are a long program, and save little."""
 
 LOADING = 0.4
 """What a vector that is loaded costs, as a part of an FMA: two start in a cycle, and most are in two cache lines."""
+
+MASKED_LANES = 8
+"""Machines with vectors of at least so many lanes load some of them only; where shorter ones are, each lane would be
+asked for."""
+
+MOST_APART = 4
+"""The greatest stride at which vectors are put together of what lies between."""
+
+AHEAD = 1024
+"""How many elements ahead data is fetched."""
+
+LEAST_CHUNK = 128
+"""Vectors of a chunk, at least: each chunk adds its tiles to memory."""
 
 ENOUGH = 8
 """Sums that keep the units busy."""
@@ -48,12 +61,14 @@ class Plan:
     """All numbers of the schedule."""
 
     tile: Tile
-    in_place: tuple[str, ...]
-    """The operands that are read where they lie."""
+    in_place: bool
+    """Whether the data is read where it lies; else it is copied with zeros around it."""
     chunk: tuple[int, ...]
     """Images and positions of a chunk; along the last axis, vectors."""
     splits: int
     g_ranges: int
+    fetch: int
+    """How many rows ahead the data is fetched that is read where it lies; 0: not at all."""
 
 
 @dataclass(frozen=True)
@@ -87,29 +102,33 @@ class Planner:
         splits = decisions.draw_divisor("splits", chunks, -(-TASKS // geometry.groups))
         g_ranges = decisions.draw_divisor("g_ranges", geometry.groups, -(-TASKS // splits))
         tile = self._with_rows(tile, chunk)
-        return Plan(tile, self._in_place(tile), chunk, splits, g_ranges)
+        in_place = self._in_place()
+        return Plan(tile, in_place, chunk, splits, g_ranges, self._fetch() if in_place else 0)
 
     def _with_rows(self, tile: Tile, chunk: tuple[int, ...]) -> Tile:
         """The tile with a number of rows that the chunk has whole."""
         return replace(tile, rows=largest_divisor(chunk[-2], tile.rows))
 
-    def _in_place(self, tile: Tile) -> tuple[str, ...]:
-        """The operands that are read where they lie: f32 that needs no zeros."""
+    def _in_place(self) -> bool:
+        """Whether data is read where it lies: it is f32, the machine loads vectors in parts, and a
+        stride leaves out few elements."""
+        in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
+        return in_place and self.problem.geometry.strides[-1] <= MOST_APART
+
+    def _fetch(self) -> int:
+        """How many rows ahead data is fetched."""
         geometry = self.problem.geometry
-        if self.problem.dtype != "f32" or geometry.x[-1] % tile.lanes:
-            return ()
-        sweeps = swept(geometry, geometry.x)
-        plain = sweeps[-1].stride == 1 and all(sweep.window.is_inside for sweep in sweeps)
-        return ("y_extended", "x_extended") if plain else ("x_extended",)
+        return -(-AHEAD // geometry.y[-1]) if geometry.rank > 1 else 0
 
     def _chunk(self, tile: Tile) -> int:
-        """How many vectors of positions are a chunk: what is copied stays in L1 where several blocks of taps meet it,
-        else in L2."""
+        """How many vectors of positions are a chunk: an image or several small ones, so that groups follow each other
+        as they lie in memory. It stays in L1 where several blocks of taps meet it, else in L2."""
         geometry = self.problem.geometry
         once = tile.taps == geometry.k
         swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         cache = self.machine.l2 // 2 if once else int(0.85 * self.machine.l1)
-        return max(cache // (F32_BYTES * tile.lanes * (swept_by + 1)), 1)
+        image = prod(geometry.x[:-1]) * -(-geometry.x[-1] // tile.lanes)
+        return max(min(cache // (F32_BYTES * tile.lanes * (swept_by + 1)), max(image, LEAST_CHUNK)), 1)
 
     def _best_tiles(self) -> list[Tile]:
         """The cheapest tiles, cheapest first."""

@@ -1,0 +1,153 @@
+"""A pass for vectors that are read where they lie, though some of their lanes are pads.
+
+A condition that tells a vector's lanes apart would be asked for each of them, and a vector that is loaded whole might
+reach beyond the tensor. LLVM's masked loads read just the lanes for which the condition holds, without a branch, and
+put zeros into the others. Where lanes lie a stride apart, all elements between the first and the last are covered by
+loads, and the lanes are picked from those.
+
+A schedule marks the loop over the lanes by the attribute `MASK`. What meets nothing but zeros is left out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import tvm
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.schedules.base import MASK
+from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, uses
+
+_OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
+_DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
+    tirx.LT: lambda a, b: a - b,
+    tirx.LE: lambda a, b: a - b - 1,
+    tirx.GT: lambda a, b: b - a,
+    tirx.GE: lambda a, b: b - a - 1,
+}
+"""What is below zero where a comparison of integers holds."""
+
+
+def masked(marked: tirx.AttrStmt) -> tirx.Stmt:
+    """A marked loop as one statement on vectors, of a sum that it adds a product to."""
+    if marked.attr_key != MASK:
+        return marked
+    loop = marked.body
+    return _Lanes(loop.loop_var, int(loop.extent)).store(_without_binds(loop.body))
+
+
+def _without_binds(statement: tirx.Stmt) -> tirx.BufferStore:
+    """A store with values in place of the variables that are bound before it."""
+    if not isinstance(statement, tirx.SeqStmt):
+        return statement
+    *binds, last = statement.seq
+    for bind in reversed(binds):
+        last = replaced(last, {bind.var: bind.value})
+    return last
+
+
+class _Lanes:
+    """The `count` lanes that a loop's variable numbers."""
+
+    def __init__(self, lane: tirx.Var, count: int) -> None:
+        self.lane, self.count = lane, count
+        self.analyzer = Analyzer()
+
+    def store(self, statement: tirx.BufferStore) -> tirx.Stmt:
+        """The store of all lanes; nothing where it would add zeros."""
+        guards = [call for call in nodes(statement.value, tvm.ir.Call) if call.op.same_as(IF_THEN_ELSE)]
+        if any(self.analyzer.can_prove(tirx.Not(guard.args[0])) for guard in guards):
+            return tirx.Evaluate(0)
+        return tirx.BufferStore(statement.buffer, self.vector(statement.value), [self._ramp(*statement.indices)])
+
+    def vector(self, value: Expr) -> Expr:
+        """A value of each lane as a vector."""
+        if type(value) in _OPERATIONS:
+            return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
+        if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
+            condition, load, _ = value.args
+            return self._load(load, _conjuncts(condition))
+        if isinstance(value, TensorLoad):
+            return self._load(value, [])
+        if isinstance(value, tirx.FloatImm):
+            return tirx.Broadcast(value, self.count)
+        raise TypeError(f"no vector is made of {value}")
+
+    def _load(self, load: TensorLoad, conditions: list[Expr]) -> Expr:
+        (place,) = load.indices
+        apart, count = self._step(place), self.count
+        conditions = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
+        if apart == 1 and not conditions:
+            return tirx.BufferLoad(load.source, [self._ramp(place)])
+        if apart == 0:
+            raise TypeError(f"all lanes are {load}")
+        parts = [self._part(load, conditions, apart, begin) for begin in range(0, apart * count, count)]
+        if apart == 1:
+            return parts[0]
+        return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in range(0, apart * count, apart)])
+
+    def _part(self, load: TensorLoad, conditions: list[Expr], apart: int, begin: int) -> Expr:
+        """So many elements as there are lanes, from the `begin`-th after the first lane's; zero where they are none."""
+        dtype = f"{load.source.dtype}x{self.count}"
+        first = self.analyzer.simplify(replaced(load.indices[0], {self.lane: _index(0)}) + begin)
+        masks = [self._mask(condition, apart, begin) for condition in conditions]
+        if apart > 1:
+            wanted = [tirx.IntImm("int32", number % apart == 0) for number in range(begin, begin + self.count)]
+            masks.append(
+                tirx.Shuffle(wanted, [tirx.IntImm("int32", i) for i in range(self.count)]) > _all(0, self.count)
+            )
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = tirx.And(mask, other)
+        zero = tirx.Broadcast(tirx.const(0, str(load.source.dtype)), self.count)
+        address = tirx.address_of(tirx.BufferLoad(load.source, [first]))
+        return tirx.call_llvm_pure_intrin(dtype, "llvm.masked.load", address, mask, zero)
+
+    def _mask(self, condition: Expr, apart: int, begin: int) -> Expr:
+        """A condition for elements of which every `apart`-th is a lane."""
+        if not uses(condition, self.lane):
+            return tirx.Broadcast(condition, self.count)
+        below = self._below(condition)
+        step = self._step(below)
+        first = replaced(below, {self.lane: _index(0)}) * apart + step * begin
+        ramp = tirx.Ramp(self.analyzer.simplify(first), _index(step), self.count)
+        return ramp < tirx.Broadcast(_index(0), self.count)
+
+    def _below(self, condition: Expr) -> Expr:
+        """What is linear in the lane, and below zero where the condition holds."""
+        below = _DIFFERENCES[type(condition)](condition.a, condition.b)
+        divided = [each for each in nodes(below, tirx.FloorDiv) if uses(each, self.lane)]
+        if not divided:
+            return below
+        quotient = tirx.Var("quotient", "int64")
+        inner, by = divided[0].a, divided[0].b
+        rest = structural_map(below, (tirx.FloorDiv, lambda each: quotient if uses(each, self.lane) else each))
+        step = int(self.analyzer.simplify(replaced(rest, {quotient: quotient + 1}) - rest))
+        begin = replaced(rest, {quotient: _index(0)})
+        # a + i // b < 0  is  a * b + i < 0;  a - i // b < 0  is  (a + 1) * b - i - 1 < 0
+        return {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}[step]
+
+    def _ramp(self, place: Expr) -> Expr:
+        return tirx.Ramp(self.analyzer.simplify(replaced(place, {self.lane: _index(0)})), _index(1), self.count)
+
+    def _step(self, place: Expr) -> int:
+        """How much a place moves by from one lane to the next."""
+        return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, tirx.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _index(value: int) -> tirx.IntImm:
+    return tirx.IntImm("int64", value)
+
+
+def _all(value: int, count: int) -> Expr:
+    return tirx.Broadcast(tirx.IntImm("int32", value), count)
