@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import reduce
+from math import prod
 
 import tvm
 from tvm import tirx
-from tvm.ir import Expr, TensorLoad
+from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.schedules.base import MASK
-from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, uses
+from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
 _DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
@@ -32,12 +34,17 @@ _DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
 """What is below zero where a comparison of integers holds."""
 
 
-def masked(marked: tirx.AttrStmt) -> tirx.Stmt:
-    """A marked loop as one statement on vectors, of a sum that it adds a product to."""
-    if marked.attr_key != MASK:
-        return marked
-    loop = marked.body
-    return _Lanes(loop.loop_var, int(loop.extent)).store(_without_binds(loop.body))
+def with_masked_loads(module: IRModule) -> IRModule:
+    """`module` with each marked loop as one statement on vectors, of a sum that it adds a product to."""
+    known = {bind.var: bind.value for bind in nodes(module, tirx.Bind)}
+
+    def masked(marked: tirx.AttrStmt) -> tirx.Stmt:
+        if marked.attr_key != MASK:
+            return marked
+        loop = marked.body
+        return _Lanes(loop.loop_var, int(loop.extent), known).store(_without_binds(loop.body))
+
+    return rewritten(module, (tirx.AttrStmt, masked))
 
 
 def _without_binds(statement: tirx.Stmt) -> tirx.BufferStore:
@@ -53,8 +60,8 @@ def _without_binds(statement: tirx.Stmt) -> tirx.BufferStore:
 class _Lanes:
     """The `count` lanes that a loop's variable numbers."""
 
-    def __init__(self, lane: tirx.Var, count: int) -> None:
-        self.lane, self.count = lane, count
+    def __init__(self, lane: tirx.Var, count: int, known: dict[tirx.Var, Expr]) -> None:
+        self.lane, self.count, self.known = lane, count, known
         self.analyzer = Analyzer()
 
     def store(self, statement: tirx.BufferStore) -> tirx.Stmt:
@@ -85,37 +92,51 @@ class _Lanes:
             return tirx.BufferLoad(load.source, [self._ramp(place)])
         if apart == 0:
             raise TypeError(f"all lanes are {load}")
-        parts = [self._part(load, conditions, apart, begin) for begin in range(0, apart * count, count)]
         if apart == 1:
-            return parts[0]
-        return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in range(0, apart * count, apart)])
+            return self._part(load.source, self._first(place), [self._mask(each, 1, 0) for each in conditions])
+        return self._picked(load, conditions, apart)
 
-    def _part(self, load: TensorLoad, conditions: list[Expr], apart: int, begin: int) -> Expr:
-        """So many elements as there are lanes, from the `begin`-th after the first lane's; zero where they are none."""
-        dtype = f"{load.source.dtype}x{self.count}"
-        first = self.analyzer.simplify(replaced(load.indices[0], {self.lane: _index(0)}) + begin)
-        masks = [self._mask(condition, apart, begin) for condition in conditions]
-        if apart > 1:
-            wanted = [tirx.IntImm("int32", number % apart == 0) for number in range(begin, begin + self.count)]
-            masks.append(
-                tirx.Shuffle(wanted, [tirx.IntImm("int32", i) for i in range(self.count)]) > _all(0, self.count)
-            )
-        mask = masks[0]
-        for other in masks[1:]:
-            mask = tirx.And(mask, other)
-        zero = tirx.Broadcast(tirx.const(0, str(load.source.dtype)), self.count)
-        address = tirx.address_of(tirx.BufferLoad(load.source, [first]))
-        return tirx.call_llvm_pure_intrin(dtype, "llvm.masked.load", address, mask, zero)
+    def _picked(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
+        """Lanes that lie apart. Where all of them have the same remainder, blocks of `apart` elements are loaded that
+        begin at a multiple: neighbouring taps share them. Else just the lanes' elements are."""
+        count, first = self.count, self._first(load.indices[0])
+        whole = first
+        while any(var in self.known for var in nodes(whole, tirx.Var)):
+            whole = replaced(whole, self.known)
+        begin = replaced(whole, {var: _index(0) for var in nodes(whole, tirx.Var)})
+        remainder = int(self.analyzer.simplify(begin)) % apart
+        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % apart, _index(0))
+        if not in_blocks or prod(map(int, load.source.shape)) % apart:
+            remainder, in_blocks = 0, False
+        parts = []
+        for begin in range(0, apart * count, count):
+            masks = [self._mask(condition, apart, begin) for condition in conditions]
+            if not in_blocks:
+                elements = tirx.Ramp(_index(begin), _index(1), count)
+                masks.append(tirx.EQ(elements % _all(apart, count), _all(0, count)))
+            parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
+        lanes = range(remainder, apart * count, apart)
+        return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
+
+    def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
+        """As many elements as there are lanes, zero where one of the masks is false."""
+        if not masks:
+            return tirx.BufferLoad(source, [tirx.Ramp(first, _index(1), self.count)])
+        mask = reduce(tirx.And, masks)
+        zero = tirx.Broadcast(tirx.const(0, str(source.dtype)), self.count)
+        address = tirx.address_of(tirx.BufferLoad(source, [first]))
+        return tirx.call_llvm_pure_intrin(f"{source.dtype}x{self.count}", "llvm.masked.load", address, mask, zero)
 
     def _mask(self, condition: Expr, apart: int, begin: int) -> Expr:
-        """A condition for elements of which every `apart`-th is a lane."""
+        """A condition, for elements from the `begin`-th on, of which `apart` belong to each lane."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
         below = self._below(condition)
-        step = self._step(below)
-        first = replaced(below, {self.lane: _index(0)}) * apart + step * begin
-        ramp = tirx.Ramp(self.analyzer.simplify(first), _index(step), self.count)
-        return ramp < tirx.Broadcast(_index(0), self.count)
+        first, step = self._first(below), self._step(below)
+        if apart == 1:
+            return tirx.Ramp(first, _index(step), self.count) < _all(0, self.count)
+        lanes = tirx.Ramp(_index(begin), _index(1), self.count) // _all(apart, self.count)
+        return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
 
     def _below(self, condition: Expr) -> Expr:
         """What is linear in the lane, and below zero where the condition holds."""
@@ -132,7 +153,11 @@ class _Lanes:
         return {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}[step]
 
     def _ramp(self, place: Expr) -> Expr:
-        return tirx.Ramp(self.analyzer.simplify(replaced(place, {self.lane: _index(0)})), _index(1), self.count)
+        return tirx.Ramp(self._first(place), _index(1), self.count)
+
+    def _first(self, place: Expr) -> Expr:
+        """A place of the first lane."""
+        return self.analyzer.simplify(replaced(place, {self.lane: _index(0)}))
 
     def _step(self, place: Expr) -> int:
         """How much a place moves by from one lane to the next."""
@@ -150,4 +175,4 @@ def _index(value: int) -> tirx.IntImm:
 
 
 def _all(value: int, count: int) -> Expr:
-    return tirx.Broadcast(tirx.IntImm("int32", value), count)
+    return tirx.Broadcast(_index(value), count)

@@ -24,7 +24,7 @@ import tvm
 from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.compiling.masking import masked
+from tvmconvgrad.compiling.masking import with_masked_loads
 from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.schedules.fetching import prefetch
@@ -117,7 +117,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
     transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
-    mask = _pass("InsertMaskedLoads", tirx.AttrStmt, masked)
+    mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
     vectorize = tirx.transform.VectorizeLoop()
     return (
         tvm.transform.Sequential([lower, align, stack, transpose, mask, vectorize, fetch]),

@@ -31,13 +31,14 @@ def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
             return statement
         others = {key: value for key, value in statement.annotations.items() if key != FETCH}
         ahead = int(statement.annotations[FETCH])
-        fetches: list[tirx.Stmt] = []
+        fetches: dict[str, tirx.Stmt] = {}
         for load, (*outer, position, channel) in _accesses(
             statement.body, TensorLoad, lambda each: EACH in each.annotations
         ):
             if load.source.name in names:
-                fetches.append(prefetch(load.source, [*outer, position + ahead, channel], write=False))
-        body = tirx.SeqStmt([*fetches, statement.body]) if fetches else statement.body
+                place = [*outer, position + ahead, channel]
+                fetches[f"{load.source.name}{place}"] = prefetch(load.source, place)
+        body = tirx.SeqStmt([*fetches.values(), statement.body]) if fetches else statement.body
         return with_body(statement, body, others)
 
     return rewritten(module, (tirx.For, loop))

@@ -145,7 +145,8 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
         blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
     if plan.fetch:
         sch.annotate(positions[-1], FETCH, plan.fetch)
-        sch.annotate(row, EACH, 1)
+        for loop in (row, *k1[-2:-1]):
+            sch.annotate(loop, EACH, 1)
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
     sch.reorder(*taps, lane)
