@@ -77,21 +77,19 @@ class _Lanes:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
             condition, load, _ = value.args
-            return self._load(load, _conjuncts(condition))
+            return self._load(load, _conjuncts(condition)) if self._step(load.indices[0]) else self._each(value)
         if isinstance(value, TensorLoad):
-            return self._load(value, [])
+            return self._load(value, []) if self._step(value.indices[0]) else self._each(value)
         if isinstance(value, tirx.FloatImm):
             return tirx.Broadcast(value, self.count)
         raise TypeError(f"no vector is made of {value}")
 
     def _load(self, load: TensorLoad, conditions: list[Expr]) -> Expr:
         (place,) = load.indices
-        apart, count = self._step(place), self.count
+        apart = self._step(place)
         conditions = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         if apart == 1 and not conditions:
             return tirx.BufferLoad(load.source, [self._ramp(place)])
-        if apart == 0:
-            raise TypeError(f"all lanes are {load}")
         if apart == 1:
             return self._part(load.source, self._first(place), [self._mask(each, 1, 0) for each in conditions])
         return self._picked(load, conditions, apart)
@@ -131,12 +129,20 @@ class _Lanes:
         """A condition, for elements from the `begin`-th on, of which `apart` belong to each lane."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
+        if type(condition) not in _DIFFERENCES:
+            return self._each(condition, apart, begin)
         below = self._below(condition)
         first, step = self._first(below), self._step(below)
         if apart == 1:
             return tirx.Ramp(first, _index(step), self.count) < _all(0, self.count)
         lanes = tirx.Ramp(_index(begin), _index(1), self.count) // _all(apart, self.count)
         return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
+
+    def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
+        """A value that one lane has alone, or that is not linear: lane by lane."""
+        numbers = [(begin + number) // apart for number in range(self.count)]
+        parts = [self.analyzer.simplify(replaced(value, {self.lane: _index(number)})) for number in numbers]
+        return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 
     def _below(self, condition: Expr) -> Expr:
         """What is linear in the lane, and below zero where the condition holds."""

@@ -22,6 +22,9 @@ ROWS = 14
 LOADING = 0.4
 """What a vector that is loaded costs, as a part of an FMA: two start in a cycle, and most are in two cache lines."""
 
+READING = 0.25
+"""Cycles an element to read data where it lies."""
+
 MASKED_LANES = 8
 """Machines with vectors of at least so many lanes load some of them only; where shorter ones are, each lane would be
 asked for."""
@@ -150,14 +153,15 @@ class Planner:
         last = ceil_to(geometry.x[-1], tile.lanes)
         positions = geometry.batch * prod(geometry.x[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
-        moving = PACKING * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
+        moving = (READING if self._in_place() else PACKING) * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
         return fmas / 2 / self._efficiency(tile) + moving + ADDING_LANES * prod(self.problem.filter_shape)
 
     def _efficiency(self, tile: Tile) -> float:
         """The share of peak that a tile may reach: each row of Y that it meets is loaded for every tap along the last
         axis, and each row of X once."""
         rows = self._rows_met(tile)
-        loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) + tile.rows * tile.o
+        apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
+        loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
         fmas = tile.rows * tile.sums
         return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + LOADING * loads)
 
