@@ -224,8 +224,10 @@ class Planner:
         return packed(tile.c, c_group), packed(tile.o, o_group)
 
     def _blocks(self, tile: Tile) -> tuple[int, int]:
-        """How many channels are packed together, or 0: none. In a matrix product, data whose chunk fits L1 as it lies is
-        not packed."""
+        """How many channels are packed together; 0: none.
+
+        In a matrix product, data whose chunk fits L1 as it lies is not packed.
+        """
         c_block, o_block = self._packed_blocks(tile)
         c_group, o_group = group_sizes(self.problem.geometry)
         if tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
