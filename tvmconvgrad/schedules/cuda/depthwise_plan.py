@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 
-LAUNCH = 3.0
-"""Microseconds that a kernel takes to begin and to end."""
 REGISTERS = 96
 """Sums that a thread has at most."""
 MOST_TAPS = 32
