@@ -15,8 +15,6 @@ from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.problem import tensor_bytes
 
-_WIDE = 64
-
 
 def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, seed: int) -> Measurement:
     """Measure one gradient. Raises WrongResult where ours computes anything but the exact sums.
@@ -82,7 +80,7 @@ def _measurement(
         origin=ours.facts["origin"],
         is_depthwise=layer.is_depthwise,
         is_stem=layer.is_stem,
-        is_wide=layer.groups == 1 and min(layer.channels, layer.filters) >= _WIDE,
+        is_wide=layer.is_wide,
         rounds=rounds,
         refusals=refusals,
         differences=differences,

@@ -17,13 +17,12 @@ from tvmconvgrad.bench.results import Measurement
 from tvmconvgrad.bench.variants import OURS
 from tvmconvgrad.deploy.load import Bundle
 from tvmconvgrad.deploy.manifest import BundledKernel
+from tvmconvgrad.deploy.missing import layer_of
+from tvmconvgrad.layers.gradient import kind_of
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.problem import tensor_bytes
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
-_WIDE = 64
-_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,9 @@ def _measurement(
     suite: str, entry: BundledKernel, kernel: Kernel, rounds: Mapping[str, Any], refusals: Mapping[str, str]
 ) -> Measurement:
     problem = entry.problem
-    g = problem.geometry
     shapes = (*problem.input_shapes, problem.output_shape)
-    sides = (g.o, g.c) if problem.transposed else (g.c, g.o)
+    layer = layer_of(problem)
+    assert layer is not None, "a bundle is made of layers' gradients"
     return Measurement(
         suite=suite,
         layer=entry.layer,
@@ -99,17 +98,12 @@ def _measurement(
         tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
         workspace_bytes=kernel.workspace_bytes,
         schedule=kernel.schedule,
-        is_depthwise=g.groups == sides[0] > 1,
-        is_stem=not problem.transposed and g.groups == 1 and sides[0] <= _FEW,
-        is_wide=g.groups == 1 and min(sides) >= _WIDE,
+        is_depthwise=layer.is_depthwise,
+        is_stem=layer.is_stem,
+        is_wide=layer.is_wide,
         rounds=rounds,
         refusals=refusals,
     )
-
-
-def kind_of(problem: Problem) -> str:
-    """What a gradient is by: "filters" or "data"."""
-    return "filters" if problem.gradient is Gradient.FILTER else "data"
 
 
 def device_name(device: str) -> str:
