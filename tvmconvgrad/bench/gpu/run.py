@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +18,7 @@ from tvmconvgrad.bench.variants import OURS
 from tvmconvgrad.deploy.load import Bundle
 from tvmconvgrad.deploy.manifest import BundledKernel
 from tvmconvgrad.deploy.missing import layer_of
-from tvmconvgrad.layers.gradient import kind_of
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.spec.problem import tensor_bytes
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
 
@@ -83,24 +81,14 @@ def _works(kernel: Kernel, job: Job, tensors: Tensors, device: str) -> tuple[dic
 def _measurement(
     suite: str, entry: BundledKernel, kernel: Kernel, rounds: Mapping[str, Any], refusals: Mapping[str, str]
 ) -> Measurement:
-    problem = entry.problem
-    shapes = (*problem.input_shapes, problem.output_shape)
-    layer = layer_of(problem)
+    layer = layer_of(entry.problem)
     assert layer is not None, "a bundle is made of layers' gradients"
-    return Measurement(
-        suite=suite,
-        layer=entry.layer,
-        kind=kind_of(problem),
-        operator=problem.operator,
-        dtype=problem.dtype,
-        problem=str(problem),
-        flops=problem.flops,
-        tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
+    return Measurement.of(
+        suite,
+        replace(layer, name=entry.layer),
+        entry.problem,
         workspace_bytes=kernel.workspace_bytes,
         schedule=kernel.schedule,
-        is_depthwise=layer.is_depthwise,
-        is_stem=layer.is_stem,
-        is_wide=layer.is_wide,
         rounds=rounds,
         refusals=refusals,
     )
