@@ -100,6 +100,11 @@ class Problem:
         return self.geometry.flops
 
     @property
+    def tensor_bytes(self) -> int:
+        """Bytes of the inputs and the result."""
+        return sum(tensor_bytes(shape, self.dtype) for shape in (*self.input_shapes, self.output_shape))
+
+    @property
     def key(self) -> str:
         """One line of JSON with all that a kernel's code depends on: the same under old and new names."""
         names = ("input_names", "output_name")
