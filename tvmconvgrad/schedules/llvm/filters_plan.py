@@ -152,7 +152,7 @@ class Planner:
         operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
         packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
         sums = 0 if self.writes_result(tile) and splits == 1 else splits * prod(problem.filter_shape)
-        return F32_BYTES * (packed + sums) <= ROOM * problem.bytes
+        return F32_BYTES * (packed + sums) <= ROOM * problem.tensor_bytes
 
     def _splits(self, tile: Tile, chunks: int, parts: Sequence[int]) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.

@@ -142,7 +142,7 @@ class Planner:
         problem = self.sizes.problem
         data = self.sizes.packed(tile, self._run(in_place=False), self.bare_axes(tile))
         panels = 0 if self._reads_filter_in_place(tile) else prod(problem.filter_shape)
-        return F32_BYTES * (data + panels) <= ROOM * problem.bytes
+        return F32_BYTES * (data + panels) <= ROOM * problem.tensor_bytes
 
     # ---- ranges of positions ----
 
