@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 VERSION = 1
 """Of the schedules: to be raised when the same decisions mean something else. Older choices are then ignored."""
@@ -40,3 +43,11 @@ class Choice:
     def to_dict(self) -> dict[str, object]:
         """All that determines the program, as JSON's types."""
         return {"rule": self.rule, "decisions": dict(self.decisions), "plan": self.plan, "trace": self.trace}
+
+
+def made_by(choice: Choice | None, make: Callable[[Choice | None], T]) -> tuple[T, str]:
+    """What is made by a choice; or by none where the choice is refused, and then also why."""
+    try:
+        return make(choice), ""
+    except ChoiceRefused as reason:
+        return make(None), str(reason)

@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.choice import Choice, ChoiceRefused
+from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda import driver
@@ -121,12 +121,9 @@ def _load(
     problem: Problem, target: Target, schedule: str | None, choice: Choice | None
 ) -> tuple[Function | CudaFunction, dict[str, Any]]:
     def build() -> tuple[bytes, dict[str, Any]]:
-        compile_problem = _compiler(target)
-        try:
-            return compile_problem(problem, target, schedule, choice)
-        except ChoiceRefused as reason:  # kept in place of what was chosen, so that nobody tries again
-            library, facts = compile_problem(problem, target, schedule, None)
-            return library, {**facts, "set_aside": str(reason)}
+        (library, facts), refused = made_by(choice, functools.partial(_compiler(target), problem, target, schedule))
+        # kept in place of what was chosen, so that nobody tries again
+        return library, {**facts, "set_aside": refused} if refused else facts
 
     check_host(target)
     entry = KernelCache().load_or_build(describe(problem, target, schedule, choice), build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -55,6 +56,10 @@ def test_kinds() -> None:
     assert depthwise.is_depthwise
     assert not depthwise.is_stem
     assert not UP.is_stem
+    wide = dataclasses.replace(STEM, channels=64, filters=64)
+    assert wide.is_wide
+    assert not dataclasses.replace(wide, channels=63).is_wide
+    assert not dataclasses.replace(wide, groups=2).is_wide
 
 
 def test_gradients_of_a_convolution() -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
 from tvmconvgrad.spec.values import Shape
@@ -20,7 +20,6 @@ from tvmconvgrad.spec.values import Shape
 Array = npt.NDArray[Any]
 Tensors = dict[str, Array]
 
-NUMPY = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 # the tensors of each operator: (first input, second input), result
 ROLES = {
     "ConvolutionBackpropFilters": (("y", "x"), "w"),
@@ -112,7 +111,7 @@ class Job:
 
     def laid_out(self, role: str, canonical: Array) -> Array:
         """A canonical tensor in the job's layout and type."""
-        return np.ascontiguousarray(canonical.transpose(self.axes(role)), NUMPY[self.dtype])
+        return np.ascontiguousarray(canonical.transpose(self.axes(role)), NUMPY_DTYPES[self.dtype])
 
     def canonical(self, role: str, tensor: Array) -> Array:
         """A tensor of the job's layout in the canonical one."""

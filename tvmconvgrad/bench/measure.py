@@ -13,9 +13,6 @@ from tvmconvgrad.bench.tensors import by_definition, check_ours, difference, mak
 from tvmconvgrad.bench.variants import OURS, Variant
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.problem import tensor_bytes
-
-_WIDE = 64
 
 
 def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, seed: int) -> Measurement:
@@ -41,7 +38,16 @@ def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, 
         elif told := difference(found.result, exact, dtype):
             differences[label] = told
     times = session.time(prepared, rounds)
-    return _measurement(suite, gradient, prepared.ready[OURS], times, prepared.refusals, differences)
+    facts = prepared.ready[OURS].facts
+    return Measurement.of(
+        suite,
+        gradient.layer,
+        problem,
+        **{name: facts[name] for name in ("workspace_bytes", "schedule", "origin")},
+        rounds=times,
+        refusals=prepared.refusals,
+        differences=differences,
+    )
 
 
 def _witnesses(variants: Sequence[Variant]) -> list[str]:
@@ -56,34 +62,3 @@ def _exact(problem: Problem, job: Job, tensors: Tensors, ready: Mapping[str, Rea
     if any(np.array_equal(mine, result) for result in peers):
         return mine
     return by_definition(problem, job, tensors)
-
-
-def _measurement(
-    suite: str,
-    gradient: LayerGradient,
-    ours: Ready,
-    rounds: Mapping[str, Sequence[float]],
-    refusals: Mapping[str, str],
-    differences: Mapping[str, str],
-) -> Measurement:
-    layer, problem = gradient.layer, gradient.problem
-    shapes = (*problem.input_shapes, problem.output_shape)
-    return Measurement(
-        suite=suite,
-        layer=layer.name,
-        kind=gradient.kind,
-        operator=problem.operator,
-        dtype=problem.dtype,
-        problem=str(problem),
-        flops=problem.flops,
-        tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
-        workspace_bytes=ours.facts["workspace_bytes"],
-        schedule=ours.facts["schedule"],
-        origin=ours.facts["origin"],
-        is_depthwise=layer.is_depthwise,
-        is_stem=layer.is_stem,
-        is_wide=layer.groups == 1 and min(layer.channels, layer.filters) >= _WIDE,
-        rounds=rounds,
-        refusals=refusals,
-        differences=differences,
-    )

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 import tvmconvgrad
-from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.bench.tensors import aligned
 from tvmconvgrad.operators import Compiled
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 
 
 class Ours:
@@ -28,7 +29,7 @@ class Ours:
         self._kernel = operator(**attributes).compile(
             *shapes, dtype=job.dtype, target=target, schedule=schedule, tuned=tuned
         )
-        self._out = aligned(np.zeros(job.shape(job.result), NUMPY[job.dtype]))
+        self._out = aligned(np.zeros(job.shape(job.result), NUMPY_DTYPES[job.dtype]))
         self.facts: dict[str, Any] = {
             "schedule": self._kernel.schedule,
             "origin": self._kernel.origin,

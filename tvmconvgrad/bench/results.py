@@ -8,6 +8,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tvmconvgrad.bench.variants import OURS
+from tvmconvgrad.layers import Layer
+from tvmconvgrad.layers.gradient import kind_of
+from tvmconvgrad.spec import Problem
 
 
 class Ratio(NamedTuple):
@@ -46,6 +49,24 @@ class Measurement:
     """How a peer's result differs from the right one."""
     origin: str = "default"
     """Where our kernel's decisions come from: "default", or a tuning log."""
+
+    @classmethod
+    def of(cls, suite: str, layer: Layer, problem: Problem, **measured: Any) -> Measurement:
+        """Of a layer's gradient, with whatever was measured of it."""
+        return cls(
+            suite=suite,
+            layer=layer.name,
+            kind=kind_of(problem),
+            operator=problem.operator,
+            dtype=problem.dtype,
+            problem=str(problem),
+            flops=problem.flops,
+            tensor_bytes=problem.tensor_bytes,
+            is_depthwise=layer.is_depthwise,
+            is_stem=layer.is_stem,
+            is_wide=layer.is_wide,
+            **measured,
+        )
 
     @property
     def seconds(self) -> float:

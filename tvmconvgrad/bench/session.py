@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tvmconvgrad.bench.variants import Variant
 
 _SHORT, _LONG_ENOUGH, _MOST_LOOPS = 1e-3, 2e-3, 1000
 _AWAKE_ANYWAY = 0.2  # seconds of a run beside which waking up is nothing
+T = TypeVar("T")
 
 
 class Ready(NamedTuple):
@@ -112,3 +113,9 @@ class Session:
 def loops(seconds: float) -> int:
     """How many runs are timed together: short ones often enough for the clock."""
     return 1 if seconds >= _SHORT else min(_MOST_LOOPS, ceil(_LONG_ENOUGH / max(seconds, 1e-9)))
+
+
+def in_turn(items: Sequence[T], rounds: int) -> Iterator[T]:
+    """All of them in each round; who begins a round changes from one to the next."""
+    for round_ in range(rounds):
+        yield from items if round_ % 2 == 0 else reversed(items)

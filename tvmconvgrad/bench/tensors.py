@@ -7,8 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.reference import F32_INTEGERS, exact_bound, products, reference
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec import Problem
 
 CACHE_LINE = 64
@@ -52,7 +53,7 @@ def by_definition(problem: Problem, job: Job, tensors: Tensors) -> Array:
 def check_ours(label: str, result: Array, exact: Array, dtype: str) -> None:
     """Raise WrongResult unless each element is the exact sum, rounded once."""
     with np.errstate(over="ignore"):
-        expected = exact.astype(NUMPY[dtype]).astype(np.float32)
+        expected = exact.astype(NUMPY_DTYPES[dtype]).astype(np.float32)
     wrong = np.argwhere(result != expected)
     if len(wrong):
         place = tuple(int(index) for index in wrong[0])
@@ -67,7 +68,7 @@ def difference(result: Array, exact: Array, dtype: str) -> str | None:
     if dtype == "f32":
         wrong = int(np.count_nonzero(result != exact))
         return f"{wrong} of {result.size} elements differ" if wrong else None
-    info: Any = ml_dtypes.finfo(NUMPY[dtype])  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.finfo(NUMPY_DTYPES[dtype])  # type: ignore[no-untyped-call]
     largest = float(abs(exact).max())
     error = float(abs(result.astype(np.float64) - exact).max())
     units = error / (float(info.eps) * largest) if largest else error

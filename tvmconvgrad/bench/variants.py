@@ -9,14 +9,14 @@ from typing import Any
 
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.peers.onednn.library import installed as onednn_installed
+from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.dtypes import DTYPES
+from tvmconvgrad.spec.layouts import DEFAULT_FILTERS
 from tvmconvgrad.spec.values import show
 from tvmconvgrad.targets import DEFAULT
 
 OURS = "ours"
 PEERS = ("onednn", "torch")
-DATA_FORMATS = ("NXC", "NCX")
-FILTER_FORMATS = {"NXC": "XIO", "NCX": "OIX"}
-DTYPES = ("f32", "f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Variant:
         """A job as this variant computes it: the same numbers in its layouts and its type."""
         formats = (job.data_format, job.filter_format)
         if self.data_format is not None:
-            formats = (self.data_format, FILTER_FORMATS[self.data_format])
+            formats = (self.data_format, DEFAULT_FILTERS[self.data_format])
         return job.in_formats(*formats, self.dtype or job.dtype)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,12 +12,10 @@ import tvmconvgrad
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.layers import KINDS
 from tvmconvgrad.operators import Compiled
-from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.targets import DEFAULT
 
 Ints = tuple[int, ...]
-
-_DTYPES = list(ITEM_BYTES)
 
 OPERATORS = [
     f"{family}{way}"
@@ -90,7 +88,7 @@ def shapes_option(required: bool) -> Callable[[Command], Command]:
 
 def dtype_option(command: Command) -> Command:
     """Add --dtype, None where it is not given."""
-    return click.option("--dtype", type=click.Choice(_DTYPES), help="Type of all tensors.")(command)
+    return click.option("--dtype", type=click.Choice(DTYPES), help="Type of all tensors.")(command)
 
 
 _SELECTION = (
@@ -100,7 +98,7 @@ _SELECTION = (
         multiple=True,
         default=("f32",),
         show_default=True,
-        type=click.Choice(_DTYPES),
+        type=click.Choice(DTYPES),
         help="Type; repeatable.",
     ),
     click.option("--only", type=click.Choice(KINDS), help="One of the two gradients of layers."),

@@ -19,6 +19,7 @@ from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.task import make_tasks, this_machine
@@ -195,8 +196,8 @@ def _problems(
         option = f"--{(given or ['shapes'])[0].replace('_', '-')}"
         raise UserError(f"{option} goes with one operator, and {what[0]!r} is none")
     data_format = attributes["data_format"] or "NXC"
-    if data_format not in ("NXC", "NCX"):
-        raise UserError(f"--data-format: got {data_format!r}, expected NXC or NCX")
+    if data_format not in DATA_FORMATS:
+        raise UserError(f"--data-format: got {data_format!r}, expected {' or '.join(DATA_FORMATS)}")
     found = select_gradients(what, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring)
     return [
         (

@@ -6,9 +6,9 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.compiling import compiler
 from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
@@ -22,7 +22,6 @@ from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.logs import warn_set_aside
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
@@ -109,18 +108,13 @@ def _compile(
 ) -> tuple[Code, tuple[list[int], list[int]]]:
     entry, target = symbol(kernel, place), list(plan.requires)[place]
     problem = merged(kernel.problem)
-    tuned = lookup.find(problem, target)
-    try:
-        built, facts = compiler.compile_object(problem, target, entry, tuned.choice)
-    except ChoiceRefused as reason:
-        warn_set_aside(problem, str(reason))
-        tuned = lookup.Tuned(None, lookup.DEFAULT)
-        built, facts = compiler.compile_object(problem, target, entry)
+    compile_object = partial(compiler.compile_object, problem, target, entry)
+    (built, facts), origin = lookup.make_tuned(problem, target, compile_object)
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
     library, _ = describing.libraries(plan.name, static=True)
-    code = Code(str(target), facts["schedule"], tuned.origin, facts["workspace_bytes"], library, digest)
+    code = Code(str(target), facts["schedule"], origin, facts["workspace_bytes"], library, digest)
     return code, (facts["workspace_pieces"], facts["task_pieces"])
 
 

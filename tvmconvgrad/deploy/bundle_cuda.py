@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.compiling.cuda import compiler
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.bundle import Progress, with_hashes
@@ -23,7 +23,6 @@ from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.logs import warn_set_aside
 
 SUFFIX = ".fatbin"
 
@@ -75,14 +74,8 @@ def _pairs(wanted: Sequence[Wanted], targets: Sequence[Target]) -> list[tuple[Wa
 
 def _build(wanted: Wanted, target: Target, pool: ThreadPoolExecutor) -> Built:
     problem = merged(wanted.gradient.problem)
-    tuned = lookup.find(problem, target)
-    try:
-        built = compiler.build(problem, target, choice=tuned.choice)
-    except ChoiceRefused as reason:
-        warn_set_aside(problem, str(reason))
-        tuned = lookup.Tuned(None, lookup.DEFAULT)
-        built = compiler.build(problem, target)
-    return built, tuned.origin, pool.submit(compiler.compile_program, built.program, target)
+    built, origin = lookup.make_tuned(problem, target, partial(compiler.build, problem, target, None))
+    return built, origin, pool.submit(compiler.compile_program, built.program, target)
 
 
 def _code(wanted: Wanted, target: Target, found: Built, folder: Path) -> Code:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from tvmconvgrad.layers.gradient import kind_of
 from tvmconvgrad.layers.layer import Layer
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.pads import tap_extent
 
 _FILE = "missing.json"
@@ -28,7 +29,7 @@ def how_to_build(problem: Problem, targets: Sequence[str]) -> str:
 
 def command(problem: Problem, targets: Sequence[str]) -> str:
     """The command line that builds a bundle of the one kernel."""
-    words = ["tvmconvgrad", "build", _FILE, "--only", _kind(problem), "--dtype", problem.dtype]
+    words = ["tvmconvgrad", "build", _FILE, "--only", kind_of(problem), "--dtype", problem.dtype]
     words += ["--data-format", problem.data_format, "--filter-format", problem.filter_format]
     words += [word for target in targets for word in ("--target", target)]
     return shlex.join([*words, "-o", "missing"])
@@ -51,12 +52,8 @@ def layer_of(problem: Problem) -> Layer | None:
         gradients = layer.gradients(problem.data_format, problem.filter_format, problem.dtype)
     except (ValueError, TypeError):
         return None
-    same = next(one for one in gradients if one.kind == _kind(problem))
+    same = next(one for one in gradients if one.kind == kind_of(problem))
     return layer if same.problem.key == problem.key else None
-
-
-def _kind(problem: Problem) -> str:
-    return "filters" if problem.gradient is Gradient.FILTER else "data"
 
 
 def _shortest(layer: Layer) -> dict[str, Any]:

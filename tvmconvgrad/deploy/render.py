@@ -13,6 +13,7 @@ import jinja2
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
 from tvmconvgrad.deploy.names import comment
 from tvmconvgrad.deploy.statuses import STATUSES
+from tvmconvgrad.runtime.native import DL_DTYPES
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.merging import merged
@@ -21,7 +22,6 @@ ALIGNMENT = 64
 """Of a workspace, and of each piece of it: ALIGNMENT of compiling/services.c."""
 
 _C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
-_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}  # DLDataType: code and bits
 # the bits of -2 to 2
 _SMALL_INTEGERS = {
     "f32": ("-2.0f", "-1.0f", "0.0f", "1.0f", "2.0f"),
@@ -77,7 +77,7 @@ def c_string(text: str) -> str:
 
 def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
     problem, same = kernel.problem, merged(kernel.problem)
-    code, bits = _DTYPES[kernel.dtype]
+    code, bits = DL_DTYPES[kernel.dtype]
     return {
         "name": kernel.name,
         "function": kernel.function,

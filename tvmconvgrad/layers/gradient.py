@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import tvmconvgrad
 from tvmconvgrad.operators import Compiled
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
 from tvmconvgrad.spec.values import Shape
 from tvmconvgrad.targets import Target
@@ -38,6 +38,11 @@ class LayerGradient:
     def compile(self, target: Target | str | None = None, schedule: str | None = None) -> Kernel:
         """The kernel, from the cache or built now."""
         return self.operator.compile(*self.shapes, dtype=self.dtype, target=target, schedule=schedule)
+
+
+def kind_of(problem: Problem) -> str:
+    """Which of KINDS a gradient is."""
+    return "filters" if problem.gradient is Gradient.FILTER else "data"
 
 
 def make_gradient(layer: Layer, kind: str, data_format: str, filter_format: str, dtype: str) -> LayerGradient:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvmconvgrad.layers.gradient import KINDS, LayerGradient, make_gradient
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
-from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS
+from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, DEFAULT_FILTERS
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints
 
 OPS = ("Convolution", "ConvTranspose")
@@ -110,6 +110,11 @@ class Layer:
         """Whether it is a network's first layer: a convolution of hardly any channels, usually three colours."""
         return not self.transposed and self.groups == 1 and self.channels <= 4
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether it is dense, with 64 channels or more on both sides."""
+        return self.groups == 1 and min(self.channels, self.filters) >= 64
+
     def gradients(
         self, data_format: str = "NXC", filter_format: str | None = None, dtype: str = "f32"
     ) -> tuple[LayerGradient, LayerGradient]:
@@ -118,7 +123,7 @@ class Layer:
         Without `filter_format`: XIO beside NXC, OIX beside NCX. ValueError where there is no such layout or type.
         """
         parse_choice("data_format", data_format, DATA_FORMATS)
-        filter_format = filter_format or ("XIO" if data_format == "NXC" else "OIX")
+        filter_format = filter_format or DEFAULT_FILTERS[data_format]
         parse_choice("filter_format", filter_format, CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS)
         spelled = (data_format, filter_format, parse_dtype(dtype))
         filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)

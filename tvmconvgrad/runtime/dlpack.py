@@ -6,12 +6,12 @@ import ctypes
 from math import prod
 from typing import Any
 
-from tvmconvgrad.runtime.native import DLTensor
+from tvmconvgrad.runtime.native import DL_DTYPES, DLTensor
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 # DLPack's devices whose memory the CPU can read: CPU, pinned for CUDA, pinned for ROCm, managed by CUDA.
 _CPU_DEVICES = (1, 3, 11, 13)
-_DTYPES = {(2, 32, 1): "f32", (2, 16, 1): "f16", (4, 16, 1): "bf16"}
+_DTYPES = {(code, bits, 1): dtype for dtype, (code, bits) in DL_DTYPES.items()}
 _READ_ONLY = 1
 _capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)

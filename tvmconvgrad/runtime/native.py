@@ -15,7 +15,8 @@ from tvmconvgrad.spec import Problem
 
 _DLTENSOR_POINTER = 7  # TVMFFITypeIndex
 _CPU = 1  # DLDeviceType
-_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}  # DLDataType: code and bits
+DL_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
+"""DLDataType: code and bits."""
 
 
 class DLTensor(ctypes.Structure):
@@ -152,4 +153,4 @@ def load_function(library: bytes, problem: Problem) -> Function:
 
 def _tensor(shape: Sequence[int], dtype: str) -> DLTensor:
     sizes = (ctypes.c_int64 * len(shape))(*shape)  # ctypes keeps it alive with the tensor
-    return DLTensor(None, _CPU, 0, len(shape), *_DTYPES[dtype], 1, sizes, None, 0)
+    return DLTensor(None, _CPU, 0, len(shape), *DL_DTYPES[dtype], 1, sizes, None, 0)

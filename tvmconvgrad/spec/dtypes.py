@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvmconvgrad.spec.values import show
 
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+DTYPES = tuple(ITEM_BYTES)
 
 _NAMES = {"f32": "f32", "float32": "f32", "f16": "f16", "float16": "f16", "bf16": "bf16", "bfloat16": "bf16"}
 

@@ -10,6 +10,8 @@ from tvmconvgrad.spec.values import Ints, Shape, check_count, parse_ints
 # The filter's axes in the letters of Geometry: C is c//groups long, O is o long.
 CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX"}
 CONV_TRANSPOSE_FILTERS = {"XIO": "XOC", "OIX": "COX", "IOX": "OCX", "XOI": "XCO"}
+DEFAULT_FILTERS = {"NXC": "XIO", "NCX": "OIX"}
+"""The filter's layout that goes with each layout of data, where a layer's or a variant's is not given."""
 FILTER_FORMATS = tuple(CONVOLUTION_FILTERS | CONV_TRANSPOSE_FILTERS)
 """All names of layouts of a filter."""
 

@@ -71,11 +71,6 @@ class Problem:
         return next(name for name, axes in formats.items() if axes == self.filter_axes)
 
     @property
-    def bytes(self) -> int:
-        """Of both inputs and the output together."""
-        return sum(tensor_bytes(shape, self.dtype) for shape in (*self.input_shapes, self.output_shape))
-
-    @property
     def input_shapes(self) -> tuple[Shape, Shape]:
         """Shapes of the two inputs, in the operator's order."""
         if self.gradient is Gradient.DATA:
@@ -98,6 +93,11 @@ class Problem:
     def flops(self) -> int:
         """Floating-point operations, two per product; padding is counted."""
         return self.geometry.flops
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Bytes of the inputs and the result."""
+        return sum(tensor_bytes(shape, self.dtype) for shape in (*self.input_shapes, self.output_shape))
 
     @property
     def key(self) -> str:

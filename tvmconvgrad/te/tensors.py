@@ -153,12 +153,6 @@ def data_index(data_format: str, n: Index, channel: Index, space: Sequence[Index
     return (n, *space, channel) if data_format == "NXC" else (n, channel, *space)
 
 
-def split_data_index(data_format: str, index: Sequence[Index]) -> tuple[Index, Index, list[Index]]:
-    """(n, channel, space) of a user's index of a data tensor."""
-    n, *rest = index
-    return (n, rest[-1], rest[:-1]) if data_format == "NXC" else (n, rest[0], rest[1:])
-
-
 def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple[Index, ...]:
     """The user's index of an element of a filter."""
     parts: dict[str, tuple[Index, ...]] = {"X": tuple(space), "C": (c,), "O": (o,)}

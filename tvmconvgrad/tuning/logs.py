@@ -33,10 +33,10 @@ class TuningWarning(UserWarning):
     """A log, or a part of one, is not used; the default schedule is, and results are right."""
 
 
-def warn_set_aside(problem: Problem, why: str) -> None:
-    """Say that an entry does not apply any more."""
+def warn_set_aside(problem: Problem, why: str, stacklevel: int = 5) -> None:
+    """Say that an entry does not apply any more; `stacklevel` as in warnings.warn."""
     message = f"the tuning log's entry for {problem} is set aside, and the default schedule used: {why}"
-    warnings.warn(message, TuningWarning, stacklevel=5)
+    warnings.warn(message, TuningWarning, stacklevel=stacklevel)
 
 
 class Content(NamedTuple):

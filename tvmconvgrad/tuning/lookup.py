@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tvmconvgrad.choice import VERSION, Choice
+from tvmconvgrad.choice import VERSION, Choice, made_by
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import logs
@@ -14,6 +15,7 @@ from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.task import tvm_version
 
 DEFAULT = "default"
+T = TypeVar("T")
 
 
 class Tuned(NamedTuple):
@@ -43,6 +45,15 @@ def find(problem: Problem, target: Target) -> Tuned:
         if entry is not None:
             return Tuned(entry.choice, f"{'tuned' if entry.choice else 'default, found to be the best'}: {owner}")
     return Tuned(None, DEFAULT)
+
+
+def make_tuned(problem: Problem, target: Target, make: Callable[[Choice | None], T]) -> tuple[T, str]:
+    """What is made by the logs' choice, or by the default where that is refused; and who says so."""
+    tuned = find(problem, target)
+    made, refused = made_by(tuned.choice, make)
+    if refused:
+        logs.warn_set_aside(problem, refused, stacklevel=6)
+    return made, DEFAULT if refused else tuned.origin
 
 
 def _entries(path: Path, target: str) -> dict[str, Entry]:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 import tvmconvgrad
 from tvmconvgrad.bench.machine import choose_cpus
-from tvmconvgrad.bench.session import loops
+from tvmconvgrad.bench.session import in_turn, loops
 from tvmconvgrad.bench.tensors import BOUND, aligned
 from tvmconvgrad.reference import exact_bound
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
@@ -79,11 +79,9 @@ class Measuring:
         kernels = [self._load(path) for path in request["libraries"]]
         together = [loops(max(self._seconds(kernel, 1) for _ in range(2))) for kernel in kernels]
         seconds: list[list[float]] = [[] for _ in kernels]
-        for round_ in range(request["rounds"]):
-            places = range(len(kernels)) if round_ % 2 == 0 else reversed(range(len(kernels)))
-            for place in places:
-                self._run(kernels[place])  # its own data in the caches
-                seconds[place].append(self._seconds(kernels[place], together[place]))
+        for place in in_turn(range(len(kernels)), request["rounds"]):
+            self._run(kernels[place])  # its own data in the caches
+            seconds[place].append(self._seconds(kernels[place], together[place]))
         return {"seconds": seconds}
 
     def _load(self, path: str) -> Kernel:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tvmconvgrad.bench.session import in_turn
 from tvmconvgrad.compiling.entry import read_entry
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda import driver
@@ -69,10 +70,8 @@ class GpuMeasuring:
             for kernel in kernels:
                 self._seconds(*kernel)
             seconds: list[list[float]] = [[] for _ in kernels]
-            for round_ in range(request["rounds"]):
-                places = range(len(kernels)) if round_ % 2 == 0 else reversed(range(len(kernels)))
-                for place in places:
-                    seconds[place].append(self._seconds(*kernels[place]))
+            for place in in_turn(range(len(kernels)), request["rounds"]):
+                seconds[place].append(self._seconds(*kernels[place]))
         return {"seconds": seconds}
 
     def _load(self, path: str, stack: ExitStack | None = None) -> tuple[CudaFunction, int]:

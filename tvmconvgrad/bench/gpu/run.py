@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +17,10 @@ from tvmconvgrad.bench.results import Measurement
 from tvmconvgrad.bench.variants import OURS
 from tvmconvgrad.deploy.load import Bundle
 from tvmconvgrad.deploy.manifest import BundledKernel
+from tvmconvgrad.deploy.missing import layer_of
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.spec.problem import tensor_bytes
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
-_WIDE = 64
-_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -84,32 +81,17 @@ def _works(kernel: Kernel, job: Job, tensors: Tensors, device: str) -> tuple[dic
 def _measurement(
     suite: str, entry: BundledKernel, kernel: Kernel, rounds: Mapping[str, Any], refusals: Mapping[str, str]
 ) -> Measurement:
-    problem = entry.problem
-    g = problem.geometry
-    shapes = (*problem.input_shapes, problem.output_shape)
-    sides = (g.o, g.c) if problem.transposed else (g.c, g.o)
-    return Measurement(
-        suite=suite,
-        layer=entry.layer,
-        kind=kind_of(problem),
-        operator=problem.operator,
-        dtype=problem.dtype,
-        problem=str(problem),
-        flops=problem.flops,
-        tensor_bytes=sum(tensor_bytes(shape, problem.dtype) for shape in shapes),
+    layer = layer_of(entry.problem)
+    assert layer is not None, "a bundle is made of layers' gradients"
+    return Measurement.of(
+        suite,
+        replace(layer, name=entry.layer),
+        entry.problem,
         workspace_bytes=kernel.workspace_bytes,
         schedule=kernel.schedule,
-        is_depthwise=g.groups == sides[0] > 1,
-        is_stem=not problem.transposed and g.groups == 1 and sides[0] <= _FEW,
-        is_wide=g.groups == 1 and min(sides) >= _WIDE,
         rounds=rounds,
         refusals=refusals,
     )
-
-
-def kind_of(problem: Problem) -> str:
-    """What a gradient is by: "filters" or "data"."""
-    return "filters" if problem.gradient is Gradient.FILTER else "data"
 
 
 def device_name(device: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.bench.session import in_turn
+
 Work = Callable[[], object]
 _FLUSHED_BYTES = 256 << 20  # several times a GPU's L2 cache
 _CALLS = 3  # of one implementation in a round, of which the median counts
@@ -47,9 +49,8 @@ def time_all(works: Mapping[str, Work], clock: Clock, rounds: int) -> dict[str, 
         for _ in range(_WARM_UP):
             clock.seconds(work)
     found: dict[str, list[float]] = {label: [] for label in works}
-    for round_ in range(rounds):
-        for label in list(works)[:: 1 if round_ % 2 == 0 else -1]:
-            found[label].append(median(clock.seconds(works[label]) for _ in range(_CALLS)))
+    for label in in_turn(list(works), rounds):
+        found[label].append(median(clock.seconds(works[label]) for _ in range(_CALLS)))
     return found
 
 

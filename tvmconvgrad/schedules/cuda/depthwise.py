@@ -98,9 +98,9 @@ class _Program:
         """What the sum reads of A (0) or B (1). A stage that is packed is packed once."""
         load = product.loads[number]
         stage, count = found[str(load.source.name)], self.plan.lanes
-        is_filter = stage.name.startswith("w")
-        innermost = self.problem.filter_axes.endswith("O") if is_filter else self.problem.data_format == "NXC"
-        if self.problem.gradient is not Gradient.FILTER or innermost:
+        is_data = number == 0 or product.is_filter
+        innermost = self.problem.data_format == "NXC" if is_data else self.problem.filter_axes.endswith("O")
+        if innermost or not product.is_filter:
             return Lanes(product.sum, load, stage, count, innermost)
         n, groups, _, *space = stage.shape
         buffer = writing.memory(

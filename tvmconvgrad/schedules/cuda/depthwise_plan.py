@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 
-LAUNCH = 3.0
-"""Microseconds that a kernel takes to begin and to end."""
 REGISTERS = 96
 """Sums that a thread has at most."""
 MOST_TAPS = 32
@@ -72,9 +69,7 @@ class Planner:
                 return None
         elif self.is_filter and self.problem.data_format == "NCX":
             passes = 3.0
-        shapes = (*self.problem.input_shapes, self.problem.output_shape)
-        moved = sum(tensor_bytes(shape, self.problem.dtype) for shape in shapes)
-        return 3 * LAUNCH + max(passes * moved / (0.7 * self.machine.bytes), self._computing())
+        return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / (0.7 * self.machine.bytes), self._computing())
 
     def _computing(self) -> float:
         """Microseconds of the products, most of which wait for data in the caches."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Tile, Units
-from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
@@ -17,8 +17,6 @@ from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
-LAUNCH = 3.0
-"""Microseconds that a kernel takes to begin and to end."""
 STARTING = 2.0
 """Microseconds of a block in which it does not multiply: until its first tiles have come, and to write its result."""
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 import tvm
 
+LAUNCH = 3.0
+"""Microseconds that a kernel takes to begin and to end."""
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -20,6 +20,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cuda.machine import LAUNCH
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
@@ -30,8 +31,6 @@ BLOCKS = (64, 128, 256, 512)
 _MOST_STEPS = 2**31
 _PRODUCTS = 1e6
 """How many products a GPU does so in a microsecond, about."""
-_LAUNCH = 3.0
-"""Microseconds that a kernel takes to begin and to end."""
 _THREAD_PRODUCTS = 50.0
 """How many a thread does in a microsecond: each waits for memory."""
 
@@ -45,7 +44,7 @@ class ThreadsRule:
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about."""
         at_once = min(_PRODUCTS, _THREAD_PRODUCTS * max(prod(problem.output_shape), 1))
-        return _LAUNCH + problem.flops / 2 / at_once
+        return LAUNCH + problem.flops / 2 / at_once
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes."""

@@ -49,7 +49,7 @@ def pack_data(
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    row = space[-1]
+    row = last = space[-1]
     if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, g1)
@@ -69,7 +69,7 @@ def pack_data(
             row = space[-1]
         outer = [n, g0, c0, *space[:-1]]
         sch.reorder(*outer, *([c1, row, g1] if groups > 1 else [row, c1, g1]))
-        if channels * groups > 1:
+        if channels * groups > 1 or row is last:
             sch.annotate(row, TRANSPOSE, 1)
         else:
             _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])

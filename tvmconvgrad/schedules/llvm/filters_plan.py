@@ -152,7 +152,7 @@ class Planner:
         operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
         packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
         sums = 0 if self.writes_result(tile) and splits == 1 else splits * prod(problem.filter_shape)
-        return F32_BYTES * (packed + sums) <= ROOM * problem.bytes
+        return F32_BYTES * (packed + sums) <= ROOM * problem.tensor_bytes
 
     def _splits(self, tile: Tile, chunks: int, parts: Sequence[int]) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
@@ -224,8 +224,10 @@ class Planner:
         return packed(tile.c, c_group), packed(tile.o, o_group)
 
     def _blocks(self, tile: Tile) -> tuple[int, int]:
-        """How many channels are packed together, or 0: none. In a matrix product, data whose chunk fits L1 as it lies is
-        not packed."""
+        """How many channels are packed together; 0: none.
+
+        In a matrix product, data whose chunk fits L1 as it lies is not packed.
+        """
         c_block, o_block = self._packed_blocks(tile)
         c_group, o_group = group_sizes(self.problem.geometry)
         if tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":

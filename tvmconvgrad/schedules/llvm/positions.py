@@ -74,12 +74,12 @@ class PositionsRule:
         sizes = Sizes(problem)
         planner = Planner(self.machine, self.lanes, sizes)
         plan = planner.plan(decisions)
-        bare_axes = planner.bare_axes if plan.packs == "before" else 0
+        bare_axes = planner.bare_axes(plan.tile) if plan.packs == "before" else 0
         expression = express(problem, sizes.multiples(plan.tile, plan.summed, bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
-            self._schedule_sums(sch, problem, expression, plan, planner.transposes_result(plan.tile))
+            self._schedule_sums(sch, problem, expression, plan, planner)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
         module = join(sch.mod, expression.sums)
@@ -91,9 +91,7 @@ class PositionsRule:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
-    def _schedule_sums(
-        self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, transposes_result: bool
-    ) -> None:
+    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, planner: Planner) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
         nests = [
@@ -101,7 +99,11 @@ class PositionsRule:
             for name, result in zip(expression.sums, results)
         ]
         for result in results:
-            _write_tile(sch, sch.get_sblock(result.op.name), rank, plan.tile, lanes, transposes_result)
+            block = sch.get_sblock(result.op.name)
+            if planner.transposes_result(tile):
+                _transpose_tile(sch, block, rank, tile)
+            else:
+                _write_tile(sch, block, rank, tile, lanes, planner.writes_rows(tile))
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel in map(sch.get_sblock, expression.operands[1:]):
             if plan.packs_filter:
@@ -148,18 +150,22 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
+    outer, register_rows = positions[:-1], []
+    if tile.rows > 1:
+        outer[-1], inner_row = sch.split(outer[-1], [None, tile.rows])
+        register_rows = [inner_row]
     summing = [*taps, summed]
     if tile.lanes != "summed":
         block_of, run = sch.split(summed, [None, plan.summed])
         summing = [block_of, *taps, run]
-    rows = [n, *positions[:-1], row0]
+    rows = [n, *outer, row0]
     inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
     ranges, rows = ([pieces[i] for pieces in split] for i in (0, 1))
     group_range, g0 = sch.split(g0, [plan.group_ranges, None])
     column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.column_ranges), None])
     tasks = [*ranges, group_range, column_range]
-    order = {"positions": [g1, column1, row1], "summed": [g1, row1, column1, *lane]}
+    order = {"positions": [g1, column1, *register_rows, row1], "summed": [g1, row1, column1, *lane]}
     register_tile = order.get(tile.lanes, [row1, column1, g1])
     sch.reorder(*tasks, g0, column0, *rows, *summing, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
@@ -172,18 +178,27 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     return Nest(block, tasks, summing[0])
 
 
-def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: int, transposes: bool) -> None:
-    """The loops that write a tile: along its vectors, or through their transposition along positions."""
+def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile) -> None:
+    """The loops that write a tile's vectors through their transposition, along positions."""
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    if transposes:
-        outer, lane = (channel, group) if tile.lanes == "groups" else (group, channel)
-        sch.reorder(image, *middle, outer, lane, row)
-        sch.unroll(outer)
-        sch.annotate(lane, TRANSPOSE, 1)
-        return
-    written_tile = [group, channel, row] if tile.lanes == "positions" else [row, channel, group]
+    outer, lane = (channel, group) if tile.lanes == "groups" else (group, channel)
+    sch.reorder(image, *middle, outer, lane, row)
+    sch.unroll(outer)
+    sch.annotate(lane, TRANSPOSE, 1)
+
+
+def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: int, by_rows: bool) -> None:
+    """The loops that write a tile along its vectors; `by_rows`, those of which parts may lie beyond a row's end."""
+    image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
+    rows = [middle.pop()] if tile.rows > 1 else []
+    written_tile = [group, channel, *rows, row] if tile.lanes == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
-    blocks.vectorize_tile(sch, written_tile, lanes)
+    if by_rows:
+        for loop in written_tile[:-1]:
+            sch.unroll(loop)
+        sch.annotate(row, TRANSPOSE, 1)
+    else:
+        blocks.vectorize_tile(sch, written_tile, lanes)
 
 
 def _loops(sch: Schedule, block: SBlockRV, rank: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:

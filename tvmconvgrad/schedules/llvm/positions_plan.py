@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING, PLACING, ROOM, SCATTERING, TRANSPOSING
@@ -38,12 +38,13 @@ REPACKS = 4
 LEAST_SIDE = 4
 """Positions and lanes that a tile must have to be transposed."""
 
-PANELS, IN_PLACE, ALONG_POSITIONS = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7)
+PANELS, IN_PLACE, ALONG_POSITIONS, ALONE = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7), (0.15, 1.3)
 SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
 """What a row's and a column's operand costs, as parts of an FMA.
 
 Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
-cache lines; and with lanes that are summed both operands are whole vectors, from the L2 cache if the filter fits it.
+cache lines, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
+operands are whole vectors, from the L2 cache if the filter fits it.
 """
 
 
@@ -113,6 +114,8 @@ class Planner:
         ranges = self._ranges(tile, in_place)
         range_tiles = decisions.draw("range_tiles", [4 << power for power in range(8)], ranges.tiles)
         wanted = -(-TASKS // ranges.tasks)
+        if self._has_small_images(tile):
+            wanted = max(wanted, sizes.problem.geometry.groups * self._image(tile) // (self.machine.l1 // 2))
         group_ranges = decisions.draw_divisor("group_ranges", sizes.group_blocks(tile), wanted)
         wanted = -(-TASKS // (ranges.tasks * group_ranges))
         column_ranges = decisions.draw_divisor("column_ranges", sizes.column_blocks(tile), wanted)
@@ -130,17 +133,16 @@ class Planner:
         packs_filter = not self._reads_filter_in_place(tile)
         return Plan(tile, self._run(not packs), packs, packs_filter, fetch, range_tiles, group_ranges, column_ranges)
 
-    @property
-    def bare_axes(self) -> int:
-        """Along how many axes a tile is one row, and packs no pads before all tasks."""
-        return self.sizes.problem.geometry.rank - 1
+    def bare_axes(self, tile: Tile) -> int:
+        """Along how many axes a tile has one position, and no pads are packed before all tasks."""
+        return self.sizes.problem.geometry.rank - (1 if tile.rows == 1 else 2)
 
     def _has_room(self, tile: Tile) -> bool:
         """Whether what is packed before all tasks takes no more memory than the tensors."""
         problem = self.sizes.problem
-        data = self.sizes.packed(tile, self._run(in_place=False), self.bare_axes)
+        data = self.sizes.packed(tile, self._run(in_place=False), self.bare_axes(tile))
         panels = 0 if self._reads_filter_in_place(tile) else prod(problem.filter_shape)
-        return F32_BYTES * (data + panels) <= ROOM * problem.bytes
+        return F32_BYTES * (data + panels) <= ROOM * problem.tensor_bytes
 
     # ---- ranges of positions ----
 
@@ -160,6 +162,8 @@ class Planner:
         if not self.sizes.sums:
             return Ranges(1, 1, 1.0, 0.0)
         extents = max(self.sizes.row_blocks(tile), key=prod)
+        if self._has_small_images(tile):
+            return self._range(tile, in_place, extents, [1, *extents[1:]])
         most = min(prod(extents), self._most_tiles(tile))
         limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
@@ -168,6 +172,23 @@ class Planner:
         best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
         enough = [ranges for ranges in best if ranges.tasks * self.sizes.group_blocks(tile) >= TASKS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    def _has_small_images(self, tile: Tile) -> bool:
+        """Whether a task takes whole images of some groups, with vectors over positions: groups share nothing, and an
+        image fits the cache."""
+        return self._is_depthwise and self.lanes == "positions" and self._image(tile) <= self.machine.l2 // 2
+
+    @property
+    def _is_depthwise(self) -> bool:
+        """Whether each sum is of products with a single channel, of many groups."""
+        sizes = self.sizes
+        return bool(sizes.sums) and sizes.summed == sizes.columns == 1 and sizes.problem.geometry.groups > 1
+
+    def _image(self, tile: Tile) -> int:
+        """Bytes of an image's data, of one group."""
+        _, *blocks = max(self.sizes.row_blocks(tile), key=prod)
+        positions = prod(size + halo for size, halo in zip(tile.covered(blocks), self.sizes.halo))
+        return F32_BYTES * self.sizes.summed * positions
 
     @property
     def _shares_rows(self) -> bool:
@@ -178,7 +199,9 @@ class Planner:
     def _most_tiles(self, tile: Tile) -> int:
         """How many row blocks a range may have."""
         sizes = self.sizes
-        row_block = tile.positions * sizes.problem.geometry.groups * sum(size.columns for size in sizes.sums)
+        row_block = (
+            tile.rows * tile.positions * sizes.problem.geometry.groups * sum(size.columns for size in sizes.sums)
+        )
         return max(self.machine.l2 // 2 // (F32_BYTES * row_block), 1) if self._shares_rows else 1 << 62
 
     def _may_pack_again(self, surplus: float) -> bool:
@@ -187,14 +210,15 @@ class Planner:
 
     def _range(self, tile: Tile, in_place: bool, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         sizes, geometry = self.sizes, self.sizes.problem.geometry
-        covered = [*inner[:-1], inner[-1] * tile.positions]
-        read = prod(size + halo for size, halo in zip(covered, [0, *sizes.halo]))
+        images, *blocks = inner
+        read = images * prod(size + halo for size, halo in zip(tile.covered(blocks), sizes.halo))
         tasks = prod(extents) // prod(inner)
-        whole = [extents[0], *extents[1:-1], extents[-1] * tile.positions]
-        packed_once = prod(size + halo for size, halo in zip(whole, [0, *sizes.halo]))
+        images, *blocks = extents
+        packed_once = images * prod(size + halo for size, halo in zip(tile.covered(blocks), sizes.halo))
         surplus = 1.0 if in_place else tasks * read / packed_once
         data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
-        fits = F32_BYTES * read * geometry.groups * sizes.summed <= self.machine.l2
+        together = 1 if self._has_small_images(tile) else geometry.groups
+        fits = F32_BYTES * read * together * sizes.summed <= self.machine.l2
         times = 1 if fits else max(sizes.column_blocks(tile), 2)
         if not in_place and (not self._may_pack_again(surplus) or tasks * sizes.group_blocks(tile) < TASKS):
             surplus, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
@@ -218,19 +242,29 @@ class Planner:
         lanes, registers = self.machine.lanes, self.machine.registers
         columns = {size.columns for size in self.sizes.sums} or {self.sizes.columns}
         few = sorted({d for count in columns for d in divisors(count) if d <= registers})
-        shapes: list[tuple[int, int, int]]
+        shapes: list[tuple[int, ...]]
         if self.lanes == "groups":
             shapes = [(m, n, w) for m in range(1, registers) for n in few for w in self.machine.vectors]
         elif self.lanes == "summed":
             fitting = [n for n in few if all(count % n == 0 for count in columns)]
             shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
         elif self.lanes == "positions":
-            shapes = [(w * m, n, 1) for m in range(1, registers) for n in few for w in self.machine.vectors]
+            vectors = [(w * m, m) for m in range(1, registers) for w in self.machine.vectors]
+            shapes = [(w, n, 1, r) for w, m in vectors for n in few for r in self._rows(w) if m * n * r < registers]
         else:
             widths = [*self.machine.vectors, *(lanes * n for n in (2, 3, 4, 6))]
             shapes = [(m, n, 1) for m in range(1, registers) for n in widths]
-        tiles = [Tile(*shape, self.lanes) for shape in shapes]
+        tiles = [Tile(m, n, groups, self.lanes, *more) for m, n, groups, *more in shapes]
         return [tile for tile in tiles if self._efficiency(tile) > 0]
+
+    def _rows(self, positions: int) -> list[int]:
+        """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
+        written row after row; and all sums have a multiple of them."""
+        sums = self.sizes.sums
+        whole = sums and all(positions >= size.positions[-1] for size in sums)
+        if self.sizes.problem.geometry.rank == 1 or not whole:
+            return [1]
+        return divisors(gcd(*(size.positions[-2] for size in sums)))
 
     def _efficiency(self, tile: Tile, in_place: bool = False) -> float:
         rows, columns, used = tile.vectors(self.machine.lanes)
@@ -238,6 +272,10 @@ class Planner:
             # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
             fits = rows * (columns + 1) < self.machine.registers
             return self.machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
+        if tile.lanes == "positions" and self._is_depthwise:
+            # The same, and what taps of three rows read is another one for each.
+            fits = 3 * rows * columns < self.machine.registers
+            return self.machine.tile_efficiency(rows, columns, used, ALONE, enough=6) if fits else 0.0
         return self.machine.tile_efficiency(rows, columns, used, self._loading(in_place))
 
     def _loading(self, in_place: bool) -> tuple[float, float]:
@@ -298,14 +336,19 @@ class Planner:
         )
         return side >= LEAST_SIDE and whole and not apart
 
+    def writes_rows(self, tile: Tile) -> bool:
+        """Whether the vectors of a tile are neighbours along a row of the result; some may go beyond its end."""
+        problem = self.sizes.problem
+        apart = problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
+        return tile.lanes == "positions" and problem.data_format == "NCX" and not apart
+
     def _writes_whole_lines(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
         sizes, geometry = self.sizes, self.sizes.problem.geometry
         if tile.lanes == "groups":
             return sizes.columns == 1 and geometry.groups % tile.groups == 0
         if tile.lanes == "positions":
-            stride = geometry.strides[-1] if sizes.problem.gradient is Gradient.DATA else 1
-            return stride == 1 and all(size.positions[-1] % tile.positions == 0 for size in sizes.sums)
+            return self.writes_rows(tile)
         if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
             return False  # groups share a line, which comes and goes for each of them
         vector = largest_divisor(tile.columns, self.machine.lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -16,12 +17,25 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 @dataclass(frozen=True, order=True)
 class Tile:
-    """The register tile: `positions` x `columns` channels of the result x `groups`, with vectors over `lanes`."""
+    """The register tile: `positions` in each of `rows` x `columns` channels of the result x `groups`, with vectors over
+    `lanes`."""
 
     positions: int
     columns: int
     groups: int
     lanes: str
+    rows: int = 1
+    """How many neighbours along the last axis but one; more than one only with vectors over positions."""
+
+    def blocks(self, positions: Sequence[int]) -> list[int]:
+        """How many tiles lie along each axis of so many positions."""
+        extents = (1,) * (len(positions) - 2) + (self.rows, self.positions)
+        return [count // extent for count, extent in zip(positions, extents[-len(positions) :])]
+
+    def covered(self, blocks: Sequence[int]) -> list[int]:
+        """How many positions lie along each axis of so many tiles."""
+        extents = (1,) * (len(blocks) - 2) + (self.rows, self.positions)
+        return [count * extent for count, extent in zip(blocks, extents[-len(blocks) :])]
 
     def vectors(self, lanes: int) -> tuple[int, int, int]:
         """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
@@ -33,7 +47,7 @@ class Tile:
             else (self.positions, self.columns * self.groups)
         )
         used = self.groups if self.lanes == "groups" else gcd(elements, lanes)
-        return rows, elements // used, used
+        return rows, self.rows * elements // used, used
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class Sizes:
             found = [positions_of(self.problem, multiples)]
         else:
             found = [part.positions for part in parts(self.problem, multiples)]
-        return [[self.problem.geometry.batch, *outer, last // tile.positions] for *outer, last in found]
+        return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in found]
 
     def group_blocks(self, tile: Tile) -> int:
         """How many tiles the groups take."""

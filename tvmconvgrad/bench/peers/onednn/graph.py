@@ -6,9 +6,10 @@ import ctypes
 from math import prod
 from typing import Any
 
-from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.bench.peers.onednn import words
 from tvmconvgrad.bench.peers.onednn.library import DTYPES, Dims, Handles, OneDNNError, download, library
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec.values import Shape
 
 _UNKNOWN_RANK, _STRIDED, _CPU, _FUSION = -1, 2, 1, 1
@@ -48,7 +49,7 @@ class GraphOperator:
         output = self._logical(_OUTPUT, None)
         self._compiled = self._compile(given, output)
         self._shape = tuple(output.dims[: output.ndims])
-        count = prod(self._shape) * NUMPY[self._job.dtype].itemsize
+        count = prod(self._shape) * NUMPY_DTYPES[self._job.dtype].itemsize
         self._result = self._handles.memory(count)
         ctypes.memset(self._result, 0xFF, count)  # NaN, so that an element that is not written shows
         addresses = [self._handles.upload(array) for array in inputs]
@@ -65,7 +66,7 @@ class GraphOperator:
 
     def result(self) -> Array:
         """The result in the canonical layout."""
-        found = download(self._result, self._shape, NUMPY[self._job.dtype])
+        found = download(self._result, self._shape, NUMPY_DTYPES[self._job.dtype])
         return self._job.canonical(self._job.result, found)
 
     def release(self) -> None:

@@ -6,8 +6,9 @@ import ctypes
 from math import prod
 from typing import Any, NamedTuple
 
-from tvmconvgrad.bench.job import NUMPY, Array, Job, Tensors
+from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.bench.peers.onednn.library import DTYPES, Dims, Handles, OneDNNError, download, library
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec.values import Shape
 
 _ANY = 1  # dnnl_format_tag_any
@@ -78,7 +79,7 @@ class Primitive:
         """The result in the canonical layout."""
         job, handles = self._job, Handles()
         name = next(name for name, role in self._roles.items() if role == job.result)
-        shape, dtype = job.shape(job.result), NUMPY[job.dtype]
+        shape, dtype = job.shape(job.result), NUMPY_DTYPES[job.dtype]
         address = handles.memory(prod(shape) * dtype.itemsize)
         users = handles.new("memory_create", self._users[name], library().engine, address)
         _reorder(handles, self._layouts[name], self._memories[name], self._users[name], users)
