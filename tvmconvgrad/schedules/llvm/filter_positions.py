@@ -143,6 +143,8 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
         sch.annotate(lane, MASK, 1)
     else:
         blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
+    if plan.whole_rows:
+        sch.unroll(positions[-1])
     if plan.fetch:
         sch.annotate(positions[-1], FETCH, plan.fetch)
         for loop in (row, *k1[-2:-1]):

@@ -16,8 +16,12 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
 
-ROWS = 14
-"""Rows of positions in a tile, at most: more are a long program, and save little."""
+ROWS = (14, 8)
+"""Rows of positions in a tile, at most, of up to two vectors each, and of more: more are a long program, and save
+little."""
+
+WHOLE_ROWS = 16
+"""Vectors of whole rows in a tile, at most."""
 
 LOADING = 0.4
 """What a vector that is loaded costs, as a part of an FMA: two start in a cycle, and most are in two cache lines."""
@@ -70,6 +74,8 @@ class Plan:
     """Images and positions of a chunk; along the last axis, vectors."""
     splits: int
     g_ranges: int
+    whole_rows: bool
+    """Whether a tile has whole rows: the masks of its vectors are then constants."""
     fetch: int
     """How many rows ahead the data is fetched that is read where it lies; 0: not at all."""
 
@@ -106,7 +112,8 @@ class Planner:
         g_ranges = decisions.draw_divisor("g_ranges", geometry.groups, -(-TASKS // splits))
         tile = self._with_rows(tile, chunk)
         in_place = self._in_place()
-        return Plan(tile, in_place, chunk, splits, g_ranges, self._fetch() if in_place else 0)
+        whole_rows = self._has_whole_rows(tile.lanes)
+        return Plan(tile, in_place, chunk, splits, g_ranges, whole_rows, self._fetch() if in_place else 0)
 
     def _with_rows(self, tile: Tile, chunk: tuple[int, ...]) -> Tile:
         """The tile with a number of rows that the chunk has whole."""
@@ -125,11 +132,10 @@ class Planner:
 
     def _chunk(self, tile: Tile) -> int:
         """How many vectors of positions are a chunk: an image or several small ones, so that groups follow each other
-        as they lie in memory. It stays in L1 where several blocks of taps meet it, else in L2."""
+        as they lie in memory. It stays in L2."""
         geometry = self.problem.geometry
-        once = tile.taps == geometry.k
         swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
-        cache = self.machine.l2 // 2 if once else int(0.85 * self.machine.l1)
+        cache = self.machine.l2 // 2
         image = prod(geometry.x[:-1]) * -(-geometry.x[-1] // tile.lanes)
         return max(min(cache // (F32_BYTES * tile.lanes * (swept_by + 1)), max(image, LEAST_CHUNK)), 1)
 
@@ -142,10 +148,26 @@ class Planner:
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         *_, height = (1, *geometry.x[:-1])
-        rows = [rows for rows in divisors(height) if rows <= ROWS]
+        rows = [(rows, lanes) for lanes in self.machine.vectors for rows in divisors(height)]
+        rows = [(rows, lanes) for rows, lanes in rows if rows <= self._most_rows(lanes)]
         taps = product(*map(divisors, geometry.k))
-        sizes = product(taps, divisors(c_group), divisors(o_group), rows, self.machine.vectors)
-        return [tile for tile in (Tile(*size) for size in sizes) if tile.sums + 3 <= self.machine.registers]
+        sizes = product(taps, divisors(c_group), divisors(o_group), rows)
+        tiles = [Tile(taps, c, o, rows, lanes) for taps, c, o, (rows, lanes) in sizes]
+        return [tile for tile in tiles if tile.sums + 3 <= self.machine.registers]
+
+    def _row(self, lanes: int) -> int:
+        """How many vectors a row of positions takes."""
+        return -(-self.problem.geometry.x[-1] // lanes)
+
+    def _has_whole_rows(self, lanes: int) -> bool:
+        """Whether tiles have whole rows: a stride needs more masks than stay in registers, unless they are constant."""
+        return self._in_place() and self.problem.geometry.strides[-1] > 1 and self._row(lanes) <= WHOLE_ROWS // 2
+
+    def _most_rows(self, lanes: int) -> int:
+        """How many rows a tile may have."""
+        if self._has_whole_rows(lanes):
+            return min(WHOLE_ROWS // self._row(lanes), ROWS[0])
+        return ROWS[self._row(lanes) > 2]
 
     def _cost(self, tile: Tile) -> float:
         """Cycles of one core, about: of the products, of copying, and of adding up lanes."""
