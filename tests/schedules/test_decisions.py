@@ -32,14 +32,17 @@ def _problem(case: Case) -> Problem:
     return found
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=["dense", "depthwise", "1x1"])
-def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
+def _cases() -> list[Case]:
+    cases = [Case(operator, conv, "NXC", "XIO", "f32") for conv in CONVOLUTIONS for operator in OPERATORS]
+    return [*cases, Case(OPERATORS[0], CONVOLUTIONS[1], "NCX", "OIX", "f32")]
+
+
+@pytest.mark.parametrize("case", _cases(), ids=str)
+def test_every_candidate_computes_the_same(case: Case) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.targets import parse_target
 
-    case = Case(operator, conv, "NXC", "XIO", "f32")
     problem, target = _problem(case), parse_target(None)
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(np.float32)
