@@ -80,6 +80,8 @@ def pack_data(
 
 def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
     """Whether the positions that a block packs of a channel lie side by side in memory: whole rows, and no pads."""
+    if not sch.get(block).reads:
+        return False  # all of it is pads
     source = sch.get(block).reads[0].source.shape[-len(space) :]
     whole = all(extent(sch, loop) == int(size) for loop, size in list(zip(space, source))[1:])
     guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
