@@ -36,6 +36,17 @@ LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
 
 
+def _by_task(ranges: int, surplus: float = 1.0) -> float:
+    """Cycles an element that each of so many ranges packs for itself, into the cache; chunk by chunk, which takes
+    `surplus` times as many in all."""
+    return ranges * (0.8 + 0.4 * (surplus - 1))
+
+
+def _before(ranges: int) -> float:
+    """Cycles an element that is packed before all tasks, to memory, and read from there by so many ranges."""
+    return 1.65 + 0.25 * ranges
+
+
 @dataclass(frozen=True, order=True)
 class Tile:
     """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `lanes`."""
@@ -107,11 +118,12 @@ class Planner:
         chunk = inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile)))
         chunks = prod(extents) // prod(chunk)
         parts = (ceil_to(geometry.groups, tile.groups) // tile.groups, o_group // tile.o, c_group // tile.c)
-        splits = decisions.draw_divisor("splits", chunks, self._splits(tile, chunks, parts))
-        wanted = self._ranges(splits, parts)
+        surplus = self._surplus(chunk)
+        splits = decisions.draw_divisor("splits", chunks, self._splits(tile, chunks, parts, surplus))
+        wanted = self._ranges(tile, splits, parts, surplus)
         names = ("g_ranges", "o_ranges", "c_ranges")
         ranges = [decisions.draw_divisor(*draw) for draw in zip(names, parts, wanted)]
-        packs = self._draw_packs(decisions, tile, blocks, splits, ranges)
+        packs = self._draw_packs(decisions, tile, blocks, splits, ranges, surplus)
         if packs[1] == "before" and self._lies_packed(o_block):
             o_block = 0
         fetch = self._fetch(tile, prod(chunk), packs[1] == "task", c_block, o_block)
@@ -131,20 +143,27 @@ class Planner:
         if not self._is_whole_product(tile):
             return default
         c_block, o_block = self._packed_blocks(tile)
-        found = [default, *(each for each in product((0, c_block), (0, o_block)) if each != default)]
-        return found[decisions.draw("blocks", range(len(found)), 0)]
+        found = list(product((0, c_block), (0, o_block)))
+        return found[decisions.draw("blocks", range(len(found)), found.index(default))]
 
     def _draw_packs(
-        self, decisions: Decisions, tile: Tile, blocks: tuple[int, int], splits: int, ranges: Sequence[int]
+        self,
+        decisions: Decisions,
+        tile: Tile,
+        blocks: tuple[int, int],
+        splits: int,
+        ranges: Sequence[int],
+        surplus: float,
     ) -> tuple[str, str]:
-        wanted = self._packs(ranges)
+        wanted = self._packs(ranges, surplus)
         if not self._has_room(tile, blocks, splits, wanted):
             wanted = wanted[0], "task"
         if not any(blocks):
             return wanted
         where = ("task", "before")
-        places = [wanted, *((y, x) for y, x in product(where, where) if (y, x) != wanted)]
-        return places[decisions.draw("packs", range(len(places)), 0)]
+        places = list(product(where, where))
+        y_packs, x_packs = places[decisions.draw("packs", range(len(places)), places.index(wanted))]
+        return y_packs, x_packs
 
     def _has_room(self, tile: Tile, blocks: tuple[int, int], splits: int, packs: tuple[str, str]) -> bool:
         """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
@@ -154,7 +173,7 @@ class Planner:
         sums = 0 if self.writes_result(tile) and splits == 1 else splits * prod(problem.filter_shape)
         return F32_BYTES * (packed + sums) <= ROOM * problem.tensor_bytes
 
-    def _splits(self, tile: Tile, chunks: int, parts: Sequence[int]) -> int:
+    def _splits(self, tile: Tile, chunks: int, parts: Sequence[int], surplus: float) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
 
         Where data is packed before all tasks, ranges of channels cost nothing, and are better if there are enough.
@@ -163,29 +182,55 @@ class Planner:
         limit = max(self._operands // (2 * elements), 1)
         fitting = [count for count in divisors(chunks) if count <= limit]
         splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
-        before = any(self._blocks(tile)) and "before" in self._packs(self._ranges(splits, parts))
+        before = any(self._blocks(tile)) and "before" in self._packs(
+            self._ranges(tile, splits, parts, surplus), surplus
+        )
         return 1 if before and prod(parts) >= TASKS else splits
 
-    def _ranges(self, splits: int, parts: Sequence[int]) -> list[int]:
-        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits."""
-        ranges, wanted = [], TASKS // splits
-        for part in parts:
-            ranges.append(largest_divisor(part, wanted))
-            wanted = -(-wanted // ranges[-1])
-        return ranges
+    def _ranges(self, tile: Tile, splits: int, parts: Sequence[int], surplus: float) -> list[int]:
+        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits.
+
+        Each range of o reads all of Y, and each of c all of X, so the larger one is better read less often. A range
+        that ends inside of a block packs all of it.
+        """
+        groups, o_parts, c_parts = parts
+        c_block, o_block = self._blocks(tile)
+        g_ranges = largest_divisor(groups, TASKS // splits)
+        wanted = max(-(-(TASKS // splits) // g_ranges), 1)
+        pairs = [(o, c) for o in divisors(o_parts) for c in divisors(c_parts) if o <= wanted and c <= -(-wanted // o)]
+        most = max(o * c for o, c in pairs)
+        enough = [(o, c) for o, c in pairs if 4 * o * c >= 3 * most]
+
+        def cost(pair: tuple[int, int]) -> tuple[bool, float]:
+            o_range, c_range = o_parts // pair[0] * tile.o, c_parts // pair[1] * tile.c
+            inside = bool((c_block and c_range % c_block) or (o_block and o_range % o_block))
+            return inside, self._reading(pair, surplus)
+
+        return [g_ranges, *min(enough, key=cost)]
+
+    def _reading(self, ranges: tuple[int, int], surplus: float) -> float:
+        """Cycles to bring the operands to so many ranges of o and of c."""
+        o_ranges, c_ranges = ranges
+        y = min(_by_task(o_ranges, surplus), _before(o_ranges))
+        x = min(_by_task(c_ranges), _before(c_ranges))
+        return y * prod(self.problem.y_shape) + x * prod(self.problem.x_shape)
+
+    def _surplus(self, chunk: Sequence[int]) -> float:
+        """How much more of Y than there is all chunks pack, since neighbours read the same."""
+        geometry = self.problem.geometry
+        axes = zip(chunk[1:], geometry.strides, geometry.k, geometry.dilations)
+        return prod(1 + (k - 1) * d / (positions * s) for positions, s, k, d in axes)
 
     @property
     def _operands(self) -> int:
         """Elements of both operands."""
         return prod(self.problem.y_shape) + prod(self.problem.x_shape)
 
-    def _packs(self, ranges: Sequence[int]) -> tuple[str, str]:
-        """Where all tasks together would pack more than twice what there is, what several pack is packed before."""
+    def _packs(self, ranges: Sequence[int], surplus: float) -> tuple[str, str]:
+        """What so many ranges would pack too often is packed before."""
         _, o_ranges, c_ranges = ranges
-        packed = prod(self.problem.y_shape) * o_ranges + prod(self.problem.x_shape) * c_ranges
-        too_much = packed > 2 * self._operands
-        y_packs, x_packs = ("before" if too_much and times > 1 else "task" for times in (o_ranges, c_ranges))
-        return y_packs, x_packs
+        y_packs = "task" if _by_task(o_ranges, surplus) <= _before(o_ranges) else "before"
+        return y_packs, "task" if _by_task(c_ranges) <= _before(c_ranges) else "before"
 
     def _chunk(self, tile: Tile) -> int:
         """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""

@@ -123,10 +123,11 @@ class Planner:
         saves = 2 * ranges.surplus <= ranges.tasks and not self._has_room(tile)
         places = ["before"]
         if self._tasks_correspond(tile, range_tiles, column_ranges):
-            places.insert(0 if again or saves else 1, "task")
+            places.append("task")
         if in_place:
-            places.insert(0, "")
-        packs = places[decisions.draw("packs", range(len(places)), 0)]
+            places.append("")
+        default = "" if in_place else "task" if "task" in places and (again or saves) else "before"
+        packs = places[decisions.draw("packs", range(len(places)), places.index(default))]
         fetch = 0
         if not packs and tile.lanes == "channels":
             fetch = decisions.draw("fetch", [0, tile.positions, 2 * tile.positions], tile.positions)
