@@ -57,6 +57,7 @@ _DENSE = Convolution(2, 1, 32, 64, (10, 11), (10, 11), (3, 3), _ONE, _ONE, _ONE,
 _UNEVEN = Convolution(1, 1, 17, 35, (9, 11), (9, 11), (3, 3), _ONE, _ONE, _ONE, _ONE)
 _POINTWISE = Convolution(2, 1, 32, 48, (7, 7), (7, 7), _ONE, _ONE, _ONE, _NO, _NO)
 _DEPTHWISE = Convolution(1, 32, 32, 32, (9, 9), (9, 9), (3, 3), _ONE, _ONE, _ONE, _ONE)
+_LINE = Convolution(1, 32, 32, 32, (40,), (40,), (3,), (1,), (1,), (1,), (1,))
 _STRIDED = Convolution(1, 1, 32, 64, (12, 12), (6, 6), (3, 3), (2, 2), _ONE, _NO, _ONE)
 _FEW = Convolution(1, 1, 3, 32, (17, 17), (17, 17), (3, 3), _ONE, _ONE, _ONE, _ONE)
 CASES = {
@@ -67,6 +68,8 @@ CASES = {
     "1x1 data": Case(_DATA, _POINTWISE),
     "depthwise filters": Case(_FILTERS, _DEPTHWISE),
     "depthwise data": Case(_DATA, _DEPTHWISE),
+    "depthwise filters by channels": Case(_FILTERS, _LINE, "NCX", "OIX"),
+    "depthwise data by channels": Case(_DATA, _DEPTHWISE, "NCX", "OIX"),
     "strided data": Case(_DATA, _STRIDED),
     "few channels' filters": Case(_FILTERS, _FEW),
     "few channels' data": Case(_DATA, _FEW),

@@ -218,8 +218,9 @@ class Planner:
     def _surplus(self, chunk: Sequence[int]) -> float:
         """How much more of Y than there is all chunks pack, since neighbours read the same."""
         geometry = self.problem.geometry
-        axes = zip(chunk[1:], geometry.strides, geometry.k, geometry.dilations)
-        return prod(1 + (k - 1) * d / (positions * s) for positions, s, k, d in axes)
+        axes = zip(chunk[1:], geometry.x, geometry.y, geometry.strides, geometry.k, geometry.dilations)
+        read = prod(x // part * ((part - 1) * s + (k - 1) * d + 1) for part, x, _, s, k, d in axes)
+        return read / prod(geometry.y)
 
     @property
     def _operands(self) -> int:

@@ -177,7 +177,8 @@ class Planner:
     def _has_small_images(self, tile: Tile) -> bool:
         """Whether a task takes whole images of some groups, with vectors over positions: groups share nothing, and an
         image fits the cache."""
-        return self._is_depthwise and self.lanes == "positions" and self._image(tile) <= self.machine.l2 // 2
+        by_rows = self.lanes == "positions" and self.sizes.problem.data_format == "NCX"
+        return by_rows and self._is_depthwise and self._image(tile) <= self.machine.l2 // 2
 
     @property
     def _is_depthwise(self) -> bool:
@@ -263,7 +264,7 @@ class Planner:
         written row after row; and all sums have a multiple of them."""
         sums = self.sizes.sums
         whole = sums and all(positions >= size.positions[-1] for size in sums)
-        if self.sizes.problem.geometry.rank == 1 or not whole:
+        if self.sizes.problem.data_format != "NCX" or self.sizes.problem.geometry.rank == 1 or not whole:
             return [1]
         return divisors(gcd(*(size.positions[-2] for size in sums)))
 
