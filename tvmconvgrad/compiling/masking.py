@@ -21,6 +21,7 @@ from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.compiling.statements import conjuncts, index, without_binds
 from tvmconvgrad.schedules.base import MASK
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
 
@@ -42,19 +43,9 @@ def with_masked_loads(module: IRModule) -> IRModule:
         if marked.attr_key != MASK:
             return marked
         loop = marked.body
-        return _Lanes(loop.loop_var, int(loop.extent), known).store(_without_binds(loop.body))
+        return _Lanes(loop.loop_var, int(loop.extent), known).store(without_binds(loop.body))
 
     return rewritten(module, (tirx.AttrStmt, masked))
-
-
-def _without_binds(statement: tirx.Stmt) -> tirx.BufferStore:
-    """A store with values in place of the variables that are bound before it."""
-    if not isinstance(statement, tirx.SeqStmt):
-        return statement
-    *binds, last = statement.seq
-    for bind in reversed(binds):
-        last = replaced(last, {bind.var: bind.value})
-    return last
 
 
 class _Lanes:
@@ -77,7 +68,7 @@ class _Lanes:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
             condition, load, _ = value.args
-            return self._load(load, _conjuncts(condition)) if self._step(load.indices[0]) else self._each(value)
+            return self._load(load, conjuncts(condition)) if self._step(load.indices[0]) else self._each(value)
         if isinstance(value, TensorLoad):
             return self._load(value, []) if self._step(value.indices[0]) else self._each(value)
         if isinstance(value, tirx.FloatImm):
@@ -101,16 +92,16 @@ class _Lanes:
         whole = first
         while any(var in self.known for var in nodes(whole, tirx.Var)):
             whole = replaced(whole, self.known)
-        begin = replaced(whole, {var: _index(0) for var in nodes(whole, tirx.Var)})
+        begin = replaced(whole, {var: index(0) for var in nodes(whole, tirx.Var)})
         remainder = int(self.analyzer.simplify(begin)) % apart
-        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % apart, _index(0))
+        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % apart, index(0))
         if not in_blocks or prod(map(int, load.source.shape)) % apart:
             remainder, in_blocks = 0, False
         parts = []
         for begin in range(0, apart * count, count):
             masks = [self._mask(condition, apart, begin) for condition in conditions]
             if not in_blocks:
-                elements = tirx.Ramp(_index(begin), _index(1), count)
+                elements = tirx.Ramp(index(begin), index(1), count)
                 masks.append(tirx.EQ(elements % _all(apart, count), _all(0, count)))
             parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
         lanes = range(remainder, apart * count, apart)
@@ -119,7 +110,7 @@ class _Lanes:
     def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
         """As many elements as there are lanes, zero where one of the masks is false."""
         if not masks:
-            return tirx.BufferLoad(source, [tirx.Ramp(first, _index(1), self.count)])
+            return tirx.BufferLoad(source, [tirx.Ramp(first, index(1), self.count)])
         mask = reduce(tirx.And, masks)
         zero = tirx.Broadcast(tirx.const(0, str(source.dtype)), self.count)
         address = tirx.address_of(tirx.BufferLoad(source, [first]))
@@ -134,14 +125,14 @@ class _Lanes:
         below = self._below(condition)
         first, step = self._first(below), self._step(below)
         if apart == 1:
-            return tirx.Ramp(first, _index(step), self.count) < _all(0, self.count)
-        lanes = tirx.Ramp(_index(begin), _index(1), self.count) // _all(apart, self.count)
+            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
+        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
         return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
 
     def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
         """A value that one lane has alone, or that is not linear: lane by lane."""
         numbers = [(begin + number) // apart for number in range(self.count)]
-        parts = [self.analyzer.simplify(replaced(value, {self.lane: _index(number)})) for number in numbers]
+        parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 
     def _below(self, condition: Expr) -> Expr:
@@ -154,31 +145,21 @@ class _Lanes:
         inner, by = divided[0].a, divided[0].b
         rest = structural_map(below, (tirx.FloorDiv, lambda each: quotient if uses(each, self.lane) else each))
         step = int(self.analyzer.simplify(replaced(rest, {quotient: quotient + 1}) - rest))
-        begin = replaced(rest, {quotient: _index(0)})
+        begin = replaced(rest, {quotient: index(0)})
         # a + i // b < 0  is  a * b + i < 0;  a - i // b < 0  is  (a + 1) * b - i - 1 < 0
         return {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}[step]
 
     def _ramp(self, place: Expr) -> Expr:
-        return tirx.Ramp(self._first(place), _index(1), self.count)
+        return tirx.Ramp(self._first(place), index(1), self.count)
 
     def _first(self, place: Expr) -> Expr:
         """A place of the first lane."""
-        return self.analyzer.simplify(replaced(place, {self.lane: _index(0)}))
+        return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
 
     def _step(self, place: Expr) -> int:
         """How much a place moves by from one lane to the next."""
         return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
 
 
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, tirx.And):
-        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
-    return [condition]
-
-
-def _index(value: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", value)
-
-
 def _all(value: int, count: int) -> Expr:
-    return tirx.Broadcast(_index(value), count)
+    return tirx.Broadcast(index(value), count)

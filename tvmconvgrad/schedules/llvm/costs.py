@@ -15,6 +15,9 @@ PLACING = 0.5
 SCATTERING = 3.0
 """To write them against the memory's order, or lines in parts."""
 
+DISPERSING = 3.5
+"""To write vectors of which each lane goes to a line of its own."""
+
 ADDING_LANES = 12.0
 """To add up the lanes of a sum."""
 

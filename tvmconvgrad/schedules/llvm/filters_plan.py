@@ -220,7 +220,7 @@ class Planner:
         geometry = self.problem.geometry
         axes = zip(chunk[1:], geometry.x, geometry.y, geometry.strides, geometry.k, geometry.dilations)
         read = prod(x // part * ((part - 1) * s + (k - 1) * d + 1) for part, x, _, s, k, d in axes)
-        return read / prod(geometry.y)
+        return float(read / prod(geometry.y))
 
     @property
     def _operands(self) -> int:

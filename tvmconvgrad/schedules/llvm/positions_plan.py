@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING, PLACING, ROOM, SCATTERING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, DISPERSING, PACKING, PLACING, ROOM, SCATTERING, TRANSPOSING
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
@@ -323,6 +323,8 @@ class Planner:
             return PLACING + ADDING_LANES
         if self.transposes_result(tile):
             return TRANSPOSING
+        if not self._along(tile) and tile.lanes != "positions":
+            return DISPERSING
         return PLACING if self._along(tile) and self._writes_whole_lines(tile) else SCATTERING
 
     def transposes_result(self, tile: Tile) -> bool:

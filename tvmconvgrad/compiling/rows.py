@@ -1,0 +1,127 @@
+"""A pass for copies of rows: along one axis, in the source and in the copy.
+
+Where some of a row are pads, or lie beyond its end, a condition would be asked for each element. Here a row is copied
+by vectors: a condition on what is loaded chooses lanes, and one on whether to store is asked for the ends of a vector,
+then of its halves, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from tvmconvgrad.compiling.statements import (
+    SIDES,
+    begins_of,
+    conjuncts,
+    index,
+    is_guarded,
+    sequence,
+    step_of,
+    without_binds,
+)
+from tvmconvgrad.schedules.rewriting import nodes, replaced, uses
+
+_MOST_UNROLLED = 8
+
+
+class Row:
+    """copy[.. + a] = source[.. + a], for a in `loop`, maybe zero on conditions, or only on conditions."""
+
+    def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
+        self.a, self.extent = loop.loop_var, int(loop.extent)
+        self.side = next((side for side in SIDES if side <= self.extent), 1)
+        self.conditions: list[tvm.ir.Expr] = []
+        while isinstance(body, tirx.IfThenElse) and body.else_case is None:
+            self.conditions.append(body.condition)
+            body = without_binds(body.then_case)
+        self.store = body
+
+    def by_vectors(self) -> tirx.Stmt | None:
+        """The copy by vectors, of which the last may overlap the one before; None where that cannot be."""
+        if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
+            return None
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        along = [step_of(access.indices, self.a) == 1 for access in (self.store, *loads)]
+        if len(loads) != 1 or not all(along):
+            return None
+        if not self.conditions:
+            return self._loaded(loads[0])
+        whole = self.extent % self.side == 0 and not is_guarded(self.store.value)
+        return self._stored(range(0, self.extent, self.side), self.side) if whole else None
+
+    def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
+        """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,
+        then its halves: those elements for which they do."""
+        ends = (begins[0], begins[-1] + size - 1)
+        holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
+        condition = Analyzer().simplify(tirx.all(*holds))
+        stores = sequence([self._vector(self.store, index(begin), size) for begin in begins])
+        if isinstance(condition, tirx.IntImm) and condition.value:
+            return stores
+        if size == 1:
+            return tirx.IfThenElse(condition, stores, None)
+        half = size // 2
+        parts = (
+            [([begin], size) for begin in begins]
+            if len(begins) > 1
+            else [([begins[0]], half), ([begins[0] + half], half)]
+        )
+        return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*part) for part in parts]))
+
+    def _vector(self, store: tirx.BufferStore, begin: tvm.ir.Expr, size: int) -> tirx.Stmt:
+        if size == 1:
+            return replaced(store, {self.a: begin})
+        lane = tirx.Var("lane", "int64")
+        return tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, replaced(store, {self.a: begin + lane}))
+
+    def _loaded(self, load: tvm.ir.TensorLoad) -> tirx.Stmt:
+        """All of a row that has no pads before or behind it, or none of it."""
+        value, store = self.store.value, self.store
+        if not is_guarded(value):
+            return self._over_row(lambda begin: self._vector(store, begin, self.side))
+        found = conjuncts(value.args[0])
+        outer = [each for each in found if not uses(each, self.a)]
+        choosing = [each for each in found if uses(each, self.a)]
+        row = self._over_row(lambda begin: self._chosen(load, begin, choosing))
+        if not outer:
+            return row
+        zero = tirx.BufferStore(store.buffer, value.args[2], store.indices)
+        return tirx.IfThenElse(
+            tirx.all(*outer), row, self._over_row(lambda begin: self._vector(zero, begin, self.side))
+        )
+
+    def _over_row(self, vector: Callable[[tvm.ir.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """All vectors of a row; those between the first and the last one in a loop, if they are many."""
+        begins = begins_of(self.extent, self.side)
+        if len(begins) <= _MOST_UNROLLED:  # LLVM then knows the lanes that are pads
+            return sequence([vector(index(begin)) for begin in begins])
+        number = tirx.Var("number", "int64")
+        middle = tirx.For(number, 0, len(begins) - 2, tirx.ForKind.SERIAL, vector((number + 1) * self.side))
+        return tirx.SeqStmt([vector(index(begins[0])), middle, vector(index(begins[-1]))])
+
+    def _chosen(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> tirx.Stmt:
+        """One vector. Lanes that a condition leaves out are loaded nevertheless, if they lie in the buffer."""
+        value, store = self.store.value, self.store
+        data = tirx.BufferStore(store.buffer, value.args[1], store.indices)
+        if self._is_data(begin, choosing):
+            return self._vector(data, begin, self.side)
+        select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
+        first = replaced(load.indices[0], {self.a: begin})
+        inside = tirx.all(first >= 0, first + self.side <= prod(map(int, load.source.shape)))
+        lane = tirx.Var("lane", "int64")
+        by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
+        return tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
+
+    def _is_data(self, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> bool:
+        """Whether the conditions hold for all lanes of a vector, whichever it is of those in the row's middle."""
+        analyzer = Analyzer()
+        count = len(begins_of(self.extent, self.side))
+        for number in nodes(begin, tirx.Var):
+            analyzer.bind(number, tvm.ir.Range(0, count - 2))
+        ends = (replaced(each, {self.a: begin + end}) for each in choosing for end in (0, self.side - 1))
+        return all(analyzer.can_prove(each) for each in ends)
