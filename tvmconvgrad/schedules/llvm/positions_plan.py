@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, DISPERSING, PACKING, PLACING, ROOM, SCATTERING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import (
+    ADDING_LANES,
+    BEST_TILES,
+    DISPERSING,
+    PACKING,
+    PLACING,
+    ROOM,
+    SCATTERING,
+    TRANSPOSING,
+)
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
