@@ -18,6 +18,7 @@ CONVOLUTIONS = [
 ]
 PADDED = [
     Convolution(2, 1, 16, 32, (9, 7), (10, 8), (3, 3), (1, 1), (2, 2), (2, 3), (3, 2)),
+    Convolution(1, 3, 3, 3, (3, 150), (3, 150), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 2, 8, 16, (6, 8, 10), (3, 4, 5), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1), (0, 0, 0)),
 ]
 """Wherever their data is packed, with pads or without, tiles must meet the right elements of it."""
@@ -55,7 +56,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "3-D strided"])
+@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "long rows", "3-D strided"])
 @pytest.mark.parametrize("data_format", ["NXC", "NCX"])
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run

@@ -9,12 +9,18 @@ from math import gcd, prod
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import (
     ADDING_LANES,
+    ALONE,
+    ALONG_POSITIONS,
     BEST_TILES,
     DISPERSING,
+    IN_PLACE,
     PACKING,
+    PANELS,
     PLACING,
     ROOM,
     SCATTERING,
+    SUMMED_LANES,
+    SUMMED_LANES_FAR,
     TRANSPOSING,
 )
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
@@ -46,15 +52,6 @@ REPACKS = 4
 
 LEAST_SIDE = 4
 """Positions and lanes that a tile must have to be transposed."""
-
-PANELS, IN_PLACE, ALONG_POSITIONS, ALONE = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7), (0.15, 1.3)
-SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
-"""What a row's and a column's operand costs, as parts of an FMA.
-
-Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
-cache lines, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
-operands are whole vectors, from the L2 cache if the filter fits it.
-"""
 
 
 @dataclass(frozen=True)
