@@ -66,11 +66,9 @@ class Row:
         if size == 1:
             return tirx.IfThenElse(condition, stores, None)
         half = size // 2
-        parts = (
-            [([begin], size) for begin in begins]
-            if len(begins) > 1
-            else [([begins[0]], half), ([begins[0] + half], half)]
-        )
+        parts = [([begin], size) for begin in begins]
+        if len(begins) == 1:
+            parts = [([begins[0]], half), ([begins[0] + half], half)]
         return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*part) for part in parts]))
 
     def _vector(self, store: tirx.BufferStore, begin: tvm.ir.Expr, size: int) -> tirx.Stmt:

@@ -49,7 +49,7 @@ def pack_data(
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
-    row = last = space[-1]
+    row = space[-1]
     if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, g1)
@@ -63,13 +63,14 @@ def pack_data(
         sch.reorder(*outer, g0, c0, row, c1, g1)
         sch.annotate(c0, TRANSPOSE, 1)
     else:
-        if _is_contiguous(sch, block, space):
+        is_one_run = _is_contiguous(sch, block, space)
+        if is_one_run:
             fused = sch.fuse(*space)
             space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
             row = space[-1]
         outer = [n, g0, c0, *space[:-1]]
         sch.reorder(*outer, *([c1, row, g1] if groups > 1 else [row, c1, g1]))
-        if channels * groups > 1 or row is last:
+        if channels * groups > 1 or not is_one_run:  # rows, of which some may be pads
             sch.annotate(row, TRANSPOSE, 1)
         else:
             _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
