@@ -103,23 +103,25 @@ class Row:
         return tirx.SeqStmt([vector(index(begins[0])), middle, vector(index(begins[-1]))])
 
     def _chosen(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> tirx.Stmt:
-        """One vector. Lanes that a condition leaves out are loaded nevertheless, if they lie in the buffer."""
+        """One vector: data where the conditions hold for its ends. Else lanes that they leave out are loaded
+        nevertheless, if they lie in the buffer."""
         value, store = self.store.value, self.store
-        data = tirx.BufferStore(store.buffer, value.args[1], store.indices)
-        if self._is_data(begin, choosing):
-            return self._vector(data, begin, self.side)
+        data = self._vector(tirx.BufferStore(store.buffer, value.args[1], store.indices), begin, self.side)
+        holds = self._hold_at_ends(begin, choosing)
+        if isinstance(holds, tirx.IntImm) and holds.value:
+            return data
         select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
         first = replaced(load.indices[0], {self.a: begin})
         inside = tirx.all(first >= 0, first + self.side <= prod(map(int, load.source.shape)))
         lane = tirx.Var("lane", "int64")
         by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
-        return tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
+        chosen = tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
+        return tirx.IfThenElse(holds, data, chosen)
 
-    def _is_data(self, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> bool:
-        """Whether the conditions hold for all lanes of a vector, whichever it is of those in the row's middle."""
+    def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr:
+        """That conditions hold for the first and the last lane of a vector, whichever it is of those in the row."""
         analyzer = Analyzer()
-        count = len(begins_of(self.extent, self.side))
         for number in nodes(begin, tirx.Var):
-            analyzer.bind(number, tvm.ir.Range(0, count - 2))
-        ends = (replaced(each, {self.a: begin + end}) for each in choosing for end in (0, self.side - 1))
-        return all(analyzer.can_prove(each) for each in ends)
+            analyzer.bind(number, tvm.ir.Range(0, len(begins_of(self.extent, self.side)) - 2))
+        ends = (replaced(each, {self.a: begin + end}) for each in conditions for end in (0, self.side - 1))
+        return analyzer.simplify(tirx.all(*ends))

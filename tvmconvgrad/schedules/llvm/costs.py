@@ -3,6 +3,9 @@
 PACKING = 0.7
 """To pack data in whole vectors: about what memory takes."""
 
+BORDERED = 1.0
+"""To pack rows of positions of which some are pads."""
+
 TRANSPOSING = 1.5
 """To pack it against the memory's order."""
 
@@ -21,13 +24,14 @@ DISPERSING = 3.5
 ADDING_LANES = 12.0
 """To add up the lanes of a sum."""
 
-PANELS, IN_PLACE, ALONG_POSITIONS, ALONE = (0.15, 0.35), (0.35, 0.35), (0.15, 0.7), (0.15, 1.3)
+PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
+ALONG_POSITIONS, APART, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 1.3)
 SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
 """What a row's and a column's operand costs, as parts of an FMA.
 
 Panels come from the L2 cache; data read in place comes from there, too, or from memory; vectors over positions cross
-cache lines, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
-operands are whole vectors, from the L2 cache if the filter fits it.
+cache lines, lie far apart where they are read in place, and each serves one product only where a channel is alone in
+its group; and with lanes that are summed both operands are whole vectors, from the L2 cache if the filter fits it.
 """
 
 ROOM = 0.98

@@ -11,7 +11,9 @@ from tvmconvgrad.schedules.llvm.costs import (
     ADDING_LANES,
     ALONE,
     ALONG_POSITIONS,
+    APART,
     BEST_TILES,
+    BORDERED,
     DISPERSING,
     IN_PLACE,
     PACKING,
@@ -49,6 +51,9 @@ TRAFFIC = 0.1
 
 REPACKS = 4
 """How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
+
+LEAST_RUN = 2 * CACHE_LINE
+"""Bytes of a channel's positions that a tile must read to read them where they lie."""
 
 LEAST_SIDE = 4
 """Positions and lanes that a tile must have to be transposed."""
@@ -288,7 +293,7 @@ class Planner:
 
     def _loading(self, in_place: bool) -> tuple[float, float]:
         if self.lanes == "positions":
-            return ALONG_POSITIONS
+            return APART if in_place else ALONG_POSITIONS
         if self.lanes == "summed":
             return SUMMED_LANES if self._filter_stays() else SUMMED_LANES_FAR
         return IN_PLACE if in_place else PANELS
@@ -317,8 +322,11 @@ class Planner:
         return (self.sizes.problem.data_format == "NXC") != (tile.lanes == "positions")
 
     def _packing(self, tile: Tile) -> float:
-        in_runs = tile.lanes != "groups" or self.sizes.summed == 1
-        return PACKING if self._along(tile) and in_runs else TRANSPOSING
+        if not self._along(tile) or (tile.lanes == "groups" and self.sizes.summed > 1):
+            return TRANSPOSING
+        if tile.lanes == "positions" and not self._is_depthwise and not data_is_plain(self.sizes.problem, self.sizes.multiples(tile, 1)):
+            return BORDERED
+        return PACKING
 
     def _packing_filter(self, tile: Tile) -> float:
         along = tile.lanes == "channels" and self.sizes.problem.filter_axes.endswith(self.sizes.column_axis)
@@ -390,10 +398,13 @@ class Planner:
     def _reads_in_place(self, tile: Tile) -> bool:
         """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
         rows, where they are far apart, don't displace each other from the cache."""
-        problem = self.sizes.problem
-        if problem.data_format != "NXC" or tile.lanes in ("groups", "positions"):
+        problem, (data, _) = self.sizes.problem, self.sizes.problem.input_shapes
+        if not self._along(tile) or tile.lanes == "groups":
             return False
-        data, _ = problem.input_shapes
         if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
             return False
+        if tile.lanes == "positions":
+            near = self.sizes.summed <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
+            if not near or F32_BYTES * tile.positions < LEAST_RUN:
+                return False
         return data_is_plain(problem, self.sizes.multiples(tile, self._run(in_place=True)))
