@@ -318,7 +318,11 @@ class Planner:
         if block == 0:
             return 0.0
         if self.problem.data_format == "NCX":
-            return TRANSPOSING
+            # Of a row that a single tap strides along all is loaded for each square of channels; the last ones overlap.
+            strided = self.problem.geometry.strides[-1] > 1 == self.problem.geometry.k[-1]
+            strided &= tile.groups == 1 and block >= FEW_CHANNELS
+            side = min(1 << block.bit_length() - 1, self.machine.lanes)
+            return TRANSPOSING * (ceil_to(block, side) / block * max(1.0, 8 / side) if strided else 1.0)
         if tile.groups > 1 and channels > 1:
             return GROUPING
         run = largest_divisor(tile.groups * block, self.machine.lanes)
