@@ -22,6 +22,15 @@ CASES = [
     for groups, c, o in ((1, 7, 3), (1, 17, 33), (3, 15, 21), (5, 5, 5))
     for dtype in ("f32", "bf16")
 ]
+# by channels: results a stride apart, of which the last ends a row or does not; and operands read where they lie
+CASES += [
+    Case("ConvolutionBackpropData", conv, "NCX", "OIX")
+    for conv in (
+        Convolution(1, 1, 32, 16, (8, 16), (4, 8), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
+        Convolution(1, 1, 32, 16, (7, 22), (7, 8), (1, 1), (1, 3), (1, 1), (0, 0), (0, 0)),
+        Convolution(2, 1, 8, 4, (8, 32), (8, 32), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+    )
+]
 MANY = random_cases(seed=77, count=120)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="mprotect is needed")

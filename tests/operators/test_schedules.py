@@ -66,6 +66,25 @@ ROWS = [
     Convolution(2, 3, 3, 3, (4, 7), (4, 7), (3, 13), (1, 1), (1, 1), (1, 6), (1, 6)),
 ]
 
+BY_CHANNELS = [
+    # results that lie two to five elements apart, with and without others between them, in tiles that are whole
+    Convolution(2, 1, 32, 16, (8, 32), (4, 16), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0)),
+    Convolution(1, 1, 32, 16, (5, 46), (5, 16), (1, 1), (1, 3), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 1, 64, 16, (4, 64), (4, 16), (2, 4), (1, 4), (1, 1), (1, 0), (0, 0)),
+    Convolution(1, 1, 64, 16, (4, 40), (4, 8), (1, 5), (1, 5), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 16, 32, 32, (8, 16), (4, 8), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0)),
+    # 1x1: few channels, which are read where they lie; rows that a tile divides or not; a strided window
+    Convolution(2, 1, 24, 8, (8, 32), (8, 32), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(2, 1, 24, 40, (9, 37), (9, 37), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(2, 1, 24, 40, (13, 37), (7, 19), (1, 1), (2, 2), (1, 1), (0, 0), (0, 0)),
+]
+
+
+def _by_channels() -> list[Case]:
+    kinds = [("ConvolutionBackpropData", "OIX", "f32"), ("ConvolutionBackpropFilters", "OIX", "f32")]
+    kinds += [("ConvolutionBackpropData", "XIO", "f16")]
+    return [Case(operator, conv, "NCX", axes, dtype) for conv in BY_CHANNELS for operator, axes, dtype in kinds]
+
 
 def _rows() -> list[Case]:
     convolution, transposed = "ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"
@@ -75,8 +94,7 @@ def _rows() -> list[Case]:
 
 
 def cases() -> list[Case]:
-    """All convolutions and operators, layouts and types in turn; the plain ones and rows in the layouts where that
-    matters."""
+    """All convolutions and operators, layouts and types in turn; those for one layout in it."""
     found: list[Case] = []
     for conv in PLAIN:
         found += [Case(operator, conv, "NXC", "XIO", "f32") for operator in OPERATORS]
@@ -86,7 +104,7 @@ def cases() -> list[Case]:
             turn = len(found)
             dtype = ("f32", "f32", "bf16", "f16")[turn // len(OPERATORS) % 4]
             found.append(Case(operator, conv, *formats[turn % len(formats)], dtype))
-    return [*found, *_rows()]
+    return [*found, *_rows(), *_by_channels()]
 
 
 def rules_for(case: Case) -> list[str]:

@@ -25,6 +25,7 @@ from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.compiling.masking import with_masked_loads
+from tvmconvgrad.compiling.spreading import with_spread_stores
 from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.schedules.fetching import prefetch
@@ -118,9 +119,10 @@ def _pipeline() -> tuple[Any, Any, Any]:
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
     transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
     mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
+    spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
     vectorize = tirx.transform.VectorizeLoop()
     return (
-        tvm.transform.Sequential([lower, align, stack, transpose, mask, vectorize, fetch]),
+        tvm.transform.Sequential([lower, align, stack, transpose, mask, vectorize, spread, fetch]),
         finalize_host,
         finalize_device,
     )

@@ -124,4 +124,4 @@ class Row:
         for number in nodes(begin, tirx.Var):
             analyzer.bind(number, tvm.ir.Range(0, len(begins_of(self.extent, self.side)) - 2))
         ends = (replaced(each, {self.a: begin + end}) for each in conditions for end in (0, self.side - 1))
-        return analyzer.simplify(tirx.all(*ends))
+        return analyzer.simplify(tirx.all(tirx.const(True), *ends))

@@ -4,7 +4,7 @@ Element by element such a copy takes several cycles for each. Here it goes by sq
 are loaded along the source, transposed in registers, and stored along the copy. With L = 2**s, s rounds that interleave
 vector i with vector i + L/2 transpose L vectors of L lanes: each round turns the index of (vector, lane), written in
 binary, by one bit. Where the source takes every second element, or third, as a strided convolution does, all of them
-are loaded, and the others left out.
+are loaded, and the others left out; where the copy does, a vector's elements are stored apart (compiling/spreading.py).
 
 A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
 loop alone, along both, it copies a row (compiling/rows.py).
@@ -97,7 +97,12 @@ class _Copy:
         if len(loads) != 1:
             return False
         most = 1 if self._chooses else _MOST_APART
-        return 1 <= self._apart <= most and step_of(self.store.indices, self.b) == 1
+        return 1 <= self._apart <= most and 1 <= self._stored_apart <= _MOST_APART
+
+    @property
+    def _stored_apart(self) -> int:
+        """How far neighbours along `b` lie apart in the copy."""
+        return step_of(self.store.indices, self.b) or 0
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
         """One block. Lanes that a condition leaves out, and elements between those that are taken, are loaded
@@ -141,7 +146,8 @@ class _Copy:
             vectors = [shuffled(pair, lanes) for pair in halves for lanes in _interleaved(side)]
         for column, vector in enumerate(vectors):
             (place,) = replaced(self.store, {self.a: a + column, self.b: b}).indices
-            statements.append(tirx.BufferStore(self.store.buffer, vector, [tirx.Ramp(place, index(1), side)]))
+            elements = tirx.Ramp(place, index(self._stored_apart), side)
+            statements.append(tirx.BufferStore(self.store.buffer, vector, [elements]))
         return tirx.SeqStmt(statements)
 
     def _element(self, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr, offset: tvm.ir.Expr) -> tvm.ir.Expr:

@@ -8,7 +8,7 @@ from math import gcd
 from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import IndexMap, Var
+from tvm.tirx import IndexMap, IntImm, Var
 
 from tvmconvgrad.schedules.base import PREFETCH, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
@@ -84,7 +84,10 @@ def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> b
     if not sch.get(block).reads:
         return False  # all of it is pads
     source = sch.get(block).reads[0].source.shape[-len(space) :]
-    whole = all(extent(sch, loop) == int(size) for loop, size in list(zip(space, source))[1:])
+    extents = [sch.get(loop).extent for loop in space]  # of which some may differ from task to task
+    whole = all(isinstance(size, IntImm) for size in extents) and list(map(int, extents[1:])) == list(
+        map(int, source[1:])
+    )
     guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
     return len(space) > 1 and whole and not guards
 

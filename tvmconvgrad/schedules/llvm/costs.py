@@ -18,6 +18,9 @@ PLACING = 0.5
 SCATTERING = 3.0
 """To write them against the memory's order, or lines in parts."""
 
+SPREADING = 3.3
+"""To transpose results and write them a stride apart, by masked stores."""
+
 DISPERSING = 3.5
 """To write vectors of which each lane goes to a line of its own."""
 

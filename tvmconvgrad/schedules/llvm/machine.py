@@ -22,6 +22,8 @@ class Machine:
 
     lanes: int
     registers: int
+    masked_stores: bool = False
+    """Whether a vector is stored but for some lanes as fast as a whole one."""
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
@@ -31,7 +33,7 @@ class Machine:
     def of(cls, target: tvm.target.Target) -> Machine:
         """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
         if codegen.llvm_cpu_has_features("avx512f", target):
-            return cls(lanes=16, registers=32)
+            return cls(lanes=16, registers=32, masked_stores=True)
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16)
         neon = codegen.llvm_cpu_has_features("neon", target)

@@ -21,6 +21,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     PLACING,
     ROOM,
     SCATTERING,
+    SPREADING,
     SUMMED_LANES,
     SUMMED_LANES_FAR,
     TRANSPOSING,
@@ -324,9 +325,9 @@ class Planner:
     def _packing(self, tile: Tile) -> float:
         if not self._along(tile) or (tile.lanes == "groups" and self.sizes.summed > 1):
             return TRANSPOSING
-        if tile.lanes == "positions" and not self._is_depthwise and not data_is_plain(self.sizes.problem, self.sizes.multiples(tile, 1)):
-            return BORDERED
-        return PACKING
+        if tile.lanes != "positions" or self._is_depthwise:
+            return PACKING
+        return PACKING if data_is_plain(self.sizes.problem, self.sizes.multiples(tile, 1)) else BORDERED
 
     def _packing_filter(self, tile: Tile) -> float:
         along = tile.lanes == "channels" and self.sizes.problem.filter_axes.endswith(self.sizes.column_axis)
@@ -336,10 +337,20 @@ class Planner:
         if tile.lanes == "summed":
             return PLACING + ADDING_LANES
         if self.transposes_result(tile):
-            return TRANSPOSING
+            return self._spreading if self._is_apart else TRANSPOSING
         if not self._along(tile) and tile.lanes != "positions":
             return DISPERSING
         return PLACING if self._along(tile) and self._writes_whole_lines(tile) else SCATTERING
+
+    @property
+    def _is_apart(self) -> bool:
+        """Whether the results of a phase lie apart along the last axis."""
+        problem = self.sizes.problem
+        return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
+
+    @property
+    def _spreading(self) -> float:
+        return SPREADING if self.machine.masked_stores else DISPERSING
 
     def transposes_result(self, tile: Tile) -> bool:
         """Whether tiles are transposed in registers, to be written along positions: whole ones of neighbours, since
@@ -348,17 +359,14 @@ class Planner:
         if sizes.problem.data_format != "NCX" or tile.lanes not in ("channels", "groups"):
             return False
         side = min(tile.positions, tile.groups if tile.lanes == "groups" else tile.columns)
-        apart = sizes.problem.gradient is Gradient.DATA and geometry.strides[-1] > 1
         whole = geometry.groups % tile.groups == 0 and all(
             size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in sizes.sums
         )
-        return side >= LEAST_SIDE and whole and not apart
+        return side >= LEAST_SIDE and whole
 
     def writes_rows(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours along a row of the result; some may go beyond its end."""
-        problem = self.sizes.problem
-        apart = problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
-        return tile.lanes == "positions" and problem.data_format == "NCX" and not apart
+        return tile.lanes == "positions" and self.sizes.problem.data_format == "NCX" and not self._is_apart
 
     def _writes_whole_lines(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
