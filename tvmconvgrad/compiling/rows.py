@@ -2,7 +2,7 @@
 
 Where some of a row are pads, or lie beyond its end, a condition would be asked for each element. Here a row is copied
 by vectors: a condition on what is loaded chooses lanes, and one on whether to store is asked for the ends of a vector,
-then of its halves, and so on.
+then of its halves, and so on. In the copy neighbours may lie apart (compiling/spreading.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_UNROLLED = 8
 
 
 class Row:
-    """copy[.. + a] = source[.. + a], for a in `loop`, maybe zero on conditions, or only on conditions."""
+    """copy[.. + a * apart] = source[.. + a], for a in `loop`, maybe zero on conditions, or only on conditions."""
 
     def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
         self.a, self.extent = loop.loop_var, int(loop.extent)
@@ -46,8 +46,7 @@ class Row:
         if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
             return None
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        along = [step_of(access.indices, self.a) == 1 for access in (self.store, *loads)]
-        if len(loads) != 1 or not all(along):
+        if len(loads) != 1 or step_of(loads[0].indices, self.a) != 1 or not step_of(self.store.indices, self.a):
             return None
         if not self.conditions:
             return self._loaded(loads[0])

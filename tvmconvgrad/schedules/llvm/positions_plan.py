@@ -366,7 +366,7 @@ class Planner:
 
     def writes_rows(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours along a row of the result; some may go beyond its end."""
-        return tile.lanes == "positions" and self.sizes.problem.data_format == "NCX" and not self._is_apart
+        return tile.lanes == "positions" and self.sizes.problem.data_format == "NCX"
 
     def _writes_whole_lines(self, tile: Tile) -> bool:
         """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
@@ -374,7 +374,7 @@ class Planner:
         if tile.lanes == "groups":
             return sizes.columns == 1 and geometry.groups % tile.groups == 0
         if tile.lanes == "positions":
-            return self.writes_rows(tile)
+            return self.writes_rows(tile) and not self._is_apart
         if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
             return False  # groups share a line, which comes and goes for each of them
         vector = largest_divisor(tile.columns, self.machine.lanes)
