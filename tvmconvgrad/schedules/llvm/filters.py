@@ -32,7 +32,8 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import FETCH, fetch
 from tvmconvgrad.schedules.llvm import blocks
-from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner, Tile
+from tvmconvgrad.schedules.llvm.filters_access import Tile
+from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
@@ -66,7 +67,7 @@ class FilterRule:
         planner = Planner(self.machine, self.lanes, problem)
         plan = planner.plan(decisions)
         tile = plan.tile
-        direct = planner.writes_result(tile)
+        direct = planner.access(tile).writes_result
         # A position is a step of its own: where taps are, too, no pads are stored of what is packed before all tasks.
         bare = plan.packs[0] == "before" and plan.c_block > 0 and max(tile.taps) == 1
         bare_axes = problem.geometry.rank if bare else 0

@@ -44,6 +44,11 @@ class Machine:
         """The widths of vectors that are of use, in f32 elements: a register's, and half of it."""
         return sorted({self.lanes, max(self.lanes // 2, 4)})
 
+    @property
+    def widths(self) -> list[int]:
+        """How many channels a tile may have along its vectors: one vector of any width, or several whole ones."""
+        return [*self.vectors, *(self.lanes * count for count in (2, 3, 4, 6))]
+
     def tile_efficiency(
         self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25), enough: int = 12
     ) -> float:

@@ -39,6 +39,7 @@ from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.placing import place
@@ -74,12 +75,13 @@ class PositionsRule:
         sizes = Sizes(problem)
         planner = Planner(self.machine, self.lanes, sizes)
         plan = planner.plan(decisions)
-        bare_axes = planner.bare_axes(plan.tile) if plan.packs == "before" else 0
+        access = planner.access(plan.tile)
+        bare_axes = access.bare_axes if plan.packs == "before" else 0
         expression = express(problem, sizes.multiples(plan.tile, plan.summed, bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
-            self._schedule_sums(sch, problem, expression, plan, planner)
+            self._schedule_sums(sch, problem, expression, plan, access)
         if len(expression.results) > len(expression.sums):
             blocks.fill_pass(sch, sch.get_sblock("zero"))
         module = join(sch.mod, expression.sums)
@@ -87,11 +89,11 @@ class PositionsRule:
             module = self._with_data(Schedule(module), problem, expression, plan)
             module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
         module = place(module, expression, problem.output_shape)
-        if self.lanes == "groups" and not planner.transposes_result(plan.tile):
+        if self.lanes == "groups" and not access.transposes_result:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
-    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, planner: Planner) -> None:
+    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
         nests = [
@@ -100,10 +102,10 @@ class PositionsRule:
         ]
         for result in results:
             block = sch.get_sblock(result.op.name)
-            if planner.transposes_result(tile):
+            if access.transposes_result:
                 _transpose_tile(sch, block, rank, tile)
             else:
-                _write_tile(sch, block, rank, tile, lanes, planner.writes_rows(tile))
+                _write_tile(sch, block, rank, tile, lanes, access.writes_rows)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel in map(sch.get_sblock, expression.operands[1:]):
             if plan.packs_filter:

@@ -93,6 +93,11 @@ class Sizes:
         return o if self.problem.gradient is Gradient.DATA else c
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether each sum is of products with a single channel, of many groups."""
+        return bool(self.sums) and self.summed == self.columns == 1 and self.problem.geometry.groups > 1
+
+    @property
     def halo(self) -> list[int]:
         """How many more elements of the data a range reads along each axis than it has positions."""
         geometry = self.problem.geometry

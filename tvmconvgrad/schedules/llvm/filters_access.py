@@ -1,0 +1,125 @@
+"""The register tile of a filter gradient, and how it reads its operands and writes its sums.
+
+A copy puts side by side what a step of the sum reads, but costs as much as many products: where few wait for it, data
+is better read where it lies. And sums are better added up in the user's filter, where vectors lie along its memory,
+than brought there at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te.tensors import group_sizes
+
+T = TypeVar("T")
+
+LEAST_CHUNK = 32
+"""Positions of a chunk, at least: each chunk adds its tiles to memory."""
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `lanes`."""
+
+    taps: tuple[int, ...]
+    """Taps along each axis."""
+    c: int
+    o: int
+    groups: int
+    lanes: str
+
+    @property
+    def vector(self) -> tuple[str, int]:
+        """The axis that vectors lie along, "G", "C" or "O", and how many of its elements the tile has."""
+        return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.lanes]
+
+    def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
+        """The tile's loops in their order, the vector's last."""
+        channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
+        return [*taps, *channels[self.lanes]]
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a tile of a filter gradient reads and writes, on a machine."""
+
+    machine: Machine
+    problem: Problem
+    tile: Tile
+
+    @cached_property
+    def blocks(self) -> tuple[int, int]:
+        """How many channels of Y, and of X, are packed together; 0: none.
+
+        In a matrix product, data whose chunk fits L1 as it lies is not packed.
+        """
+        c_block, o_block = self.packed_blocks
+        c_group, o_group = group_sizes(self.problem.geometry)
+        if self.tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
+            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. Y is
+            # worth a copy without the pads where it is read for several blocks of taps.
+            whole = self.problem.geometry.groups % self.tile.groups == 0
+            once = whole and self.tile.taps == self.problem.geometry.k
+            return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
+        if not self.is_whole_product:
+            return c_block, o_block
+        if self.l1_positions(c_group + o_group) >= LEAST_CHUNK:
+            return 0, 0
+        c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
+        return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
+
+    @property
+    def packed_blocks(self) -> tuple[int, int]:
+        """How many channels of Y, and of X, are packed together where a tile reads c and o of them.
+
+        At least a whole vector where that suits the tile, since they are copied that way.
+        """
+        c_group, o_group = group_sizes(self.problem.geometry)
+        lanes = self.machine.lanes
+
+        def packed(size: int, channels: int) -> int:
+            if self.tile.groups > 1:  # of 16 bits, all channels of a group: they are transposed
+                whole = self.problem.dtype != "f32" and channels <= lanes and channels % size == 0
+                return channels if whole else size
+            return lanes if lanes % size == 0 and channels % lanes == 0 else size
+
+        return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
+
+    @property
+    def is_whole_product(self) -> bool:
+        """Whether the sum is a plain matrix product of f32 rows of channels, in whole tiles."""
+        geometry = self.problem.geometry
+        numbers = (*geometry.k, *geometry.strides, geometry.groups)
+        pads = (*geometry.pads_begin, *geometry.pads_end)
+        plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.x == geometry.y
+        return self._has_whole_channels and plain and max(numbers) == 1 and not any(pads)
+
+    def lies_packed(self, o_block: int) -> bool:
+        """Whether X lies in memory as blocks of so many channels would."""
+        problem = self.problem
+        return problem.dtype == "f32" and problem.data_format == "NXC" and problem.geometry.o == o_block
+
+    def l1_positions(self, channels: int) -> int:
+        """How many positions fit the L1 cache with a little left, each of so many channels."""
+        return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
+
+    @property
+    def writes_along(self) -> bool:
+        """Whether the tile's vectors lie along the filter's memory."""
+        return self.problem.filter_axes.endswith(self.tile.lanes.upper())
+
+    @property
+    def writes_result(self) -> bool:
+        """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
+        return self.problem.dtype == "f32" and self.writes_along and self._has_whole_channels
+
+    @property
+    def _has_whole_channels(self) -> bool:
+        """Whether the channels of a group are a number of tiles."""
+        c_group, o_group = group_sizes(self.problem.geometry)
+        return c_group % self.tile.c == 0 and o_group % self.tile.o == 0

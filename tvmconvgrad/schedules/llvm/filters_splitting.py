@@ -1,0 +1,127 @@
+"""How a filter gradient is split: its positions into chunks and splits, its channels into ranges.
+
+A chunk is what stays in the cache while all of its products are summed. Splits and ranges are the parallel tasks, of
+which there should be enough for many cores: a split costs memory, since it has a filter of its own, and a range reads
+an operand once more, packed by itself or from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES
+from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+from tvmconvgrad.te.tensors import group_sizes
+
+TASKS = 16
+"""How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+
+
+def _by_task(ranges: int, surplus: float = 1.0) -> float:
+    """Cycles an element that each of so many ranges packs for itself, into the cache; chunk by chunk, which takes
+    `surplus` times as many in all."""
+    return ranges * (0.8 + 0.4 * (surplus - 1))
+
+
+def _before(ranges: int) -> float:
+    """Cycles an element that is packed before all tasks, to memory, and read from there by so many ranges."""
+    return 1.65 + 0.25 * ranges
+
+
+def chunk_size(access: Access) -> int:
+    """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
+    geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
+    c_group, o_group = group_sizes(geometry)
+    if groups > 1:
+        swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+        if c_group * o_group > 1:
+            return cache // (F32_BYTES * groups * (c_group * swept + o_group))
+        return max(access.l1_positions(groups * swept), LEAST_CHUNK)
+    in_place, packed = 0, 0
+    for channels, block in zip((c_group, o_group), access.blocks):
+        in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
+    limit = cache // (F32_BYTES * packed) if packed else 1024
+    limit = min(max(limit, 128), 1024)
+    return min(limit, access.l1_positions(in_place)) if in_place else limit
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Splits a tile's sums, in chunks of so many images and positions, into tasks."""
+
+    access: Access
+    chunk: tuple[int, ...]
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        geometry = self.access.problem.geometry
+        return geometry.batch * prod(geometry.x) // prod(self.chunk)
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """How many tiles the groups take, channels o and channels c."""
+        geometry, tile = self.access.problem.geometry, self.access.tile
+        c_group, o_group = group_sizes(geometry)
+        return -(-geometry.groups // tile.groups), -(-o_group // tile.o), -(-c_group // tile.c)
+
+    @property
+    def splits(self) -> int:
+        """How many splits: they cost memory and its traffic, at most half of that of the operands.
+
+        Where data is packed before all tasks, ranges of channels cost nothing, and are better if there are enough.
+        """
+        problem, tile = self.access.problem, self.access.tile
+        elements = prod(self.parts) * tile.groups * tile.o * tile.c * prod(problem.geometry.k)
+        operands = prod(problem.y_shape) + prod(problem.x_shape)
+        limit = max(operands // (2 * elements), 1)
+        fitting = [count for count in divisors(self.chunks) if count <= limit]
+        splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
+        before = any(self.access.blocks) and "before" in self.packs(self.ranges(splits))
+        return 1 if before and prod(self.parts) >= TASKS else splits
+
+    def ranges(self, splits: int) -> list[int]:
+        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits.
+
+        Each range of o reads all of Y, and each of c all of X, so the larger one is better read less often. A range
+        that ends inside of a block packs all of it.
+        """
+        (groups, o_parts, c_parts), tile = self.parts, self.access.tile
+        c_block, o_block = self.access.blocks
+        g_ranges = largest_divisor(groups, TASKS // splits)
+        wanted = max(-(-(TASKS // splits) // g_ranges), 1)
+        pairs = [(o, c) for o in divisors(o_parts) for c in divisors(c_parts) if o <= wanted and c <= -(-wanted // o)]
+        most = max(o * c for o, c in pairs)
+        enough = [(o, c) for o, c in pairs if 4 * o * c >= 3 * most]
+
+        def cost(pair: tuple[int, int]) -> tuple[bool, float]:
+            o_range, c_range = o_parts // pair[0] * tile.o, c_parts // pair[1] * tile.c
+            inside = bool((c_block and c_range % c_block) or (o_block and o_range % o_block))
+            return inside, self._reading(pair)
+
+        return [g_ranges, *min(enough, key=cost)]
+
+    def packs(self, ranges: Sequence[int]) -> tuple[str, str]:
+        """What so many ranges would pack too often is packed before."""
+        _, o_ranges, c_ranges = ranges
+        y_packs = "task" if _by_task(o_ranges, self._surplus) <= _before(o_ranges) else "before"
+        return y_packs, "task" if _by_task(c_ranges) <= _before(c_ranges) else "before"
+
+    def _reading(self, ranges: tuple[int, int]) -> float:
+        """Cycles to bring the operands to so many ranges of o and of c."""
+        o_ranges, c_ranges = ranges
+        y = min(_by_task(o_ranges, self._surplus), _before(o_ranges))
+        x = min(_by_task(c_ranges), _before(c_ranges))
+        return y * prod(self.access.problem.y_shape) + x * prod(self.access.problem.x_shape)
+
+    @cached_property
+    def _surplus(self) -> float:
+        """How much more of Y than there is all chunks pack, since neighbours read the same."""
+        geometry = self.access.problem.geometry
+        axes = zip(self.chunk[1:], geometry.x, geometry.strides, geometry.k, geometry.dilations)
+        read = prod(x // part * ((part - 1) * s + (k - 1) * d + 1) for part, x, s, k, d in axes)
+        return float(read / prod(geometry.y))

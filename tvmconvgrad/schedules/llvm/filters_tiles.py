@@ -1,0 +1,97 @@
+"""Which register tiles a filter gradient may have, and what each costs: by that one is chosen.
+
+A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for;
+and which way its vectors lie decides what must be packed, and whether the filter must be brought into another order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.filters_access import Access, Tile
+from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+FINISHING = 3.0
+"""Cycles an element to bring a filter from the tiles' order into another."""
+
+VECTORS_OF_TAPS = (0.5, 0.5)
+"""Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
+
+FEW_CHANNELS = 4
+"""Where there are fewer, taps share a tile, too. Elsewhere that gains nothing, and LLVM mixes the positions up."""
+
+
+def tiles(machine: Machine, lanes: str, problem: Problem) -> list[Tile]:
+    """All tiles with vectors over `lanes` whose sums stay in registers."""
+    c_group, o_group = group_sizes(problem.geometry)
+    *outer, last = problem.geometry.k
+    ones = (1,) * len(outer)
+    taps = {(*ones, 1)}
+    if lanes == "groups" or min(c_group, o_group) < FEW_CHANNELS:
+        taps |= {(*ones, last), (*outer, last)}
+    sizes: list[tuple[int, int, int]]
+    if lanes == "groups":
+        few_c, few_o = ([d for d in divisors(size) if d <= machine.registers] for size in (c_group, o_group))
+        sizes = [(c, o, w) for c in few_c for o in few_o for w in machine.vectors]
+    else:
+        few = range(1, min(o_group if lanes == "c" else c_group, machine.registers) + 1)
+        sizes = [(w, n, 1) if lanes == "c" else (n, w, 1) for n in few for w in machine.widths]
+    found = [Tile(t, *size, lanes) for t in sorted(taps) for size in sizes]
+    return [tile for tile in found if _efficiency(machine, tile) > 0]
+
+
+def products(problem: Problem, tile: Tile) -> int:
+    """Multiply-adds, with all that is rounded up."""
+    geometry = problem.geometry
+    c_group, o_group = group_sizes(geometry)
+    channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o) * ceil_to(geometry.groups, tile.groups)
+    taps = prod(ceil_to(k, t) for k, t in zip(geometry.k, tile.taps))
+    return channels * taps * geometry.batch * prod(geometry.x)
+
+
+def cost(access: Access) -> float:
+    """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter."""
+    machine, problem, tile = access.machine, access.problem, access.tile
+    cycles = products(problem, tile) / (2 * machine.lanes * _efficiency(machine, tile))
+    shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
+    for shape, channels, block in zip(shapes, sizes, access.blocks):
+        cycles += _packing(access, channels, block) * prod(shape)
+    return cycles + _finishing(access) * prod(problem.filter_shape)
+
+
+def _efficiency(machine: Machine, tile: Tile) -> float:
+    """The share of peak that a tile may reach; 0 when it spills. Y's operands are read for each tap, X's once."""
+    taps = prod(tile.taps)
+    if tile.lanes == "groups":
+        return machine.tile_efficiency(taps * tile.c, tile.o, tile.groups)
+    vector = min(tile.o if tile.lanes == "o" else tile.c, machine.lanes)
+    if tile.lanes == "o":
+        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
+    return machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS)
+
+
+def _packing(access: Access, channels: int, block: int) -> float:
+    """Cycles an element to pack blocks of so many channels, of those of a group."""
+    machine, problem, tile = access.machine, access.problem, access.tile
+    if block == 0:
+        return 0.0
+    if problem.data_format == "NCX":
+        # Of a row that a single tap strides along all is loaded for each square of channels; the last ones overlap.
+        strided = problem.geometry.strides[-1] > 1 == problem.geometry.k[-1]
+        strided &= tile.groups == 1 and block >= FEW_CHANNELS
+        side = min(1 << block.bit_length() - 1, machine.lanes)
+        return TRANSPOSING * (ceil_to(block, side) / block * max(1.0, 8 / side) if strided else 1.0)
+    if tile.groups > 1 and channels > 1:
+        return GROUPING
+    return max(PACKING, 8 / largest_divisor(tile.groups * block, machine.lanes))
+
+
+def _finishing(access: Access) -> float:
+    """Cycles an element to bring the filter from the tiles' order into the user's."""
+    if access.writes_result:
+        return 0.0
+    return PACKING if access.writes_along else FINISHING

@@ -1,0 +1,131 @@
+"""How the sums of a register tile read their operands and write their results.
+
+A copy of an operand costs as much as many products, and a result that is written against the memory's order more
+still. Which of that a tile needs follows from where its vectors lie, so it is asked of each tile before one is chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
+from tvmconvgrad.schedules.splitting import largest_divisor
+from tvmconvgrad.spec import Gradient
+from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
+
+SUMMED = 16
+"""Channels that are summed in one run: a cache line of f32."""
+
+FEW_ROWS = 256
+"""How many positions a panel must serve to be worth a copy without being transposed."""
+
+LEAST_RUN = 2 * CACHE_LINE
+"""Bytes of a channel's positions that a tile must read to read them where they lie."""
+
+LEAST_SIDE = 4
+"""Positions and lanes that a tile must have to be transposed."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a tile of sums of these sizes reads and writes, on a machine."""
+
+    machine: Machine
+    sizes: Sizes
+    tile: Tile
+
+    @property
+    def along(self) -> bool:
+        """Whether the tile's vectors lie along the memory of data and result."""
+        return (self.sizes.problem.data_format == "NXC") != (self.tile.lanes == "positions")
+
+    # ---- what is read ----
+
+    def summed(self, in_place: bool) -> int:
+        """How many channels are summed in one run, of data that is read where it lies or packed."""
+        if self.tile.lanes == "positions":
+            return 1
+        if self.tile.lanes == "summed":
+            return self.machine.lanes
+        return largest_divisor(self.sizes.summed, SUMMED) if in_place else min(self.sizes.summed, SUMMED)
+
+    @property
+    def bare_axes(self) -> int:
+        """Along how many axes a tile has one position, and no pads are packed before all tasks."""
+        return self.sizes.problem.geometry.rank - (1 if self.tile.rows == 1 else 2)
+
+    @cached_property
+    def data_in_place(self) -> bool:
+        """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
+        rows, where they are far apart, don't displace each other from the cache."""
+        problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
+        if not self.along or tile.lanes == "groups":
+            return False
+        if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
+            return False
+        if tile.lanes == "positions":
+            near = self.sizes.summed <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
+            if not near or F32_BYTES * tile.positions < LEAST_RUN:
+                return False
+        return data_is_plain(problem, self.sizes.multiples(tile, self.summed(in_place=True)))
+
+    @cached_property
+    def filter_in_place(self) -> bool:
+        """Whether the filter is read where it lies: where its lanes are side by side, and few rows share a panel."""
+        if self.tile.lanes == "summed":
+            return True
+        problem, sizes = self.sizes.problem, self.sizes
+        if self.tile.lanes != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
+            return False
+        rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
+        return rows < FEW_ROWS and filter_is_plain(problem, sizes.multiples(self.tile, self.summed(in_place=True)))
+
+    @property
+    def filter_stays(self) -> bool:
+        """Whether the filter stays in the L2 cache, beside data."""
+        return F32_BYTES * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
+
+    # ---- what is written ----
+
+    @property
+    def writes_apart(self) -> bool:
+        """Whether the results of a phase lie apart along the last axis."""
+        problem = self.sizes.problem
+        return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
+
+    @property
+    def transposes_result(self) -> bool:
+        """Whether tiles are transposed in registers, to be written along positions: whole ones of neighbours, since
+        where parts of a tile are left out it is written element by element."""
+        sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
+        if sizes.problem.data_format != "NCX" or tile.lanes not in ("channels", "groups"):
+            return False
+        side = min(tile.positions, tile.groups if tile.lanes == "groups" else tile.columns)
+        whole = geometry.groups % tile.groups == 0 and all(
+            size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in sizes.sums
+        )
+        return side >= LEAST_SIDE and whole
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether the vectors of a tile are neighbours along a row of the result; some may go beyond its end."""
+        return self.tile.lanes == "positions" and self.sizes.problem.data_format == "NCX"
+
+    @property
+    def writes_whole_lines(self) -> bool:
+        """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
+        sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
+        if tile.lanes == "groups":
+            return sizes.columns == 1 and geometry.groups % tile.groups == 0
+        if tile.lanes == "positions":
+            return self.writes_rows and not self.writes_apart
+        if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
+            return False  # groups share a line, which comes and goes for each of them
+        vector = largest_divisor(tile.columns, self.machine.lanes)
+        return all(
+            size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
+            for size in sizes.sums
+        )

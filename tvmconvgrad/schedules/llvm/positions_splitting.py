@@ -1,0 +1,156 @@
+"""How the sums of a register tile are split into tasks: ranges of positions, of groups and of columns.
+
+There should be enough tasks for many cores. More of them read panels, and data at their borders, more often; larger
+ones need more cache. So of ranges of positions those are taken that bring least from beyond the L2 cache, and groups
+and columns are split where these are too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvmconvgrad.schedules.llvm.machine import F32_BYTES
+from tvmconvgrad.schedules.llvm.positions_access import Access
+from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
+
+TASKS = 32
+"""How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large."""
+
+SURPLUS = 1.6
+"""How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
+
+REPACKS = 4
+"""How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
+
+NEAR = 0.3
+"""What a byte of the last-level cache costs, as a part of what one of memory costs."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """A way to split the positions into ranges."""
+
+    tiles: int
+    tasks: int
+    surplus: float
+    """How much more data the ranges read than there is: neighbours read the same at their border."""
+    traffic: float
+    """Bytes that come from beyond the L2 cache, about."""
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Splits the sums of a tile into tasks."""
+
+    access: Access
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
+
+        A range reads every panel, and its data for every column block, from wherever they fit.
+        """
+        sizes, tile = self.access.sizes, self.access.tile
+        if not sizes.sums:
+            return Ranges(1, 1, 1.0, 0.0)
+        extents = self._extents
+        if self._has_small_images:
+            return self._range(extents, [1, *extents[1:]])
+        most = min(prod(extents), self._most_tiles)
+        limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
+        inners = {tuple(inner_extents(extents, limit)) for limit in limits}
+        found = [self._range(extents, inner) for inner in sorted(inners)]
+        least = min(ranges.traffic for ranges in found)
+        best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
+        enough = [ranges for ranges in best if ranges.tasks * sizes.group_blocks(tile) >= TASKS]
+        return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    @property
+    def group_ranges(self) -> int:
+        """Ranges of groups that make enough tasks; of small images, so many that a task's stay in half of L1."""
+        wanted = -(-TASKS // self.ranges.tasks)
+        if not self._has_small_images:
+            return wanted
+        return max(wanted, self.access.sizes.problem.geometry.groups * self._image // (self.access.machine.l1 // 2))
+
+    def column_ranges(self, group_ranges: int) -> int:
+        """Ranges of columns that make enough tasks together with so many of groups."""
+        return -(-TASKS // (self.ranges.tasks * group_ranges))
+
+    def may_pack_by_task(self, column_ranges: int) -> bool:
+        """Whether tasks may each pack their data, rather than all of it be packed before them."""
+        return column_ranges <= REPACKS and self._may_pack_again(self.ranges.surplus)
+
+    def tasks_correspond(self, range_tiles: int, column_ranges: int) -> bool:
+        """Whether all sums have as many tasks, which are then joined (schedules/joining.py)."""
+        sizes, tile = self.access.sizes, self.access.tile
+        counts = set()
+        for size, rows in zip(sizes.sums, sizes.row_blocks(tile)):
+            ranges = prod(rows) // prod(inner_extents(rows, range_tiles))
+            counts.add(ranges * largest_divisor(-(-size.columns // tile.columns), column_ranges))
+        return len(counts) == 1
+
+    def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
+        """Ranges of `inner` images and tiles along each axis, of `extents` in all."""
+        access, sizes, geometry = self.access, self.access.sizes, self.access.sizes.problem.geometry
+        read, tasks = self._read(inner), prod(extents) // prod(inner)
+        surplus = tasks * read / self._read(extents)
+        packed = 1.0 if access.data_in_place else surplus
+        together = 1 if self._has_small_images else geometry.groups
+        fits = F32_BYTES * read * together * sizes.summed <= access.machine.l2
+        times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
+        few = tasks * sizes.group_blocks(access.tile) < TASKS
+        if not access.data_in_place and (few or not self._may_pack_again(surplus)):
+            packed, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
+        data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
+        again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
+        traffic = data * packed * times + filter_ * (1 + again * (tasks - 1))
+        return Ranges(prod(inner), tasks, surplus, traffic)
+
+    @cached_property
+    def _extents(self) -> list[int]:
+        """Images and tiles along each axis of the largest sum."""
+        return max(self.access.sizes.row_blocks(self.access.tile), key=prod)
+
+    def _read(self, extents: Sequence[int]) -> int:
+        """Elements of a channel that so many images and tiles along each axis read."""
+        images, *blocks = extents
+        covered = self.access.tile.covered(blocks)
+        return images * prod(size + halo for size, halo in zip(covered, self.access.sizes.halo))
+
+    def _may_pack_again(self, surplus: float) -> bool:
+        """Whether ranges may pack so much more data than there is."""
+        return surplus <= SURPLUS or self._shares_rows
+
+    @cached_property
+    def _has_small_images(self) -> bool:
+        """Whether a task takes whole images of some groups, with vectors over positions: groups share nothing, and an
+        image fits the cache."""
+        sizes = self.access.sizes
+        by_rows = self.access.tile.lanes == "positions" and sizes.problem.data_format == "NCX"
+        return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2 // 2
+
+    @property
+    def _image(self) -> int:
+        """Bytes of an image's data, of one group."""
+        return F32_BYTES * self.access.sizes.summed * self._read([1, *self._extents[1:]])
+
+    @property
+    def _shares_rows(self) -> bool:
+        """Whether phases of a depthwise gradient write to the same rows, one after the other: what they write, which is
+        several times what they read, should stay in the L2 cache until the last has done so."""
+        sizes = self.access.sizes
+        return self.access.tile.lanes == "groups" and len(sizes.sums) > 1 and sizes.summed == 1
+
+    @property
+    def _most_tiles(self) -> int:
+        """How many row blocks a range may have."""
+        if not self._shares_rows:
+            return 1 << 62
+        sizes, tile = self.access.sizes, self.access.tile
+        columns = sizes.problem.geometry.groups * sum(size.columns for size in sizes.sums)
+        row_block = F32_BYTES * tile.rows * tile.positions * columns
+        return max(self.access.machine.l2 // 2 // row_block, 1)

@@ -1,0 +1,125 @@
+"""Which register tiles a sum over positions may have, and what each costs: by that one is chosen.
+
+A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for;
+and which way its vectors lie decides what must be moved before and after.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+from tvmconvgrad.schedules.llvm.costs import (
+    ADDING_LANES,
+    ALONE,
+    ALONG_POSITIONS,
+    APART,
+    BORDERED,
+    DISPERSING,
+    IN_PLACE,
+    PACKING,
+    PANELS,
+    PLACING,
+    SCATTERING,
+    SPREADING,
+    SUMMED_LANES,
+    SUMMED_LANES_FAR,
+    TRANSPOSING,
+)
+from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.positions_access import Access
+from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
+from tvmconvgrad.schedules.splitting import divisors
+from tvmconvgrad.te.plain import data_is_plain
+
+
+def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
+    """All tiles with vectors over `lanes` whose sums stay in registers."""
+    registers = machine.registers
+    columns = {size.columns for size in sizes.sums} or {sizes.columns}
+    few = sorted({d for count in columns for d in divisors(count) if d <= registers})
+    shapes: list[tuple[int, ...]]
+    if lanes == "groups":
+        shapes = [(m, n, w) for m in range(1, registers) for n in few for w in machine.vectors]
+    elif lanes == "summed":
+        fitting = [n for n in few if all(count % n == 0 for count in columns)]
+        shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
+    elif lanes == "positions":
+        vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
+        shapes = [(w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w) if m * n * r < registers]
+    else:
+        shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
+    found = [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
+    return [tile for tile in found if _efficiency(Access(machine, sizes, tile), in_place=False) > 0]
+
+
+def _rows(sizes: Sizes, positions: int) -> list[int]:
+    """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
+    written row after row; and all sums have a multiple of them."""
+    whole = sizes.sums and all(positions >= size.positions[-1] for size in sizes.sums)
+    if sizes.problem.data_format != "NCX" or sizes.problem.geometry.rank == 1 or not whole:
+        return [1]
+    return divisors(gcd(*(size.positions[-2] for size in sizes.sums)))
+
+
+def cost(access: Access) -> float:
+    """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results."""
+    problem, machine = access.sizes.problem, access.machine
+    data, weights = problem.input_shapes
+    packing = 0.0 if access.data_in_place else _packing(access)
+    panels = 0.0 if access.filter_in_place else _packing_filter(access)
+    moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
+    efficiency = _efficiency(access, access.data_in_place)
+    return access.sizes.products(access.tile) / (2 * machine.lanes * efficiency) + moving
+
+
+def _efficiency(access: Access, in_place: bool) -> float:
+    """The share of peak that a tile may reach with data that is read where it lies, or packed; 0 when it spills."""
+    machine, tile = access.machine, access.tile
+    rows, columns, used = tile.vectors(machine.lanes)
+    if tile.lanes == "groups":
+        # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
+        fits = rows * (columns + 1) < machine.registers
+        return machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
+    if tile.lanes == "positions" and access.sizes.is_depthwise:
+        # The same, and what taps of three rows read is another one for each.
+        fits = 3 * rows * columns < machine.registers
+        return machine.tile_efficiency(rows, columns, used, ALONE, enough=6) if fits else 0.0
+    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place))
+
+
+def _loading(access: Access, in_place: bool) -> tuple[float, float]:
+    """What a row's and a column's operand costs, as parts of an FMA."""
+    if access.tile.lanes == "positions":
+        return APART if in_place else ALONG_POSITIONS
+    if access.tile.lanes == "summed":
+        return SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR
+    return IN_PLACE if in_place else PANELS
+
+
+def _packing(access: Access) -> float:
+    """Cycles an element to pack the data."""
+    sizes, tile = access.sizes, access.tile
+    if not access.along or (tile.lanes == "groups" and sizes.summed > 1):
+        return TRANSPOSING
+    if tile.lanes != "positions" or sizes.is_depthwise:
+        return PACKING
+    return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
+
+
+def _packing_filter(access: Access) -> float:
+    """Cycles an element to pack panels."""
+    sizes = access.sizes
+    along = access.tile.lanes == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
+    return PACKING if along else TRANSPOSING
+
+
+def _placing(access: Access) -> float:
+    """Cycles an element to write the result."""
+    if access.tile.lanes == "summed":
+        return PLACING + ADDING_LANES
+    if access.transposes_result:
+        spreading = SPREADING if access.machine.masked_stores else DISPERSING
+        return spreading if access.writes_apart else TRANSPOSING
+    if not access.along and access.tile.lanes != "positions":
+        return DISPERSING
+    return PLACING if access.along and access.writes_whole_lines else SCATTERING
