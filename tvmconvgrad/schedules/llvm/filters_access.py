@@ -123,3 +123,11 @@ class Access:
         """Whether the channels of a group are a number of tiles."""
         c_group, o_group = group_sizes(self.problem.geometry)
         return c_group % self.tile.c == 0 and o_group % self.tile.o == 0
+
+    @property
+    def packs_to_registers(self) -> bool:
+        """Whether all taps of depthwise sums are in one tile and read 16 bits: of a short run of positions these are
+        converted once, into registers that serve all taps."""
+        geometry, tile = self.problem.geometry, self.tile
+        depthwise = tile.groups > 1 and group_sizes(geometry) == (1, 1)
+        return depthwise and tile.taps == geometry.k and self.problem.dtype != "f32"

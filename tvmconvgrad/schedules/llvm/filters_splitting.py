@@ -20,6 +20,9 @@ from tvmconvgrad.te.tensors import group_sizes
 TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
 
+RUN = 7
+"""Positions of a row that LLVM unrolls, so that what is packed for them stays in registers."""
+
 
 def _by_task(ranges: int, surplus: float = 1.0) -> float:
     """Cycles an element that each of so many ranges packs for itself, into the cache; chunk by chunk, which takes
@@ -33,9 +36,12 @@ def _before(ranges: int) -> float:
 
 
 def chunk_size(access: Access) -> int:
-    """How many positions are a chunk: what is packed stays in the L2 cache, what is read in place in L1."""
+    """How many positions are a chunk: what is packed stays in the L2 cache, or even in registers, what is read in place
+    in L1."""
     geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
     c_group, o_group = group_sizes(geometry)
+    if access.packs_to_registers:
+        return RUN
     if groups > 1:
         swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         if c_group * o_group > 1:
@@ -120,7 +126,10 @@ class Splitting:
 
     @cached_property
     def _surplus(self) -> float:
-        """How much more of Y than there is all chunks pack, since neighbours read the same."""
+        """How much more of Y than there is all chunks pack, since neighbours read the same: from L1, where it goes to
+        registers."""
+        if self.access.packs_to_registers:
+            return 1.0
         geometry = self.access.problem.geometry
         axes = zip(self.chunk[1:], geometry.x, geometry.strides, geometry.k, geometry.dilations)
         read = prod(x // part * ((part - 1) * s + (k - 1) * d + 1) for part, x, s, k, d in axes)
