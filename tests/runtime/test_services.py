@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,31 @@ def test_what_a_task_needs_for_itself(case: Case) -> None:
     workspace = compiler.build(merged(kernel.problem), kernel.target).workspace
     assert sum(workspace.task_sizes) == meter.most_of_tasks
     assert sum(workspace.sizes) == meter.most
+
+
+def test_each_thread_has_the_same_tasks_in_every_call_and_helps_the_others_from_behind() -> None:
+    library, _ = own_library(FILTERS)
+    library.tvmconvgrad_services.restype = ctypes.POINTER(Services)
+    launch = library.tvmconvgrad_services().contents.launch
+    library.tvmconvgrad_set_threads(3)
+    for late in range(3):
+        order: dict[int, list[int]] = {}
+        begun = [threading.Event() for _ in range(12)]
+
+        def run(task: int, group: Any, data: Any, late: int = late, order: Any = order, begun: Any = begun) -> int:
+            order.setdefault(threading.get_ident(), []).append(task)
+            begun[task].set()
+            if task % 4 == 0:  # a share's first: until all threads have one, and the late one's until all else is done
+                wait = range(12) if task == 4 * late else (0, 4, 8)
+                assert all(begun[other].wait(60) for other in wait)
+            return 0
+
+        assert launch(TASK(run), None, 12) == 0
+        found = sorted(order.values())
+        assert [tasks[0] for tasks in found] == [0, 4, 8]
+        assert sorted(task for tasks in found for task in tasks) == list(range(12))
+        for share, tasks in enumerate(found):
+            own = [task for task in tasks if task // 4 == share]
+            assert own == list(range(4 * share, 4 * share + len(own)))
+        assert found[late] == [4 * late]
+    library.tvmconvgrad_set_threads(1)

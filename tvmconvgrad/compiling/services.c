@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define ALIGNMENT 64
@@ -32,13 +33,17 @@ typedef int (*Task)(int task_id, Group *group, void *data);
  * other one that helps, up to `threads` with itself. */
 typedef struct { char *memory; uint64_t first, each; int threads; } Arena;
 
+/* The tasks from `next` to before `end`: of one thread, which takes them in order. In each call a thread has the same
+ * ones, and finds in its cache what it read and wrote in the last. Others help from behind. */
+typedef struct { int next, end; } Share;
+
 typedef struct {
     Task run;
     void *data;
     Group group;
-    int next, left, failed;
-    int threads; /* that work on it */
-    int most;    /* that may */
+    int left, failed;
+    int threads; /* that may work on it */
+    Share *shares;
     const Arena *arena;
 } Job;
 
@@ -65,6 +70,7 @@ static Job *job;         /* the one that workers may help with */
 static int posts;        /* jobs so far; workers look at it without the mutex */
 static int sleepers;
 static int launcher;     /* the CPU that the last job was launched on */
+static int looking[CPU_SETSIZE]; /* how many workers look for the next job, by their CPU */
 static int workers;
 static int threads = 1;
 static Header *kept[KEPT];
@@ -85,14 +91,23 @@ static void after_fork_in_child(void) {
     posted = new_cond;
     job = NULL;
     sleepers = workers = 0;
+    memset(looking, 0, sizeof looking);
 }
 
 /* ---- threads ---- */
 
+/* The next task of a thread's share, or the last of the largest; -1: all have begun. */
+static int claim(Job *mine, int place) {
+    Share *largest = &mine->shares[place];
+    if (largest->next < largest->end) return largest->next++;
+    for (Share *each = mine->shares; each < mine->shares + mine->threads; ++each)
+        if (each->end - each->next > largest->end - largest->next) largest = each;
+    return largest->next < largest->end ? --largest->end : -1;
+}
+
 /* Run tasks until all have begun; the mutex is held before and after. */
-static void help(Job *mine) {
-    while (mine->next < mine->group.num_task) {
-        int task = mine->next++;
+static void help(Job *mine, int place) {
+    for (int task; (task = claim(mine, place)) >= 0;) {
         pthread_mutex_unlock(&mutex);
         int status = mine->run(task, &mine->group, mine->data);
         pthread_mutex_lock(&mutex);
@@ -113,28 +128,45 @@ static void leave_launcher(void) {
         sched_setaffinity(0, sizeof all, &all);
 }
 
-/* The mutex is held before and after. A worker comes to a job once, and not at all where enough threads are. */
-static void join(Job *other) {
+/* The mutex is held before and after. A worker comes to a job once, and only to one that so many threads may share. */
+static void join(Job *other, int place) {
     const Arena *theirs = other->arena;
-    if (other->threads >= other->most) return;
-    int place = other->threads++;
+    if (place >= other->threads) return;
     if (theirs && theirs->memory) {
         char *memory = theirs->memory + theirs->first + theirs->each * (uint64_t)(place - 1);
         stack = (Stack){memory, memory + theirs->each, NULL};
     }
-    help(other);
+    help(other, place);
     stack = (Stack){NULL, NULL, NULL};
 }
 
-static void *work(void *unused) {
-    (void)unused;
+/* How many workers look for a job on a CPU, after so many more do. */
+static int looks_on(int cpu, int more) {
+    return cpu < 0 || cpu >= CPU_SETSIZE ? 0 : __atomic_add_fetch(&looking[cpu], more, __ATOMIC_RELAXED);
+}
+
+static void look_for_another(int seen) {
+    int cpu = -1;
+    for (int i = 0; i < YIELDS && __atomic_load_n(&posts, __ATOMIC_RELAXED) == seen; ++i) {
+        int now = sched_getcpu();
+        if (now != cpu) {
+            looks_on(cpu, -1);
+            looks_on(cpu = now, 1);
+        }
+        sched_yield();
+    }
+    looks_on(cpu, -1);
+}
+
+static void *work(void *number) {
+    int place = (int)(intptr_t)number;
     leave_launcher();
     pthread_mutex_lock(&mutex);
     for (;;) {
         int seen = posts;
-        if (job) join(job);
+        if (job) join(job, place);
         pthread_mutex_unlock(&mutex);
-        for (int i = 0; i < YIELDS && __atomic_load_n(&posts, __ATOMIC_RELAXED) == seen; ++i) sched_yield();
+        look_for_another(seen);
         pthread_mutex_lock(&mutex);
         ++sleepers;
         while (posts == seen) pthread_cond_wait(&posted, &mutex);
@@ -153,7 +185,7 @@ static void hire(int count) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (workers < count) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, work, NULL)) break;
+        if (pthread_create(&thread, NULL, work, (void *)(intptr_t)(workers + 1))) break;
         pthread_detach(thread);
         ++workers;
     }
@@ -179,13 +211,23 @@ static int launch(Task run, void *data, int num_task) {
         pthread_mutex_unlock(&mutex);
         return run_alone(run, data, num_task > 0 ? num_task : 1);
     }
-    __atomic_store_n(&launcher, sched_getcpu(), __ATOMIC_RELAXED);
+    int here = sched_getcpu();
+    __atomic_store_n(&launcher, here, __ATOMIC_RELAXED);
     if (workers < count - 1) hire(count - 1);
-    Job mine = {run, data, {NULL, wanted}, 0, wanted, 0, 1, count, arena};
+    Share shares[count];
+    for (int place = 0; place < count; ++place)
+        shares[place] = (Share){(int)((int64_t)wanted * place / count), (int)((int64_t)wanted * (place + 1) / count)};
+    Job mine = {run, data, {NULL, wanted}, wanted, 0, count, shares, arena};
     job = &mine;
     __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);
+    int yields = sleepers || looks_on(here, 0);
     if (sleepers) pthread_cond_broadcast(&posted);
-    help(&mine);
+    if (yields) { /* to a worker that the kernel has put on this CPU: it leaves, and else would wait for all tasks */
+        pthread_mutex_unlock(&mutex);
+        sched_yield();
+        pthread_mutex_lock(&mutex);
+    }
+    help(&mine, 0);
     pthread_mutex_unlock(&mutex);
     while (__atomic_load_n(&mine.left, __ATOMIC_ACQUIRE)) sched_yield();
     /* Whoever still looks at the job holds the mutex. */
