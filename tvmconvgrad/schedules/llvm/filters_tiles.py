@@ -41,7 +41,7 @@ def tiles(machine: Machine, lanes: str, problem: Problem) -> list[Tile]:
         few = range(1, min(o_group if lanes == "c" else c_group, machine.registers) + 1)
         sizes = [(w, n, 1) if lanes == "c" else (n, w, 1) for n in few for w in machine.widths]
     found = [Tile(t, *size, lanes) for t in sorted(taps) for size in sizes]
-    return [tile for tile in found if _efficiency(machine, tile) > 0]
+    return [tile for tile in found if _efficiency(machine, problem, tile) > 0]
 
 
 def products(problem: Problem, tile: Tile) -> int:
@@ -56,18 +56,21 @@ def products(problem: Problem, tile: Tile) -> int:
 def cost(access: Access) -> float:
     """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter."""
     machine, problem, tile = access.machine, access.problem, access.tile
-    cycles = products(problem, tile) / (2 * machine.lanes * _efficiency(machine, tile))
+    cycles = products(problem, tile) / (2 * machine.lanes * _efficiency(machine, problem, tile))
     shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)
     return cycles + _finishing(access) * prod(problem.filter_shape)
 
 
-def _efficiency(machine: Machine, tile: Tile) -> float:
+def _efficiency(machine: Machine, problem: Problem, tile: Tile) -> float:
     """The share of peak that a tile may reach; 0 when it spills. Y's operands are read for each tap, X's once."""
     taps = prod(tile.taps)
     if tile.lanes == "groups":
-        return machine.tile_efficiency(taps * tile.c, tile.o, tile.groups)
+        rows = taps * tile.c
+        # Y of neighbouring positions is the next taps', and LLVM keeps what several products share.
+        fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
+        return machine.tile_efficiency(rows, tile.o, tile.groups) if fits else 0.0
     vector = min(tile.o if tile.lanes == "o" else tile.c, machine.lanes)
     if tile.lanes == "o":
         return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
