@@ -21,7 +21,7 @@ from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.compiling.statements import broadcast, conjuncts, index, without_binds
+from tvmconvgrad.compiling.statements import conjuncts, index, without_binds
 from tvmconvgrad.schedules.base import MASK
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
 
@@ -102,7 +102,7 @@ class _Lanes:
             masks = [self._mask(condition, apart, begin) for condition in conditions]
             if not in_blocks:
                 elements = tirx.Ramp(index(begin), index(1), count)
-                masks.append(tirx.EQ(elements % broadcast(apart, count), broadcast(0, count)))
+                masks.append(tirx.EQ(elements % _all(apart, count), _all(0, count)))
             parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
         lanes = range(remainder, apart * count, apart)
         return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
@@ -125,9 +125,9 @@ class _Lanes:
         below = self._below(condition)
         first, step = self._first(below), self._step(below)
         if apart == 1:
-            return tirx.Ramp(first, index(step), self.count) < broadcast(0, self.count)
-        lanes = tirx.Ramp(index(begin), index(1), self.count) // broadcast(apart, self.count)
-        return lanes * broadcast(step, self.count) + tirx.Broadcast(first, self.count) < broadcast(0, self.count)
+            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
+        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
+        return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
 
     def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
         """A value that one lane has alone, or that is not linear: lane by lane."""
@@ -159,3 +159,7 @@ class _Lanes:
     def _step(self, place: Expr) -> int:
         """How much a place moves by from one lane to the next."""
         return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
+
+
+def _all(value: int, count: int) -> Expr:
+    return tirx.Broadcast(index(value), count)

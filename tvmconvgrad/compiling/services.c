@@ -23,7 +23,7 @@
 #define KEPT 16          /* blocks of memory that wait for the next call */
 #define YIELDS 2000      /* about a millisecond: how long a worker looks for the next job before it sleeps */
 
-#define TASKS 8          /* for each thread */
+#define SHARES 8         /* tasks for each thread */
 
 /* TVMParallelGroupEnv and FTVMParallelLambda of tvm/runtime/c_backend_api.h. */
 typedef struct { void *sync_handle; int32_t num_task; } Group;
@@ -204,7 +204,7 @@ static int run_alone(Task run, void *data, int num_task) {
 static int launch(Task run, void *data, int num_task) {
     int count = __atomic_load_n(&threads, __ATOMIC_RELAXED);
     if (arena && arena->threads < count) count = arena->threads;
-    int wanted = num_task > 0 ? num_task : count > 1 ? count * TASKS : 1;
+    int wanted = num_task > 0 ? num_task : count > 1 ? count * SHARES : 1;
     if (wanted <= 1) return run_alone(run, data, 1);
     pthread_mutex_lock(&mutex);
     if (job) {

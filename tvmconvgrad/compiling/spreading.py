@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tvm import tirx
-from tvm.ir import IRModule
+from tvm.ir import Expr, IRModule
 from tvm.target import Target, codegen
 
-from tvmconvgrad.compiling.statements import broadcast, index
 from tvmconvgrad.schedules.rewriting import rewritten
 
 _MOST_APART = 4
@@ -48,8 +47,12 @@ def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
     yield tirx.Bind(value, store.value)
     for begin in range(0, apart * lanes, lanes):
         taken = [tirx.IntImm("int32", element // apart) for element in range(begin, begin + lanes)]
-        elements = tirx.Ramp(index(begin), index(1), lanes)
-        mask = tirx.EQ(elements % broadcast(apart, lanes), broadcast(0, lanes))
+        elements = tirx.Ramp(tirx.IntImm("int64", begin), tirx.IntImm("int64", 1), lanes)
+        mask = tirx.EQ(elements % _all(apart, lanes), _all(0, lanes))
         address = tirx.address_of(tirx.BufferLoad(store.buffer, [place.base + begin]))
         arguments = (tirx.Shuffle([value], taken), address, mask)
         yield tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", *arguments))
+
+
+def _all(value: int, lanes: int) -> Expr:
+    return tirx.Broadcast(tirx.IntImm("int64", value), lanes)

@@ -59,11 +59,6 @@ def index(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
-def broadcast(value: int, lanes: int) -> tirx.Broadcast:
-    """A constant index in all lanes of a vector."""
-    return tirx.Broadcast(index(value), lanes)
-
-
 def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
     """How many elements an index moves by when a variable grows by one, if that is always the same."""
     if len(indices) != 1:

@@ -85,8 +85,9 @@ def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> b
         return False  # all of it is pads
     source = sch.get(block).reads[0].source.shape[-len(space) :]
     extents = [sch.get(loop).extent for loop in space]  # of which some may differ from task to task
-    fixed = all(isinstance(size, IntImm) for size in extents)
-    whole = fixed and all(int(size) == int(row) for size, row in list(zip(extents, source))[1:])
+    whole = all(isinstance(size, IntImm) for size in extents) and list(map(int, extents[1:])) == list(
+        map(int, source[1:])
+    )
     guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
     return len(space) > 1 and whole and not guards
 
