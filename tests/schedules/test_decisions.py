@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ CONVOLUTIONS = [
 PADDED = [
     Convolution(2, 1, 16, 32, (9, 7), (10, 8), (3, 3), (1, 1), (2, 2), (2, 3), (3, 2)),
     Convolution(1, 3, 3, 3, (3, 150), (3, 150), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(1, 2, 96, 64, (5, 7), (3, 4), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 2, 8, 16, (6, 8, 10), (3, 4, 5), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1), (0, 0, 0)),
 ]
 """Wherever their data is packed, with pads or without, tiles must meet the right elements of it."""
@@ -56,7 +59,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "long rows", "3-D strided"])
+@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "long rows", "grouped, strided", "3-D strided"])
 @pytest.mark.parametrize("data_format", ["NXC", "NCX"])
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run
@@ -69,9 +72,11 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(np.float32)
     places = set()
     for rule in schedules.applicable(problem, target):
-        for value in schedules.schedule(problem, target, rule).candidates.get("packs", ()):
-            scheduled = schedules.schedule(problem, target, rule, {"packs": value})
-            places.add(str(scheduled.decisions["packs"]))
+        candidates = schedules.schedule(problem, target, rule).candidates
+        drawn = {name: candidates[name] for name in ("packs", "packs_filter", "parts") if name in candidates}
+        for values in product(*drawn.values()):
+            scheduled = schedules.schedule(problem, target, rule, dict(zip(drawn, values)))
+            places.add(str([scheduled.decisions.get(name) for name in drawn]))
             got = run(scheduled, case.arrays(tensors), target)
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
     assert len(places) > 1

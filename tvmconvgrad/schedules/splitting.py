@@ -17,6 +17,11 @@ def largest_divisor(value: int, limit: int) -> int:
     return max(d for d in divisors(value) if d <= max(limit, 1))
 
 
+def least_divisor(value: int, limit: int) -> int:
+    """The least divisor of `value` that is not below `limit`, or else `value`."""
+    return min((d for d in divisors(value) if d >= limit), default=value)
+
+
 def inner_extents(extents: Sequence[int], limit: int) -> list[int]:
     """Split a nest of loops in two: how much of each is inner, so that the inner part has about `limit` steps.
 

@@ -267,7 +267,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     for part, name in zip(found, names):
         w_extended = part.filter(w, f"w_extended{name}")
         total = part.sum(x_extended, [-window.shift for window in windows], w_extended, f"sum{name}")
-        results.append(_converted(total, dtype, f"result{name}"))
+        results.append(total if multiples.direct else _converted(total, dtype, f"result{name}"))
         places.append(part.place)
     operands = ("x_extended", *(f"w_extended{name}" for name in names))
     return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, tuple(places))

@@ -36,7 +36,9 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")
-    result = te.compute(total.shape, lambda *i: total(*i).astype(tensors.result_dtype(problem)), name="result")
+    result = total
+    if not multiples.direct:
+        result = te.compute(total.shape, lambda *i: total(*i).astype(tensors.result_dtype(problem)), name="result")
 
     def place(n: Index, g: Index, *rest: Index) -> Place:
         *x, o = rest

@@ -44,7 +44,7 @@ class Multiples:
     residues: bool = False
     """Whether a filter gradient stores Y residue by residue along a strided last axis."""
     direct: bool = False
-    """Whether the sum of a filter gradient is the result itself, which has no surplus and is f32."""
+    """Whether a sum is the result itself, which is f32, and has no surplus of channels."""
     bare_axes: int = 0
     """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
     out."""

@@ -26,6 +26,10 @@ APART = (32, 16)
 blocks have of one position then maps to different sets of the cache."""
 
 
+SQUARE = 16
+"""Rows of the filter that are read side by side to be transposed: few enough that each is read ahead of its use."""
+
+
 def pack_data(
     sch: Schedule,
     block: SBlockRV,
@@ -104,9 +108,16 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, ahead: int) -> 
 
 
 def pack_filter(
-    sch: Schedule, block: SBlockRV, lanes: tuple[str, int], reduced: int, groups: int, filter_axes: str
+    sch: Schedule,
+    block: SBlockRV,
+    lanes: tuple[str, int],
+    reduced: int,
+    groups: int,
+    filter_axes: str,
+    at: LoopRV | None = None,
 ) -> None:
-    """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous.
+    """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous; all
+    panels in parallel, or inside of the loop `at` what its body reads.
 
     (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
     order in which a register tile reads it.
@@ -117,17 +128,25 @@ def pack_filter(
     sch.transform_layout(
         block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups))
     )
-    g, *k, c, o = sch.get_loops(block)
+    if at is not None:
+        sch.compute_at(block, at, preserve_unit_loops=True)
+    g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
     lane, summed = (o, c) if channel == "o" else (c, o)
     g0, g1 = sch.split(g, [None, groups])
     lane0, lane1 = sch.split(lane, [None, width])
     summed0, summed1 = sch.split(summed, [None, reduced])
-    sch.reorder(g0, lane0, summed0, *k, summed1, lane1, g1)
+    outer = [g0, lane0]
     if along or groups > 1:
+        outer.append(summed0)
+        sch.reorder(*outer, *k, summed1, lane1, g1)
         _vectorize(sch, g1 if groups > 1 else lane1)
     else:
+        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        outer += [*k, square]
+        sch.reorder(*outer, summed0, summed1, lane1, g1)
         sch.annotate(summed1, TRANSPOSE, 1)
-    sch.parallel(sch.fuse(g0, lane0, summed0))
+    if at is None:
+        sch.parallel(sch.fuse(*outer))
 
 
 def _blocked_data(channels: int, groups: int) -> Callable[..., tuple[Index, ...]]:

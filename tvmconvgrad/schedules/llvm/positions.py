@@ -4,16 +4,20 @@ Each is a matrix product whose rows are neighbouring positions along the last ax
 the result; taps and the other side's channels are summed:
 
     parallel (position range, group range, column range)
-      for group block, column block, image, position outside the last axis, row block:
-        tile = 0                                             # in registers
-        for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
-        result[rows, columns] = tile
+      for part, group block, column block:
+        panel = filter[taps, part, columns]
+        for image, position outside the last axis, row block:
+          tile = 0                                             # in registers
+          for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
+          result[rows, columns] += tile
 
-A panel (all taps and summed channels of one column block, packed in the order in which it is read) is used for a range
-of positions while it is in the L2 cache; so is the range's data. Where that needs zeros or another type, it is packed,
-by each task or before all tasks; else it is read where it lies and, with vectors over the result's channels, fetched
-ahead (schedules/fetching.py). With vectors over groups, a tile fetches the lines that it will write. A tap at which all
-that a tile reads are pads is left out (schedules/skipping.py).
+A panel (all taps and a part of the summed channels of one column block, packed in the order in which it is read) is
+used for a range of positions while it is in the L2 cache; so is the range's data. There is one part, and a tile is
+written once, unless a panel would be too large for the cache. Panels are packed before all tasks, or by the only task
+that uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is
+read where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py). With vectors
+over groups, a tile fetches the lines that it will write. A tap at which all that a tile reads are pads is left out
+(schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
@@ -27,7 +31,7 @@ added up at the end.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
@@ -77,7 +81,8 @@ class PositionsRule:
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
         bare_axes = access.bare_axes if plan.packs == "before" else 0
-        expression = express(problem, sizes.multiples(plan.tile, plan.summed, bare_axes))
+        multiples = sizes.multiples(plan.tile, plan.summed, bare_axes)
+        expression = express(problem, replace(multiples, direct=plan.parts > 1))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
@@ -96,10 +101,7 @@ class PositionsRule:
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
-        nests = [
-            _nest_sum(sch, sch.get_sblock(name), sch.get_sblock(result.op.name), rank, plan, lanes)
-            for name, result in zip(expression.sums, results)
-        ]
+        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes) for name in expression.sums]
         for result in results:
             block = sch.get_sblock(result.op.name)
             if access.transposes_result:
@@ -107,9 +109,11 @@ class PositionsRule:
             else:
                 _write_tile(sch, block, rank, tile, lanes, access.writes_rows)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
-        for panel in map(sch.get_sblock, expression.operands[1:]):
+        for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter:
-                blocks.pack_filter(sch, panel, (columns, tile.columns), plan.summed, tile.groups, problem.filter_axes)
+                at = nest.column if plan.packs_filter == "task" else None
+                width = columns, tile.columns
+                blocks.pack_filter(sch, panel, width, plan.summed, tile.groups, problem.filter_axes, at)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -130,25 +134,31 @@ class PositionsRule:
 
 @dataclass(frozen=True)
 class Nest:
-    """A sum's loops: those over parallel tasks, the last over column ranges, and the outermost that sums."""
+    """A sum's loops: those over parallel tasks, that over a task's column blocks, and the outermost that sums."""
 
     block: SBlockRV
     tasks: list[LoopRV]
+    column: LoopRV
     reduction: LoopRV
 
 
-def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan: Plan, lanes: int) -> Nest:
-    """Nest the loops as the module's text says, and write tiles to `result`."""
-    tile = plan.tile
-    total = block
+def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int) -> Nest:
+    """Nest the loops as the module's text says, and write the tiles."""
+    tile, block = plan.tile, total
     if tile.lanes == "summed":
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
+    if plan.parts > 1:
+        part, _ = sch.split(sch.get_loops(block)[-1], [plan.parts, None])
+        block, result = sch.rfactor(part, 0), total
+    else:
+        (result,) = sch.get_consumers(total)
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
     blocks.lanes_last(sch, block, -2, tile.positions if tile.lanes == "positions" else 1)
-    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank)
+    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.lanes == "summed")
+    part = [taps.pop()] if plan.parts > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.columns])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
@@ -169,7 +179,7 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     tasks = [*ranges, group_range, column_range]
     order = {"positions": [g1, column1, *register_rows, row1], "summed": [g1, row1, column1, *lane]}
     register_tile = order.get(tile.lanes, [row1, column1, g1])
-    sch.reorder(*tasks, g0, column0, *rows, *summing, *register_tile)
+    sch.reorder(*tasks, *part, g0, column0, *rows, *summing, *register_tile)
     blocks.vectorize_tile(sch, register_tile, lanes)
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
@@ -177,7 +187,7 @@ def _nest_sum(sch: Schedule, block: SBlockRV, result: SBlockRV, rank: int, plan:
     if plan.fetch:
         sch.annotate(summing[0], FETCH, plan.fetch)
         sch.annotate(row1, EACH, 1)
-    return Nest(block, tasks, summing[0])
+    return Nest(block, tasks, column0, summing[0])
 
 
 def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile) -> None:
@@ -203,11 +213,14 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: i
         blocks.vectorize_tile(sch, written_tile, lanes)
 
 
-def _loops(sch: Schedule, block: SBlockRV, rank: int) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
+def _loops(
+    sch: Schedule, block: SBlockRV, rank: int, lanes_are_summed: bool
+) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
     """(n, g, positions, column), (taps, summed channels), and the lane that was split from those, if any."""
     loops = sch.get_loops(block)
     spatial = rank + 3
-    return loops[:spatial], loops[spatial : 2 * spatial - 2], loops[2 * spatial - 2 :]
+    lane = [loops.pop()] if lanes_are_summed else []
+    return loops[:spatial], loops[spatial:], lane
 
 
 def _add_lanes(sch: Schedule, total: SBlockRV, at: LoopRV) -> None:

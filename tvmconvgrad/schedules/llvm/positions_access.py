@@ -25,6 +25,9 @@ FEW_ROWS = 256
 LEAST_RUN = 2 * CACHE_LINE
 """Bytes of a channel's positions that a tile must read to read them where they lie."""
 
+PANEL = 0.6
+"""The share of the L2 cache that a panel may take."""
+
 LEAST_SIDE = 4
 """Positions and lanes that a tile must have to be transposed."""
 
@@ -89,6 +92,18 @@ class Access:
         return F32_BYTES * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
     # ---- what is written ----
+
+    @property
+    def may_add(self) -> bool:
+        """Whether tiles may be added to the result in parts: it is f32, and they lie whole along its memory."""
+        along = self.tile.lanes == "channels" and self.along
+        return along and self.sizes.problem.dtype == "f32" and self.writes_whole_lines
+
+    @property
+    def parts(self) -> int:
+        """In how many parts a panel fits the L2 cache, beside data."""
+        products = max((size.products for size in self.sizes.sums), default=1)
+        return -(-F32_BYTES * products * self.tile.columns // int(PANEL * self.machine.l2))
 
     @property
     def writes_apart(self) -> bool:

@@ -16,6 +16,7 @@ from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.llvm.positions_splitting import Splitting
 from tvmconvgrad.schedules.llvm.positions_tiles import cost, tiles
+from tvmconvgrad.schedules.splitting import divisors, least_divisor
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.plain import filter_is_plain
 
@@ -31,9 +32,12 @@ class Plan:
     summed: int
     packs: str
     """Where the data is packed: in each "task", "before" all tasks, or not at all: ""."""
-    packs_filter: bool
+    packs_filter: str
+    """Where panels are packed, likewise."""
     fetch: int
     """How many positions ahead data that is read in place is fetched; 0: not at all."""
+    parts: int
+    """In how many parts the summed channels are added to the result."""
     range_tiles: int
     """How many row blocks a range of positions should have."""
     group_ranges: int
@@ -82,20 +86,37 @@ class Planner:
         groups, columns = self.sizes.group_blocks(tile), self.sizes.column_blocks(tile)
         group_ranges = decisions.draw_divisor("group_ranges", groups, splitting.group_ranges)
         column_ranges = decisions.draw_divisor("column_ranges", columns, splitting.column_ranges(group_ranges))
-        packs = self._draw_packs(decisions, splitting, range_tiles, column_ranges)
+        packs_filter = self._draw_packs_filter(decisions, splitting, range_tiles)
+        packs = self._draw_packs(decisions, splitting, range_tiles, column_ranges, packs_filter)
         fetch = 0
         if not packs and tile.lanes == "channels":
             fetch = decisions.draw("fetch", [0, tile.positions, 2 * tile.positions], tile.positions)
-        summed, packs_filter = access.summed(in_place=not packs), not access.filter_in_place
-        return Plan(tile, summed, packs, packs_filter, fetch, range_tiles, group_ranges, column_ranges)
+        summed = access.summed(in_place=not packs)
+        parts = 1
+        if access.may_add:
+            blocks = -(-self.sizes.summed // summed)
+            parts = decisions.draw("parts", divisors(blocks), least_divisor(blocks, access.parts))
+        return Plan(tile, summed, packs, packs_filter, fetch, parts, range_tiles, group_ranges, column_ranges)
 
-    def _draw_packs(self, decisions: Decisions, splitting: Splitting, range_tiles: int, column_ranges: int) -> str:
+    def _draw_packs_filter(self, decisions: Decisions, splitting: Splitting, range_tiles: int) -> str:
+        """Where panels are packed: by tasks, each of which uses its own at once, if they are large and no two share
+        them."""
+        access = splitting.access
+        if access.filter_in_place or access.tile.lanes != "channels":
+            return "" if access.filter_in_place else "before"
+        alone = splitting.position_ranges(range_tiles) == 1 and not access.filter_stays
+        places = ["before", "task"]
+        return places[decisions.draw("packs_filter", range(len(places)), places.index("task" if alone else "before"))]
+
+    def _draw_packs(
+        self, decisions: Decisions, splitting: Splitting, range_tiles: int, column_ranges: int, packs_filter: str
+    ) -> str:
         """Where the data is packed: by tasks where that is cheaper, or where there is no room for all of it."""
         access, ranges = splitting.access, splitting.ranges
         places, default = ["before"], "before"
         if splitting.tasks_correspond(range_tiles, column_ranges):
             places.append("task")
-            saves = 2 * ranges.surplus <= ranges.tasks and not self._has_room(access)
+            saves = 2 * ranges.surplus <= ranges.tasks and not self._has_room(access, packs_filter)
             if saves or splitting.may_pack_by_task(column_ranges):
                 default = "task"
         if access.data_in_place:
@@ -103,11 +124,11 @@ class Planner:
             default = ""
         return places[decisions.draw("packs", range(len(places)), places.index(default))]
 
-    def _has_room(self, access: Access) -> bool:
+    def _has_room(self, access: Access, packs_filter: str) -> bool:
         """Whether what is packed before all tasks takes no more memory than the tensors."""
         problem = self.sizes.problem
         data = self.sizes.packed(access.tile, access.summed(in_place=False), access.bare_axes)
-        panels = 0 if access.filter_in_place else prod(problem.filter_shape)
+        panels = prod(problem.filter_shape) if packs_filter == "before" else 0
         return F32_BYTES * (data + panels) <= ROOM * problem.tensor_bytes
 
     def _best_tiles(self) -> list[Tile]:

@@ -41,6 +41,11 @@ class Ranges:
     """Bytes that come from beyond the L2 cache, about."""
 
 
+def _ranges(extents: Sequence[int], range_tiles: int) -> int:
+    """How many ranges of about so many tiles there are of these images and tiles along each axis."""
+    return prod(extents) // prod(inner_extents(extents, range_tiles))
+
+
 @dataclass(frozen=True)
 class Splitting:
     """Splits the sums of a tile into tasks."""
@@ -89,9 +94,14 @@ class Splitting:
         sizes, tile = self.access.sizes, self.access.tile
         counts = set()
         for size, rows in zip(sizes.sums, sizes.row_blocks(tile)):
-            ranges = prod(rows) // prod(inner_extents(rows, range_tiles))
-            counts.add(ranges * largest_divisor(-(-size.columns // tile.columns), column_ranges))
+            columns = largest_divisor(-(-size.columns // tile.columns), column_ranges)
+            counts.add(_ranges(rows, range_tiles) * columns)
         return len(counts) == 1
+
+    def position_ranges(self, range_tiles: int) -> int:
+        """How many ranges of so many tiles there are, of that sum which has most."""
+        rows = self.access.sizes.row_blocks(self.access.tile)
+        return max((_ranges(extents, range_tiles) for extents in rows), default=1)
 
     def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         """Ranges of `inner` images and tiles along each axis, of `extents` in all."""
