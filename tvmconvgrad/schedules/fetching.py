@@ -44,13 +44,14 @@ def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
     return rewritten(module, (tirx.For, loop))
 
 
-def fetch_results(module: IRModule) -> IRModule:
-    """`module`, in which each tile fetches what it will write: its last statement stores a block of results."""
+def fetch_results(module: IRModule, name: str = "result") -> IRModule:
+    """`module`, in which each tile fetches what it will write: its last statement stores a block of this name, or of
+    one that begins with it."""
 
     def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         last = statement.seq[-1]
         blocks = nodes(last, SBlockRealize)
-        if len(blocks) != 1 or not blocks[0].block.name_hint.startswith("result"):
+        if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
         stores = _accesses(last, tirx.BufferStore, lambda each: each.kind == tirx.ForKind.UNROLLED)
         fetches = [prefetch(store.buffer, index, write=True) for store, index in stores]

@@ -30,7 +30,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.fetching import FETCH, fetch
+from tvmconvgrad.schedules.fetching import FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
@@ -87,6 +87,8 @@ class FilterRule:
             self._finish(sch, problem, tile)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = place(skip(module, expression), expression, problem.output_shape)
+        if direct and plan.splits == 1:
+            module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _finish(self, sch: Schedule, problem: Problem, tile: Tile) -> None:
