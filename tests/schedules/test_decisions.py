@@ -9,7 +9,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support import layouts, reference
-from tests.support.case import Case, assert_same
+from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Convolution, operands
 from tvmconvgrad.spec import Problem
 
@@ -80,6 +80,27 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
             got = run(scheduled, case.arrays(tensors), target)
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
     assert len(places) > 1
+
+
+@pytest.mark.parametrize("operator", OPERATORS[1:])
+def test_parts_of_sums_that_are_rounded_once(operator: str) -> None:
+    """Sums of 16 bits that are added up in parts are added up in f32."""
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    case = Case(operator, PADDED[2], "NXC", "XIO", "f16")
+    problem, target = _problem(case), parse_target(None)
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["f16"])
+    rule = "positions-channels"
+    *_, parts = schedules.schedule(problem, target, rule).candidates["parts"]
+    assert parts > 1
+    for packs_filter, range_tiles in product((0, 1), (4, 64)):
+        given = {"parts": parts, "packs_filter": packs_filter, "range_tiles": range_tiles}
+        scheduled = schedules.schedule(problem, target, rule, given)
+        got = run(scheduled, case.arrays(tensors), target)
+        assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
 def test_the_draws_are_in_the_trace() -> None:

@@ -18,6 +18,6 @@ def run(scheduled: Scheduled, inputs: Sequence[Any], target: Target) -> Any:
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
         built = tvm.compile(scheduled.module, target=tvm.target.Target(target.to_dict()), tir_pipeline=pipeline.NAME)
     *_, out = scheduled.module["main"].params
-    result = np.empty([int(extent) for extent in out.shape], np.float32)
+    result = np.empty([int(extent) for extent in out.shape], str(scheduled.expression.results[0].dtype))
     built.jit()["main"](*inputs, result)
     return result

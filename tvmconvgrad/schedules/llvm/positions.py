@@ -13,8 +13,8 @@ the result; taps and the other side's channels are summed:
 
 A panel (all taps and a part of the summed channels of one column block, packed in the order in which it is read) is
 used for a range of positions while it is in the L2 cache; so is the range's data. There is one part, and a tile is
-written once, unless a panel would be too large for the cache. Panels are packed before all tasks, or by the only task
-that uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is
+written once, unless a panel would be too large for the cache. A result of 16 bits is then added up aside, in f32.
+Panels are packed before all tasks, or by the only task that uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is
 read where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py). With vectors
 over groups, a tile fetches the lines that it will write. A tap at which all that a tile reads are pads is left out
 (schedules/skipping.py).
@@ -82,7 +82,7 @@ class PositionsRule:
         access = planner.access(plan.tile)
         bare_axes = access.bare_axes if plan.packs == "before" else 0
         multiples = sizes.multiples(plan.tile, plan.summed, bare_axes)
-        expression = express(problem, replace(multiples, direct=plan.parts > 1))
+        expression = express(problem, replace(multiples, direct=plan.parts > 1 and problem.dtype == "f32"))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
@@ -102,12 +102,16 @@ class PositionsRule:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes) for name in expression.sums]
-        for result in results:
+        for nest, result in zip(nests, results):
             block = sch.get_sblock(result.op.name)
             if access.transposes_result:
                 _transpose_tile(sch, block, rank, tile)
             else:
-                _write_tile(sch, block, rank, tile, lanes, access.writes_rows)
+                _write_tile(sch, nest.written, rank, tile, lanes, access.writes_rows)
+            if plan.parts > 1 and result.op.name not in expression.sums:
+                sch.reverse_compute_at(block, nest.tasks[-1], preserve_unit_loops=True)
+                _, channel = sch.split(sch.get_loops(block)[-1], [None, tile.columns])
+                blocks.vectorize_tile(sch, [channel], lanes)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter:
@@ -134,9 +138,11 @@ class PositionsRule:
 
 @dataclass(frozen=True)
 class Nest:
-    """A sum's loops: those over parallel tasks, that over a task's column blocks, and the outermost that sums."""
+    """A sum's tile, the block that writes it, and loops: those over parallel tasks, that over a task's column blocks,
+    and the outermost that sums."""
 
     block: SBlockRV
+    written: SBlockRV
     tasks: list[LoopRV]
     column: LoopRV
     reduction: LoopRV
@@ -151,9 +157,9 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int)
         sch.set_scope(total, 0, "local")
     if plan.parts > 1:
         part, _ = sch.split(sch.get_loops(block)[-1], [plan.parts, None])
-        block, result = sch.rfactor(part, 0), total
+        block, written = sch.rfactor(part, 0), total
     else:
-        (result,) = sch.get_consumers(total)
+        (written,) = sch.get_consumers(total)
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
     blocks.lanes_last(sch, block, -2, tile.positions if tile.lanes == "positions" else 1)
@@ -183,11 +189,11 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int)
     blocks.vectorize_tile(sch, register_tile, lanes)
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
-    sch.reverse_compute_at(result, rows[-1], preserve_unit_loops=True)
+    sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
     if plan.fetch:
         sch.annotate(summing[0], FETCH, plan.fetch)
         sch.annotate(row1, EACH, 1)
-    return Nest(block, tasks, column0, summing[0])
+    return Nest(block, written, tasks, column0, summing[0])
 
 
 def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile) -> None:

@@ -95,9 +95,8 @@ class Access:
 
     @property
     def may_add(self) -> bool:
-        """Whether tiles may be added to the result in parts: it is f32, and they lie whole along its memory."""
-        along = self.tile.lanes == "channels" and self.along
-        return along and self.sizes.problem.dtype == "f32" and self.writes_whole_lines
+        """Whether tiles may be added up in memory, in parts: they lie whole along that of the result."""
+        return self.tile.lanes == "channels" and self.along and self.writes_whole_lines
 
     @property
     def parts(self) -> int:
