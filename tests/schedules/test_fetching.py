@@ -60,6 +60,25 @@ def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("channels", "far"), [(2048, True), (1024, False)])
+def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channels: int, far: bool) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiling import compiler
+    from tvmconvgrad.spec.merging import merged
+
+    operator = cg.ConvolutionBackpropFilters(
+        strides=(2,), pads_begin=(0,), pads_end=(0,), dilations=(1,), filter_shape=(1, 1024, channels)
+    )
+    problem = merged(operator.problem((1, 15, 1024), (1, 8, channels), dtype="f32"))
+    built = compiler.build(problem, BY_NAME[level].target, "filter-o")
+    tile, bases = built.scheduled.decisions["tile"], dict[str, list[int]]()
+    for at, base in fetched(built.executable.mod.inspect_source("s")):
+        bases.setdefault(base, []).append(at)
+    row = list(range(0, 4 * tile["o"], 4 * BY_NAME[level].lanes))  # a vector each; the rows lie apart
+    assert (row in [sorted(at - min(found) for at in found) for found in bases.values()]) == far
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("name", "rule"),
     [

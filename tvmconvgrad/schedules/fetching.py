@@ -2,7 +2,8 @@
 
 A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
 core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later. Where there is little to sum, a tile also fetches the lines that it will write, before it begins.
+positions later. Where there is little to sum, or where what is added to lies far, a tile also fetches the lines that it
+will write, before it begins.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ c x o partial sums over a chunk of positions that stays in the cache, then adds 
 
 Y and X are packed, for a chunk or before all tasks, or read where they lie: in a matrix product whose rows are short,
 and with vectors over groups. Without splits the tiles are added up in the result itself where its type and its order of
-axes are theirs.
+axes are theirs; a tile fetches its part of a big filter before it begins.
 
 Lanes of the vectors are channels o, or c where o are few or c lies innermost in the filter, or, where a group has few
 of both, the groups themselves.
@@ -34,6 +34,7 @@ from tvmconvgrad.schedules.fetching import FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
+from tvmconvgrad.schedules.llvm.filters_splitting import adds_far
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
@@ -87,7 +88,7 @@ class FilterRule:
             self._finish(sch, problem, tile)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = place(skip(module, expression), expression, problem.output_shape)
-        if direct and plan.splits == 1:
+        if direct and plan.splits == 1 and adds_far(planner.access(tile)):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 

@@ -35,9 +35,14 @@ def _before(ranges: int) -> float:
     return 1.65 + 0.25 * ranges
 
 
+def adds_far(access: Access) -> bool:
+    """Whether a task's share of the filter, to which each chunk adds its tiles, lies beyond the L2 cache."""
+    return F32_BYTES * prod(access.problem.filter_shape) >= TASKS * access.machine.l2
+
+
 def chunk_size(access: Access) -> int:
     """How many positions are a chunk: what is packed stays in the L2 cache, or even in registers, what is read in place
-    in L1. Where a task's share of the filter is larger than that cache, it should be read and written seldom."""
+    in L1. Sums that lie far should be read and written seldom."""
     geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
     c_group, o_group = group_sizes(geometry)
     if access.packs_to_registers:
@@ -50,8 +55,7 @@ def chunk_size(access: Access) -> int:
     in_place, packed = 0, 0
     for channels, block in zip((c_group, o_group), access.blocks):
         in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
-    far = F32_BYTES * prod(access.problem.filter_shape) >= TASKS * access.machine.l2
-    limit = cache // (F32_BYTES * packed) if packed and not far else 1024
+    limit = cache // (F32_BYTES * packed) if packed and not adds_far(access) else 1024
     limit = min(max(limit, 128), 1024)
     return min(limit, access.l1_positions(in_place)) if in_place else limit
 
