@@ -5,6 +5,7 @@
  * of another device's context, shared memory that was not asked for.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,16 +19,21 @@ typedef struct { void *library; void *context; } Module;
 typedef struct { Module *module; char name[64]; int shared_bytes; } Function;
 typedef void (*Run)(const unsigned *grid, const unsigned *block, void **arguments);
 
-static int devices = 1, major = 9, minor = 0, events, failing, allocated;
+static int devices = 1, major = 9, minor = 0, failing;
+static _Atomic int events, allocated;
 static char failing_name[64], text[1 << 16];
 static __thread void *contexts[8];
 static __thread int depth;
 
+static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
+
 static void note(const char *format, ...) {
     va_list values;
     va_start(values, format);
+    pthread_mutex_lock(&noting); /* callers have no lock of Python's */
     size_t used = strlen(text);
     vsnprintf(text + used, sizeof text - used, format, values);
+    pthread_mutex_unlock(&noting);
     va_end(values);
 }
 
