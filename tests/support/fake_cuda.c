@@ -24,7 +24,6 @@ static _Atomic int events, allocated;
 static char failing_name[64], text[1 << 16];
 static __thread void *contexts[8];
 static __thread int depth;
-
 static pthread_mutex_t noting = PTHREAD_MUTEX_INITIALIZER;
 
 static void note(const char *format, ...) {

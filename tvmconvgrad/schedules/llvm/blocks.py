@@ -25,7 +25,6 @@ APART = (32, 16)
 """Packed blocks of channels lie an odd number of cache lines apart (in elements: a multiple, and the rest): what all
 blocks have of one position then maps to different sets of the cache."""
 
-
 SQUARE = 16
 """Rows of the filter that are read side by side to be transposed: few enough that each is read ahead of its use."""
 

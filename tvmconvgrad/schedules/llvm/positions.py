@@ -103,15 +103,12 @@ class PositionsRule:
         results = expression.results[-len(expression.sums) :]
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes) for name in expression.sums]
         for nest, result in zip(nests, results):
-            block = sch.get_sblock(result.op.name)
             if access.transposes_result:
-                _transpose_tile(sch, block, rank, tile)
+                _transpose_tile(sch, nest.written, rank, tile)
             else:
                 _write_tile(sch, nest.written, rank, tile, lanes, access.writes_rows)
             if plan.parts > 1 and result.op.name not in expression.sums:
-                sch.reverse_compute_at(block, nest.tasks[-1], preserve_unit_loops=True)
-                _, channel = sch.split(sch.get_loops(block)[-1], [None, tile.columns])
-                blocks.vectorize_tile(sch, [channel], lanes)
+                _round_range(sch, sch.get_sblock(result.op.name), nest.tasks[-1], tile, lanes)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter:
@@ -217,6 +214,13 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: i
         sch.annotate(row, TRANSPOSE, 1)
     else:
         blocks.vectorize_tile(sch, written_tile, lanes)
+
+
+def _round_range(sch: Schedule, result: SBlockRV, at: LoopRV, tile: Tile, lanes: int) -> None:
+    """Round what a task has added up aside to the result's type, when all parts are in it."""
+    sch.reverse_compute_at(result, at, preserve_unit_loops=True)
+    _, channel = sch.split(sch.get_loops(result)[-1], [None, tile.columns])
+    blocks.vectorize_tile(sch, [channel], lanes)
 
 
 def _loops(

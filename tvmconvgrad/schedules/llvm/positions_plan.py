@@ -102,11 +102,12 @@ class Planner:
         """Where panels are packed: by tasks, each of which uses its own at once, if they are large and no two share
         them."""
         access = splitting.access
-        if access.filter_in_place or access.tile.lanes != "channels":
-            return "" if access.filter_in_place else "before"
-        alone = splitting.position_ranges(range_tiles) == 1 and not access.filter_stays
-        places = ["before", "task"]
-        return places[decisions.draw("packs_filter", range(len(places)), places.index("task" if alone else "before"))]
+        if access.filter_in_place:
+            return ""
+        if access.tile.lanes != "channels":
+            return "before"
+        by_task = splitting.position_ranges(range_tiles) == 1 and not access.filter_stays
+        return ("before", "task")[decisions.draw("packs_filter", (0, 1), int(by_task))]
 
     def _draw_packs(
         self, decisions: Decisions, splitting: Splitting, range_tiles: int, column_ranges: int, packs_filter: str
