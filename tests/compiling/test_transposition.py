@@ -65,3 +65,39 @@ def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
     source = np.zeros((32, 64), np.float32)
     marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
     assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")
+
+
+def interleaved(source: Any, along: bool) -> tuple[Any, str]:
+    """Two arrays of bits, or what is one after the other in one, in pairs by columns: (.., column, 2); and LLVM's
+    program. With `along` the columns are neighbours in memory, else the two of a pair."""
+    a = te.placeholder(source.shape, "uint16", "a")
+    rows, columns = source.shape
+    if along:
+        out = te.compute((rows // 2, columns, 2), lambda r, c, p: a(r * 2 + p, c), name="out")
+    else:
+        out = te.compute((columns // 2, rows, 2), lambda r, c, p: a(c, r * 2 + p), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    outer, column, _ = sch.get_loops(sch.get_sblock("out"))
+    sch.annotate(column if along else outer, TRANSPOSE, 1)
+    target = tvm.target.Target(parse_target(None).to_dict())
+    with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
+        built = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
+    result = np.full([int(extent) for extent in out.shape], 7, np.uint16)
+    built.jit()["main"](source, result)
+    return result, built.mod.inspect_source("ll")
+
+
+@pytest.mark.parametrize("size", [(32, 48), (16, 20), (6, 6), (2, 64), (4, 4), (64, 2)], ids=str)
+def test_pairs_of_rows_and_rows_of_pairs(size: tuple[int, int]) -> None:
+    source = np.random.default_rng(3).integers(0, 1 << 16, size).astype(np.uint16)
+    rows, columns = size
+    along, _ = interleaved(source, along=True)
+    assert np.array_equal(along, source.reshape(rows // 2, 2, columns).transpose(0, 2, 1))
+    across, _ = interleaved(source, along=False)
+    assert np.array_equal(across, source.reshape(rows, columns // 2, 2).transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("along", [True, False])
+def test_pairs_go_by_shuffles(along: bool) -> None:
+    _, program = interleaved(np.zeros((32, 64), np.uint16), along)
+    assert program.count("shufflevector") >= 2

@@ -3,8 +3,9 @@
 Element by element such a copy takes several cycles for each. Here it goes by square blocks of L x L elements: L vectors
 are loaded along the source, transposed in registers, and stored along the copy. With L = 2**s, s rounds that interleave
 vector i with vector i + L/2 transpose L vectors of L lanes: each round turns the index of (vector, lane), written in
-binary, by one bit. Where the source takes every second element, or third, as a strided convolution does, all of them
-are loaded, and the others left out; where the copy does, a vector's elements are stored apart (compiling/spreading.py).
+binary, by one bit. One round is enough for two rows of L elements. Where the source takes every second element, or
+third, as a strided convolution does, all of them are loaded, and the others left out; where the copy does, a vector's
+elements are stored apart (compiling/spreading.py). An element may be a pair of neighbours, in the source and the copy.
 
 A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
 loop alone, along both, it copies a row (compiling/rows.py).
@@ -45,25 +46,35 @@ def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
     if isinstance(inner, tirx.BufferStore | tirx.IfThenElse) and is_whole(outer):
         return Row(outer, inner).by_vectors() or outer
     store = without_binds(inner.body) if isinstance(inner, tirx.For) else None
-    if not isinstance(store, tirx.BufferStore) or not all(map(is_whole, (outer, inner))):
+    pair = None
+    if isinstance(store, tirx.For):
+        pair, store = store, without_binds(store.body)
+    loops = [outer, inner, *([pair] if pair is not None else [])]
+    if not isinstance(store, tirx.BufferStore) or not all(map(is_whole, loops)):
         return outer
-    return _Copy(outer, inner, store).blocked() or outer
+    return _Copy(outer, inner, store, pair).blocked() or outer
 
 
 class _Copy:
-    """copy[.. + b] = source[.. + a * apart], for a in `outer`, b in `inner`, maybe zero on a condition."""
+    """copy[.. + b] = source[.. + a * apart], for a in `outer`, b in `inner`, maybe zero on a condition; of pairs, where
+    there is a loop over a `pair`."""
 
-    def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore) -> None:
+    def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
         self.extents = int(outer.extent), int(inner.extent)
         self.store = store
-        self.side = next((side for side in SIDES if side <= min(self.extents)), 1)
+        self.pair = pair.loop_var if pair is not None else None
+        self.run = int(pair.extent) if pair is not None else 1
+        rows = self.extents[1]
+        self.side = next((side for side in SIDES if side <= (self.extents[0] if rows == 2 else min(self.extents))), 1)
+        self.rows = min(rows, self.side)
+        """How many vectors are loaded for a block: two, or as many as one has elements."""
 
     def blocked(self) -> tirx.Stmt | None:
         """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
         if self.side == 1 or not self._is_transposed():
             return None
-        begins_a, begins_b = (begins_of(extent, self.side) for extent in self.extents)
+        begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, (self.side, self.rows)))
         if self._is_in_registers():  # which have no indices that vary
             return sequence([self._block(index(a), index(b)) for a in begins_a for b in begins_b])
         last_a, last_b = begins_a[-1], begins_b[-1]
@@ -71,7 +82,7 @@ class _Copy:
         return _loops(
             (self.a, self.b),
             counts,
-            lambda a, b: self._block(_begin(a, last_a, self.side), _begin(b, last_b, self.side)),
+            lambda a, b: self._block(_begin(a, last_a, self.side), _begin(b, last_b, self.rows)),
         )
 
     def _is_in_registers(self) -> bool:
@@ -84,25 +95,37 @@ class _Copy:
 
     @property
     def _apart(self) -> int:
-        """How far neighbours along `a` lie apart in the source."""
-        return step_of(self._load.indices, self.a) or 0
+        """How far neighbours along `a` lie apart in the source, in pairs where it has these."""
+        return (step_of(self._load.indices, self.a) or 0) // self.run
 
     @property
     def _chooses(self) -> bool:
         """Whether a condition tells a vector's lanes apart."""
-        return is_guarded(self.store.value) and uses(self.store.value.args[0], self.a)
+        lanes = [self.a, self.pair] if self.pair is not None else [self.a]
+        return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if len(loads) != 1:
+        if len(loads) != 1 or not self._has_pairs(loads[0]):
             return False
-        most = 1 if self._chooses else _MOST_APART
-        return 1 <= self._apart <= most and 1 <= self._stored_apart <= _MOST_APART
+        if self.rows < self.side:
+            return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
+        most = 1 if self._chooses or self.pair is not None else _MOST_APART
+        most_stored = 1 if self.pair is not None else _MOST_APART
+        return 1 <= self._apart <= most and 1 <= self._stored_apart <= most_stored
+
+    def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
+        """Whether the two of a pair, if there is one, are neighbours, as pairs along both axes are."""
+        if self.pair is None:
+            return True
+        steps = [step_of(indices, self.pair) for indices in (load.indices, self.store.indices)]
+        pairs = [step_of(load.indices, self.a), step_of(self.store.indices, self.b)]
+        return steps == [1, 1] and pairs == [self.run, self.run]
 
     @property
     def _stored_apart(self) -> int:
-        """How far neighbours along `b` lie apart in the copy."""
-        return step_of(self.store.indices, self.b) or 0
+        """How far neighbours along `b` lie apart in the copy, in pairs where it has these."""
+        return (step_of(self.store.indices, self.b) or 0) // self.run
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
         """One block. Lanes that a condition leaves out, and elements between those that are taken, are loaded
@@ -111,18 +134,27 @@ class _Copy:
         if not self._chooses and self._apart == 1:
             return self._transposed(a, b, value)
         (place,) = self._load.indices
-        first, last = (replaced(place, {self.a: a + i, self.b: b + i}) for i in (0, side - 1))
+        ends = (0, 0), (side - 1, self.rows - 1)
+        first, last = (replaced(place, {self.a: a + i, self.b: b + j} | self._in_pair(0)) for i, j in ends)
         size = prod(map(int, self._load.source.shape))
-        inside = tirx.all(first >= 0, last + self._apart <= size, step_of([place], self.b) is not None)
+        inside = tirx.all(first >= 0, last + self._apart * self.run <= size, step_of([place], self.b) is not None)
         by_element = _loops(
-            (self.a, self.b), (side, side), lambda i, j: replaced(self.store, {self.a: a + i, self.b: b + j})
+            (self.a, self.b),
+            (side, self.rows),
+            lambda i, j: sequence(
+                [replaced(self.store, {self.a: a + i, self.b: b + j} | self._in_pair(k)) for k in range(self.run)]
+            ),
         )
         chosen = tirx.Select(*value.args) if self._chooses else value
         return tirx.IfThenElse(inside, self._transposed(a, b, chosen), by_element)
 
+    def _in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
+        """The place in a pair, where there are pairs."""
+        return {} if self.pair is None else {self.pair: index(place)}
+
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        side, apart, dtype = self.side, self._apart, str(self.store.buffer.dtype)
-        rows = tirx.decl_buffer((side * side * apart,), dtype, "rows", scope="local")
+        side, apart, dtype = self.side * self.run, self._apart, str(self.store.buffer.dtype)
+        rows = tirx.decl_buffer((self.rows * side * apart,), dtype, "rows", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         statements: list[tirx.Stmt] = [tirx.AllocBuffer(rows, keep)]
 
@@ -132,7 +164,7 @@ class _Copy:
             return name
 
         vectors: list[tvm.ir.Expr] = []
-        for row in range(side):
+        for row in range(self.rows):
             parts = []
             for begin in range(row * apart * side, (row + 1) * apart * side, side):
                 lane = tirx.Var("lane", "int64")
@@ -141,17 +173,20 @@ class _Copy:
                 statements.append(tirx.For(lane, 0, side, tirx.ForKind.VECTORIZED, load))
                 parts.append(tirx.BufferLoad(rows, [tirx.Ramp(index(begin), index(1), side)]))
             vectors.append(parts[0] if apart == 1 else shuffled(parts, _lanes(range(0, apart * side, apart))))
-        for _ in range(side.bit_length() - 1):
-            halves = [(vectors[i], vectors[i + side // 2]) for i in range(side // 2)]
-            vectors = [shuffled(pair, lanes) for pair in halves for lanes in _interleaved(side)]
-        for column, vector in enumerate(vectors):
-            (place,) = replaced(self.store, {self.a: a + column, self.b: b}).indices
+        for _ in range(self.rows.bit_length() - 1):
+            halves = [(vectors[i], vectors[i + self.rows // 2]) for i in range(self.rows // 2)]
+            vectors = [shuffled(pair, lanes) for pair in halves for lanes in _interleaved(self.side, self.run)]
+        for number, vector in enumerate(vectors):
+            column = {self.a: a + number * self.side // self.rows, self.b: b}
+            (place,) = replaced(self.store, column | self._in_pair(0)).indices
             elements = tirx.Ramp(place, index(self._stored_apart), side)
             statements.append(tirx.BufferStore(self.store.buffer, vector, [elements]))
         return tirx.SeqStmt(statements)
 
     def _element(self, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr, offset: tvm.ir.Expr) -> tvm.ir.Expr:
         """What is made of the source's element so far behind that of (a, b)."""
+        if self.pair is not None:
+            return replaced(value, {self.a: a, self.b: b, self.pair: offset})
         if self._apart == 1:
             return replaced(value, {self.a: a + offset, self.b: b})
         (place,) = self._load.indices
@@ -174,10 +209,10 @@ def _loops(
     return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b)))
 
 
-def _interleaved(side: int) -> list[list[tirx.IntImm]]:
-    """Which lanes of two vectors the first, and the second, half of their interleaving takes."""
-    order = [lane for i in range(side) for lane in (i, side + i)]
-    return [_lanes(half) for half in (order[:side], order[side:])]
+def _interleaved(side: int, run: int) -> list[list[tirx.IntImm]]:
+    """Which lanes of two vectors the first, and the second, half of their interleaving takes; runs stay together."""
+    order = [first * run + i for place in range(side) for first in (place, side + place) for i in range(run)]
+    return [_lanes(half) for half in (order[: side * run], order[side * run :])]
 
 
 def _lanes(numbers: Iterable[int]) -> list[tirx.IntImm]:
