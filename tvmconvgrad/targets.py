@@ -27,6 +27,8 @@ FAMILIES = {
     "skylake": "x86_64",
 }
 _NEWEST_CLANG = "99.0"
+_ADDED = {"avx512_bf16": "+avx512bf16"}
+"""Features that kernels make use of, and that a CPU may have beyond the generation that it is named by."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,10 @@ class Target:
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
     """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
 
-    `mcpu` takes LLVM's names; "native" is this machine's CPU. A well-known CPU of another architecture ("cortex-a76")
-    needs no `mtriple`: it is Linux's. "cuda" without `arch` is for the first GPU of this machine. Raises ValueError for
-    an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
+    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
+    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. "cuda" without `arch` is for the first
+    GPU of this machine. Raises ValueError for an unknown kind or option, or where there is no such GPU, and TypeError
+    for a value of another type.
     """
     if isinstance(target, Target):
         return target
@@ -102,7 +105,11 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
         _architecture(mtriple)
     elif mcpu is not None:
         mtriple = _foreign_triple(mcpu)
-    return Target(kind, host_cpu() if mcpu == "native" else mcpu, _features(options.get("mattr", ())), mtriple)
+    features = _features(options.get("mattr", ()))
+    if mcpu == "native":
+        added = [feature for feature in _added_features() if feature[1:] not in {given[1:] for given in features}]
+        return Target(kind, host_cpu(), (*added, *features), mtriple)
+    return Target(kind, mcpu, features, mtriple)
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:
@@ -190,9 +197,21 @@ def check_host(target: Target) -> None:
         )
 
 
-@functools.cache
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, or of the newest generation that has no more than this CPU has."""
+    name, _ = _named_generation()
+    return name
+
+
+def _added_features() -> list[str]:
+    """What this machine's CPU has beyond `host_cpu`, of the features that kernels make use of."""
+    _, known = _named_generation()
+    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
+
+
+@functools.cache
+def _named_generation() -> tuple[str, frozenset[str]]:
+    """`host_cpu`, and the features that the name implies."""
     import archspec.cpu  # only to name the CPU: bundled kernels go without it
 
     cpu = archspec.cpu.host()
@@ -203,8 +222,8 @@ def host_cpu() -> str:
             continue
         match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
         if match:
-            return match[1]
-    return str(cpu.name).replace("_", "-")
+            return match[1], frozenset(candidate.features)
+    return str(cpu.name).replace("_", "-"), frozenset(cpu.features)
 
 
 @functools.cache
