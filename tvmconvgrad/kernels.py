@@ -33,6 +33,7 @@ _SOURCES = (
     "compiling/transposition.py",
     "compiling/rows.py",
     "compiling/masking.py",
+    "compiling/pairs.py",
     "compiling/spreading.py",
     "compiling/statements.py",
     "compiling/compiler.py",

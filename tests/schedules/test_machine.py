@@ -15,3 +15,19 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
 
     machine = Machine.of(tvm.target.Target(cpu.target.to_dict()))
     assert (machine.lanes, machine.registers) == (cpu.lanes, cpu.registers)
+
+
+@pytest.mark.parametrize(("target", "multiplies"), [
+    ("llvm -mcpu=cooperlake", True),
+    ("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
+    ("llvm -mcpu=znver4 -mattr=-avx512bf16", False),
+    ("llvm -mcpu=x86-64-v4", False),
+])  # fmt: skip
+def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
+    import tvm
+
+    from tvmconvgrad.schedules.llvm.machine import Machine
+    from tvmconvgrad.targets import parse_target
+
+    parsed = parse_target(f"{target} -mtriple=x86_64-linux-gnu")
+    assert Machine.of(tvm.target.Target(parsed.to_dict())).multiplies_pairs == multiplies

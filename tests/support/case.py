@@ -41,13 +41,15 @@ class Call:
     shape_input: Shape | None = None
     dtype: str = "f32"
     schedule: str | None = None
+    target: str | None = None
 
     def compile(self) -> Any:
         """The package's kernel."""
         import tvmconvgrad
 
         operator = getattr(tvmconvgrad, self.operator)(**self.attributes)
-        return operator.compile(*self.shapes, self.shape_input, dtype=self.dtype, schedule=self.schedule)
+        how = {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
+        return operator.compile(*self.shapes, self.shape_input, **how)
 
 
 @dataclass(frozen=True)

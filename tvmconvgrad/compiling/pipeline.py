@@ -25,6 +25,7 @@ from tvm import DataType, tirx
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.compiling.masking import with_masked_loads
+from tvmconvgrad.compiling.pairs import with_pairs
 from tvmconvgrad.compiling.spreading import with_spread_stores
 from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
@@ -118,11 +119,12 @@ def _pipeline() -> tuple[Any, Any, Any]:
     stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
     transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
+    pairs = tvm.transform.module_pass(lambda module, _: with_pairs(module), opt_level=0, name="InsertPairs")
     mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
     spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
     vectorize = tirx.transform.VectorizeLoop()
     return (
-        tvm.transform.Sequential([lower, align, stack, transpose, mask, vectorize, spread, fetch]),
+        tvm.transform.Sequential([lower, align, stack, transpose, pairs, mask, vectorize, spread, fetch]),
         finalize_host,
         finalize_device,
     )

@@ -24,6 +24,9 @@ compiling/transposition.py."""
 MASK = "pragma_mask"
 """Marks a loop over a vector's lanes that adds products to a sum, some of zeros, see compiling/masking.py."""
 
+PAIRS = "pragma_pairs"
+"""Marks a loop over a vector's lanes, of which each adds two products to its sum, see compiling/pairs.py."""
+
 
 @dataclass(frozen=True)
 class Scheduled:

@@ -180,7 +180,7 @@ class Part:
         _, o_group = tensors.group_sizes(self.problem.geometry)
         wanted = (self.multiples.groups, self.multiples.c, self.multiples.o)
         rounded = any(size % m for size, m in zip((self.problem.geometry.groups, self.channels, o_group), wanted))
-        return self.problem.dtype == "f32" and not rounded and not any(self.over_x)
+        return not (rounded or tensors.converts(self.problem, self.multiples) or any(self.over_x))
 
     def filter(self, w: te.Tensor, name: str) -> te.Tensor:
         """The part's filter (g, *j, (r, c), o), extended by zeros."""
@@ -203,7 +203,7 @@ class Part:
                 inside += [tap < kernel] if last >= kernel else []
                 taps.append(tap)
             where = tensors.filter_index(self.problem.filter_axes, taps, c, g * o_group + o)
-            return tensors.guarded(inside, lambda: w(*where))
+            return tensors.guarded(inside, lambda: w(*where), multiples)
 
         extents = [extent for _, extent in windows]
         return te.compute((g_extent, *extents, channels, o_extent), element, name=name)
@@ -224,7 +224,7 @@ class Part:
                 begin, (j_begin, _), first = x_begins[axis], windows[axis], self.first(axis, r[axis])
                 x_index.append(i - begin if self.over_x[axis] else at + (first - begin) - i * p.dilation)
                 w_index.append(at + (first - j_begin) - i if self.over_x[axis] else i)
-            return tensors.dot(x(n, g, o, *x_index), w(g, *w_index, channel, o), (*summed, o))
+            return tensors.dot(x(n, g, o, *x_index), w(g, *w_index, channel, o), (*summed, o), self.multiples)
 
         return te.compute((geometry.batch, x.shape[1], *self.positions, w.shape[-2]), element, name=name)
 
@@ -262,7 +262,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
         return Sum((x, w), tuple(results), (), (), places=tuple(places))
     windows = x_windows(found)
     _, o_group = tensors.group_sizes(problem.geometry)
-    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, windows, (multiples.groups, multiples.o))
+    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, windows, multiples, multiples.o)
     names = [""] if len(found) == 1 else [f"_{i}" for i in range(len(found))]
     for part, name in zip(found, names):
         w_extended = part.filter(w, f"w_extended{name}")

@@ -16,24 +16,31 @@ from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The filter gradient of `problem`, its channels, groups and positions rounded up to `multiples`."""
+    """The filter gradient of `problem`, its channels, groups and positions rounded up to `multiples`.
+
+    What is a band of an image is summed as an image: W stays the same, since the sum is over all of them.
+    """
     geometry = problem.geometry
     rank = geometry.rank
     c_group, o_group = tensors.group_sizes(geometry)
     first, second = tensors.placeholders(problem)
     y, x = (second, first) if problem.transposed else (first, second)
 
+    bands = multiples.bands
     positions = (*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position))
+    rows = positions[0] // bands
     sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     y_windows = [sweep.window for sweep in sweeps]
     x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
     residues = sweeps[-1].stride if multiples.residues else 1
+    y_rows = rows * sweeps[0].stride
     y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, y_windows, (multiples.groups, multiples.c), residues
+        y, problem, "y_extended", c_group, y_windows, multiples, multiples.c, residues, y_rows
     )
-    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, (multiples.groups, multiples.o))
+    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, multiples, multiples.o, rows=rows)
 
-    n, *at = tensors.reduce_axes((geometry.batch, *positions), ("n", *tensors.spatial_names("x", rank)))
+    extents = (geometry.batch * bands, rows, *positions[1:])
+    n, *at = tensors.reduce_axes(extents, ("n", *tensors.spatial_names("x", rank)))
 
     def element(g: Index, *rest: Index) -> Index:
         *k, c, o = rest
@@ -41,22 +48,24 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
         if residues > 1:
             ahead = k[-1] * sweeps[-1].dilation
             meets[-1:] = [ahead % residues, at[-1] + ahead // residues]
-        return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at))
+        return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at), multiples)
 
     groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]
     total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
     operands = ("y_extended", "x_extended")
+    # What is a pad for one band is data for the next.
+    windows = y_windows if bands == 1 else [*tensors.whole([int(y_extended.shape[3])]), *y_windows[1:]]
     if multiples.direct:
 
         def place(g: Index, *rest: Index) -> Place:
             *k, c, o = rest
             return Place([], list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
 
-        return Sum((first, second), (total,), operands, ("sum",), y_windows, (place,))
+        return Sum((first, second), (total,), operands, ("sum",), windows, (place,))
     result = te.compute(
         problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
     )
-    return Sum((first, second), (result,), operands, ("sum",), y_windows)
+    return Sum((first, second), (result,), operands, ("sum",), windows)
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

@@ -24,7 +24,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     positions = positions_of(problem, multiples)
     sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     windows = [sweep.window for sweep in sweeps]
-    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, (multiples.groups, multiples.c))
+    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, multiples, multiples.c)
     w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
 
     *k, c = tensors.reduce_axes((*geometry.k, y_extended.shape[2]), (*tensors.spatial_names("k", rank), "c"))
@@ -32,7 +32,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     def element(n: Index, g: Index, *rest: Index) -> Index:
         *x, o = rest
         meets = [sweep.meets(i, j) for sweep, i, j in zip(sweeps, x, k)]
-        return tensors.dot(y_extended(n, g, c, *meets), w_extended(g, *k, c, o), (*k, c))
+        return tensors.dot(y_extended(n, g, c, *meets), w_extended(g, *k, c, o), (*k, c), multiples)
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.data_gradient import parts, x_windows
 from tvmconvgrad.te.forward import positions_of
-from tvmconvgrad.te.tensors import Multiples, Window, group_sizes, is_plain, swept
+from tvmconvgrad.te.tensors import Multiples, Window, converts, group_sizes, swept
 
 
 def data_windows(problem: Problem, multiples: Multiples) -> list[Window]:
@@ -25,7 +25,9 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     c_group, o_group = group_sizes(problem.geometry)
     forward = problem.gradient is Gradient.FORWARD
     channels, multiple = (c_group, multiples.c) if forward else (o_group, multiples.o)
-    return is_plain(problem, channels, data_windows(problem, multiples), (multiples.groups, multiple))
+    rounded = problem.geometry.groups % multiples.groups or channels % multiple
+    inside = all(window.is_inside for window in data_windows(problem, multiples))
+    return inside and not rounded and not converts(problem, multiples)
 
 
 def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
@@ -35,4 +37,4 @@ def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
     c_group, o_group = group_sizes(problem.geometry)
     wanted = (multiples.groups, multiples.c, multiples.o)
     sizes = (problem.geometry.groups, c_group, o_group)
-    return problem.dtype == "f32" and not any(size % multiple for size, multiple in zip(sizes, wanted))
+    return not converts(problem, multiples) and not any(size % multiple for size, multiple in zip(sizes, wanted))

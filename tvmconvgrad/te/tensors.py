@@ -21,6 +21,8 @@ from tvmconvgrad.spec import Geometry, Problem
 
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
+BITS = "uint16"
+"""Of operands that keep their 16 bits: TVM would make f32 of any stage of bf16."""
 
 Index: TypeAlias = ir.Expr
 Stage: TypeAlias = te.Tensor
@@ -45,6 +47,10 @@ class Multiples:
     """Whether a filter gradient stores Y residue by residue along a strided last axis."""
     direct: bool = False
     """Whether a sum is the result itself, which is f32, and has no surplus of channels."""
+    pairs: bool = False
+    """Whether operands keep their 16 bits: the CPU multiplies these, and adds two products at a time to an f32."""
+    bands: int = 1
+    """Into how many bands of equally many rows, along the first spatial axis, a filter gradient takes images apart."""
     bare_axes: int = 0
     """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
     out."""
@@ -132,10 +138,11 @@ def group_sizes(geometry: Geometry) -> tuple[int, int]:
     return geometry.c // geometry.groups, geometry.o // geometry.groups
 
 
-def guarded(inside: Sequence[Index], value: Callable[[], Index]) -> Index:
-    """`value` where every condition holds, else zero, in f32."""
-    taken = value().astype(ACCUMULATOR)
-    return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, ACCUMULATOR)) if inside else taken
+def guarded(inside: Sequence[Index], value: Callable[[], Index], multiples: Multiples) -> Index:
+    """`value` where every condition holds, else zero: in f32, or as the bits of bf16."""
+    dtype = BITS if multiples.pairs else ACCUMULATOR
+    taken = tirx.reinterpret(dtype, value()) if multiples.pairs else value().astype(dtype)
+    return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, dtype)) if inside else taken
 
 
 def within(index: Index, extent: int, stage_extent: int) -> list[Index]:
@@ -159,10 +166,9 @@ def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple
     return tuple(index for axis in axes for index in parts[axis])
 
 
-def is_plain(problem: Problem, channels: int, windows: Sequence[Window], multiples: tuple[int, int]) -> bool:
-    """Whether `extended_data` neither adds zeros nor converts."""
-    rounded = problem.geometry.groups % multiples[0] or channels % multiples[1]
-    return problem.dtype == "f32" and not rounded and all(window.is_inside for window in windows)
+def converts(problem: Problem, multiples: Multiples) -> bool:
+    """Whether an operand is of another type than the user's tensor."""
+    return problem.dtype != "f32" and not multiples.pairs
 
 
 def extended_data(
@@ -171,32 +177,38 @@ def extended_data(
     name: str,
     channels: int,
     windows: Sequence[Window],
-    multiples: tuple[int, int],
+    multiples: Multiples,
+    multiple: int,
     residues: int = 1,
+    rows: int = 0,
 ) -> Stage:
     """A data tensor as (n, g, channel of the group, *space), extended by zeros.
 
-    `channels` is the group's; there is a window for each spatial axis; `multiples` round groups and channels up. With
-    several `residues`, element i of the last axis is (i % residues, i // residues).
+    `channels` is the group's, rounded up to a `multiple`; there is a window for each spatial axis. With several
+    `residues`, element i of the last axis is (i % residues, i // residues). With several bands each of them takes the
+    place of an image: they begin so many `rows` apart.
     """
-    groups = problem.geometry.groups
+    groups, bands = problem.geometry.groups, multiples.bands
     if residues > 1:
         windows = [*windows[:-1], replace(windows[-1], extent=ceil_to(windows[-1].extent, residues))]
-    g_extent, c_extent = ceil_to(groups, multiples[0]), ceil_to(channels, multiples[1])
+    g_extent, c_extent = ceil_to(groups, multiples.groups), ceil_to(channels, multiple)
 
     def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
         if residues > 1:
             *outer, residue, run = space
             space = (*outer, run * residues + residue)
+        if bands > 1:
+            n, space = n // bands, (space[0] + n % bands * rows, *space[1:])
         inside = within(g, groups, g_extent) + within(c, channels, c_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         where = [i * window.step - window.shift for i, window in zip(space, windows)]
-        return guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)))
+        return guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)), multiples)
 
     extents = [window.extent for window in windows]
     if residues > 1:
         extents[-1:] = [residues, extents[-1] // residues]
-    return te.compute((problem.geometry.batch, g_extent, c_extent, *extents), element, name=name)
+    extents[0] -= (bands - 1) * rows
+    return te.compute((problem.geometry.batch * bands, g_extent, c_extent, *extents), element, name=name)
 
 
 def whole(sizes: Sequence[int]) -> list[Window]:
@@ -253,7 +265,7 @@ def extended_filter(
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         taps = [i * window.step - window.shift for i, window in zip(space, windows)]
         where = filter_index(problem.filter_axes, taps, c, g * o_group + o)
-        return guarded(inside, lambda: tensor(*where))
+        return guarded(inside, lambda: tensor(*where), multiples)
 
     extents = [window.extent for window in windows]
     return te.compute((g_extent, *extents, c_extent, o_extent), element, name=name)
@@ -269,8 +281,10 @@ def spatial_names(prefix: str, rank: int) -> list[str]:
     return [f"{prefix}_{axis}" for axis in "dhw"[3 - rank :]]
 
 
-def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar]) -> Index:
-    """The sum of products over the axes."""
+def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar], multiples: Multiples) -> Index:
+    """The sum of products over the axes, in f32."""
+    if multiples.pairs:  # bits of bf16 are the upper ones of an f32
+        a, b = (tirx.reinterpret(ACCUMULATOR, bits.astype("uint32") << tirx.const(16, "uint32")) for bits in (a, b))
     return te.sum(a * b, axis=list(axes))
 
 

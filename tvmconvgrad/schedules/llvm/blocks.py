@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from tvm import DataType
 from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.tirx import IndexMap, IntImm, Var
+from tvm.tirx import Buffer, IndexMap, IntImm, Var
 
-from tvmconvgrad.schedules.base import PREFETCH, TRANSPOSE
+from tvmconvgrad.schedules.base import PAIRS, PREFETCH, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
@@ -21,8 +22,8 @@ AHEAD = 1024
 CONTIGUOUS = 256
 """Positions that one task copies, at most, where they lie side by side."""
 
-APART = (32, 16)
-"""Packed blocks of channels lie an odd number of cache lines apart (in elements: a multiple, and the rest): what all
+APART = (128, 64)
+"""Packed blocks of channels lie an odd number of cache lines apart (in bytes: a multiple, and the rest): what all
 blocks have of one position then maps to different sets of the cache."""
 
 SQUARE = 16
@@ -37,33 +38,36 @@ def pack_data(
     groups: int,
     lanes: int,
     at: LoopRV | None = None,
+    images: int = 1,
 ) -> None:
     """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
-    them to few sets of the cache. Inside of a loop only what that loop's body reads is packed, and stays in the cache.
+    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost. Inside of a
+    loop only what that loop's body reads is packed, and stays in the cache.
     """
     rank = len(sch.get_loops(block)) - 3
-    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups)))
-    sch.storage_align(block, 0, 2, *APART)
+    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images)))
+    sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
+    n, image = sch.split(n, [None, images])
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
     row = space[-1]
     if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
-        sch.reorder(*outer, row, g0, c0, c1, g1)
-        if groups > 1 and channels > 1 and not _is_f32(sch, block):
+        sch.reorder(*outer, row, g0, c0, c1, image, g1)
+        if images > 1 or (groups > 1 and channels > 1 and not _is_f32(sch, block)):
             sch.annotate(c1, TRANSPOSE, 1)  # LLVM shuffles f32 that lie apart, and takes 16 bits one by one
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
         _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
     elif data_format == "NXC":
         outer = [n, *space[:-1]]
-        sch.reorder(*outer, g0, c0, row, c1, g1)
+        sch.reorder(*outer, g0, c0, row, c1, image, g1)
         sch.annotate(c0, TRANSPOSE, 1)
     else:
         is_one_run = _is_contiguous(sch, block, space)
@@ -72,7 +76,9 @@ def pack_data(
             space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
             row = space[-1]
         outer = [n, g0, c0, *space[:-1]]
-        sch.reorder(*outer, *([c1, row, g1] if groups > 1 else [row, c1, g1]))
+        sch.reorder(*outer, *([c1, row, image, g1] if groups > 1 else [row, c1, image, g1]))
+        if images > 1:
+            sch.fuse(c1, image)
         if channels * groups > 1 or not is_one_run:  # rows, of which some may be pads
             sch.annotate(row, TRANSPOSE, 1)
         else:
@@ -95,6 +101,11 @@ def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> b
     return len(space) > 1 and whole and not guards
 
 
+def _bytes(buffer: Buffer) -> int:
+    """Bytes of an element."""
+    return int(DataType(str(buffer.dtype)).bits) // 8
+
+
 def _is_f32(sch: Schedule, block: SBlockRV) -> bool:
     """Whether a block that packs reads f32."""
     return str(sch.get(block).reads[0].source.dtype) == "float32"
@@ -114,18 +125,19 @@ def pack_filter(
     groups: int,
     filter_axes: str,
     at: LoopRV | None = None,
+    run: int = 1,
 ) -> None:
     """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous; all
     panels in parallel, or inside of the loop `at` what its body reads.
 
     (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
-    order in which a register tile reads it.
+    order in which a register tile reads it. Of a `run` of summed channels, those of one lane lie side by side.
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
     along = filter_axes.endswith(channel.upper())
     sch.transform_layout(
-        block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups))
+        block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups, run))
     )
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
@@ -135,7 +147,12 @@ def pack_filter(
     lane0, lane1 = sch.split(lane, [None, width])
     summed0, summed1 = sch.split(summed, [None, reduced])
     outer = [g0, lane0]
-    if along or groups > 1:
+    if run > 1:
+        summed1, pair = sch.split(summed1, [None, run])
+        outer += [summed0, *k] if along else [*k]
+        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), pair, g1)
+        sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
+    elif along or groups > 1:
         outer.append(summed0)
         sch.reorder(*outer, *k, summed1, lane1, g1)
         _vectorize(sch, g1 if groups > 1 else lane1)
@@ -148,18 +165,21 @@ def pack_filter(
         sch.parallel(sch.fuse(*outer))
 
 
-def _blocked_data(channels: int, groups: int) -> Callable[..., tuple[Index, ...]]:
+def _blocked_data(channels: int, groups: int, images: int) -> Callable[..., tuple[Index, ...]]:
     def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
-        return (n, g // groups, c // channels, *space, c % channels, g % groups)
+        return (n // images, g // groups, c // channels, *space, c % channels, g % groups, n % images)
 
     return layout
 
 
-def _paneled_filter(lanes_are_o: bool, width: int, reduced: int, groups: int) -> Callable[..., tuple[Index, ...]]:
+def _paneled_filter(
+    lanes_are_o: bool, width: int, reduced: int, groups: int, run: int
+) -> Callable[..., tuple[Index, ...]]:
     def layout(g: Index, *rest: Index) -> tuple[Index, ...]:
         *k, c, o = rest
         lane, summed = (o, c) if lanes_are_o else (c, o)
-        return (g // groups, lane // width, summed // reduced, *k, summed % reduced, lane % width, g % groups)
+        outer = g // groups, lane // width, summed // reduced, *k, summed % reduced // run
+        return (*outer, lane % width, g % groups, summed % run)
 
     return layout
 
@@ -206,8 +226,9 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
-def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
-    """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others.
+def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> None:
+    """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others. With
+    `pairs`, each lane adds up two products, in a loop of its own.
 
     A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
     it like vectors of, say, 14 lanes.
@@ -221,7 +242,10 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int) -> None:
         outer.append(registers)
     for loop in outer:
         sch.unroll(loop)
-    sch.vectorize(vector)
+    if pairs:
+        sch.annotate(vector, PAIRS, 1)
+    else:
+        sch.vectorize(vector)
 
 
 def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:

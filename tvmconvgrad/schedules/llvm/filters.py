@@ -15,6 +15,9 @@ Y and X are packed, for a chunk or before all tasks, or read where they lie: in 
 and with vectors over groups. Without splits the tiles are added up in the result itself where its type and its order of
 axes are theirs; a tile fetches its part of a big filter before it begins.
 
+Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
+the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.
+
 Lanes of the vectors are channels o, or c where o are few or c lies innermost in the filter, or, where a group has few
 of both, the groups themselves.
 """
@@ -22,7 +25,7 @@ of both, the groups themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import gcd
 
 from tvm.s_tir import Schedule
@@ -40,7 +43,7 @@ from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te import express
 from tvmconvgrad.te.tensors import group_sizes
 
 
@@ -68,18 +71,20 @@ class FilterRule:
         planner = Planner(self.machine, self.lanes, problem)
         plan = planner.plan(decisions)
         tile = plan.tile
-        direct = planner.access(tile).writes_result
+        access = planner.access(tile)
+        direct, multiples = access.writes_result, access.multiples
         # A position is a step of its own: where taps are, too, no pads are stored of what is packed before all tasks.
-        bare = plan.packs[0] == "before" and plan.c_block > 0 and max(tile.taps) == 1
+        bare = plan.packs[0] == "before" and plan.c_block > 0 and max(tile.taps) == 1 and multiples.bands == 1
         bare_axes = problem.geometry.rank if bare else 0
-        expression = express(problem, Multiples(tile.groups, tile.c, tile.o, direct=direct, bare_axes=bare_axes))
+        expression = express(problem, replace(multiples, direct=direct, bare_axes=bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct)
+        nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct, access.pairs)
         for name, channels, where in zip(expression.operands, (plan.c_block, plan.o_block), plan.packs):
             block, at = sch.get_sblock(name), nest.packing if where == "task" else None
             if channels:
-                blocks.pack_data(sch, block, problem.data_format, channels, tile.groups, self.machine.lanes, at)
+                images = 2 if access.pairs else 1
+                blocks.pack_data(sch, block, problem.data_format, channels, tile.groups, self.machine.lanes, at, images)
             else:
                 sch.compute_inline(block)
         sch.parallel(sch.fuse(*nest.tasks))
@@ -88,7 +93,7 @@ class FilterRule:
             self._finish(sch, problem, tile)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = place(skip(module, expression), expression, problem.output_shape)
-        if direct and plan.splits == 1 and adds_far(planner.access(tile)):
+        if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
@@ -118,12 +123,14 @@ class Nest:
     position: LoopRV
 
 
-def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: bool) -> Nest:
+def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: bool, pairs: bool) -> Nest:
     """Split the sum over positions into splits, chunks and what a register tile adds up; `direct`ly into the result."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
-    positions = sch.get_loops(total)[3 + rank :]
+    positions, pair = sch.get_loops(total)[3 + rank :], []
+    if pairs:
+        positions[0], *pair = sch.split(positions[0], [None, 2])
     parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
-    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts))
+    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts), *pair)
     chunks = sch.fuse(*(outer for outer, _ in parts))
     partial = total
     if plan.splits > 1:
@@ -135,23 +142,26 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: b
     sch.set_scope(tile, 0, "local")
     for block in [tile, *([partial] if plan.splits > 1 else []), *([] if direct else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
-    return _nest_tile(sch, rank, plan, lanes, tile, partial)
+    return _nest_tile(sch, rank, plan, lanes, pairs, tile, partial)
 
 
-def _nest_tile(sch: Schedule, rank: int, plan: Plan, lanes: int, tile: SBlockRV, partial: SBlockRV) -> Nest:
+def _nest_tile(
+    sch: Schedule, rank: int, plan: Plan, lanes: int, pairs: bool, tile: SBlockRV, partial: SBlockRV
+) -> Nest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.splits > 1 else []
     chunk, *positions = rest[len(split) :]
+    pair = [positions.pop()] if pairs else []
     g_range, g0, g1 = sch.split(g, [plan.g_ranges, None, plan.tile.groups])
     c_range, c0, c1 = sch.split(c, [plan.c_ranges, None, plan.tile.c])
     o_range, o0, o1 = sch.split(o, [plan.o_ranges, None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
     tasks = [*split, g_range, o_range, c_range]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
-    sch.reorder(*tasks, chunk, g0, o0, c0, *k0, *positions, *register_tile)
-    blocks.vectorize_tile(sch, register_tile, lanes)
+    sch.reorder(*tasks, chunk, g0, o0, c0, *k0, *positions, *register_tile, *pair)
+    blocks.vectorize_tile(sch, register_tile, lanes, pairs)
     sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
     group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
     added = plan.tile.loops(taps, c, o, group)

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import group_sizes
 
 T = TypeVar("T")
@@ -51,6 +52,29 @@ class Access:
     machine: Machine
     problem: Problem
     tile: Tile
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the operands are bf16, of which an instruction adds up two images, or halves of them, at a time.
+
+        Not where one row were left over: a zero in its place, times an infinite Y, would be no zero.
+        """
+        able = self.machine.multiplies_pairs and self.tile.lanes != "groups"
+        even = self.problem.geometry.batch % 2 == 0 or self.problem.geometry.x[0] % 2 == 0
+        return able and even and self.problem.dtype == "bf16"
+
+    @property
+    def multiples(self) -> Multiples:
+        """What the tensor expression is rounded up to, and the type of its operands."""
+        tile, bands = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
+        return Multiples(tile.groups, tile.c, tile.o, pairs=self.pairs, bands=bands)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The steps of the sum: images, or pairs, and positions along each axis."""
+        geometry, bands = self.problem.geometry, self.multiples.bands
+        images = geometry.batch * bands // (2 if self.pairs else 1)
+        return (images, geometry.x[0] // bands, *geometry.x[1:])
 
     @cached_property
     def blocks(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from tvmconvgrad.schedules.llvm.costs import BEST_TILES, ROOM
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access, Tile
 from tvmconvgrad.schedules.llvm.filters_splitting import Splitting, chunk_size
 from tvmconvgrad.schedules.llvm.filters_tiles import cost, products, tiles
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import inner_extents
 from tvmconvgrad.spec import Problem
 
@@ -85,9 +85,8 @@ class Planner:
 
     def _draw_chunk(self, decisions: Decisions, access: Access) -> tuple[int, ...]:
         """Images and positions along each axis of a chunk."""
-        geometry = self.problem.geometry
         limits = [LEAST_CHUNK << power for power in range(6)]
-        return tuple(inner_extents((geometry.batch, *geometry.x), decisions.draw("chunk", limits, chunk_size(access))))
+        return tuple(inner_extents(access.extents, decisions.draw("chunk", limits, chunk_size(access))))
 
     def _draw_packs(
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], splits: int, ranges: Sequence[int]
@@ -109,7 +108,8 @@ class Planner:
         operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
         packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
         sums = 0 if access.writes_result and splits == 1 else splits * prod(problem.filter_shape)
-        return F32_BYTES * (packed + sums) <= ROOM * problem.tensor_bytes
+        operand_bytes = BF16_BYTES if access.pairs else F32_BYTES
+        return operand_bytes * packed + F32_BYTES * sums <= ROOM * problem.tensor_bytes
 
     def _draw_fetch(
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]

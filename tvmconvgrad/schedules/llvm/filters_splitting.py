@@ -70,8 +70,7 @@ class Splitting:
     @property
     def chunks(self) -> int:
         """How many chunks there are."""
-        geometry = self.access.problem.geometry
-        return geometry.batch * prod(geometry.x) // prod(self.chunk)
+        return prod(self.access.extents) // prod(self.chunk)
 
     @property
     def parts(self) -> tuple[int, int, int]:
@@ -136,6 +135,6 @@ class Splitting:
         if self.access.packs_to_registers:
             return 1.0
         geometry = self.access.problem.geometry
-        axes = zip(self.chunk[1:], geometry.x, geometry.strides, geometry.k, geometry.dilations)
+        axes = zip(self.chunk[1:], self.access.extents[1:], geometry.strides, geometry.k, geometry.dilations)
         read = prod(x // part * ((part - 1) * s + (k - 1) * d + 1) for part, x, s, k, d in axes)
-        return float(read / prod(geometry.y))
+        return float(read * self.access.multiples.bands / prod(geometry.y))

@@ -56,7 +56,8 @@ def products(problem: Problem, tile: Tile) -> int:
 def cost(access: Access) -> float:
     """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter."""
     machine, problem, tile = access.machine, access.problem, access.tile
-    cycles = products(problem, tile) / (2 * machine.lanes * _efficiency(machine, problem, tile))
+    at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
+    cycles = products(problem, tile) / (at_a_time * _efficiency(machine, problem, tile))
     shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)

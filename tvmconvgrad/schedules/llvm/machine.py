@@ -9,6 +9,7 @@ import tvm
 from tvm.target import codegen
 
 F32_BYTES = 4
+BF16_BYTES = 2
 CACHE_LINE = 64
 
 
@@ -24,6 +25,8 @@ class Machine:
     registers: int
     masked_stores: bool = False
     """Whether a vector is stored but for some lanes as fast as a whole one."""
+    multiplies_pairs: bool = False
+    """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
@@ -33,7 +36,8 @@ class Machine:
     def of(cls, target: tvm.target.Target) -> Machine:
         """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
         if codegen.llvm_cpu_has_features("avx512f", target):
-            return cls(lanes=16, registers=32, masked_stores=True)
+            pairs = bool(codegen.llvm_cpu_has_features("avx512bf16", target))
+            return cls(lanes=16, registers=32, masked_stores=True, multiplies_pairs=pairs)
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16)
         neon = codegen.llvm_cpu_has_features("neon", target)

@@ -22,6 +22,9 @@ which all that a tile reads are pads is left out (schedules/skipping.py).
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
 
+Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a tile adds up two summed
+channels at a time; in panels, these lie side by side for each column.
+
 Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
 the data lies by channels, position after position; or the summed channels, where those lie side by side in both
 operands: then neither is copied, which pays for big filters that few positions meet, and the lanes of a tile's sums are
@@ -81,7 +84,7 @@ class PositionsRule:
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
         bare_axes = access.bare_axes if plan.packs == "before" else 0
-        multiples = sizes.multiples(plan.tile, plan.summed, bare_axes)
+        multiples = sizes.multiples(plan.tile, plan.summed, bare_axes, access.pairs)
         expression = express(problem, replace(multiples, direct=plan.parts > 1 and problem.dtype == "f32"))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
@@ -101,7 +104,7 @@ class PositionsRule:
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
-        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes) for name in expression.sums]
+        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes, access.pairs) for name in expression.sums]
         for nest, result in zip(nests, results):
             if access.transposes_result:
                 _transpose_tile(sch, nest.written, rank, tile)
@@ -114,7 +117,8 @@ class PositionsRule:
             if plan.packs_filter:
                 at = nest.column if plan.packs_filter == "task" else None
                 width = columns, tile.columns
-                blocks.pack_filter(sch, panel, width, plan.summed, tile.groups, problem.filter_axes, at)
+                run = 2 if access.pairs else 1
+                blocks.pack_filter(sch, panel, width, plan.summed, tile.groups, problem.filter_axes, at, run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -145,7 +149,7 @@ class Nest:
     reduction: LoopRV
 
 
-def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int) -> Nest:
+def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int, pairs: bool) -> Nest:
     """Nest the loops as the module's text says, and write the tiles."""
     tile, block = plan.tile, total
     if tile.lanes == "summed":
@@ -169,10 +173,12 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int)
     if tile.rows > 1:
         outer[-1], inner_row = sch.split(outer[-1], [None, tile.rows])
         register_rows = [inner_row]
-    summing = [*taps, summed]
+    summing, pair = [*taps, summed], []
     if tile.lanes != "summed":
         block_of, run = sch.split(summed, [None, plan.summed])
         summing = [block_of, *taps, run]
+        if pairs:
+            summing[-1], *pair = sch.split(run, [None, 2])
     rows = [n, *outer, row0]
     inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
@@ -182,8 +188,8 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int)
     tasks = [*ranges, group_range, column_range]
     order = {"positions": [g1, column1, *register_rows, row1], "summed": [g1, row1, column1, *lane]}
     register_tile = order.get(tile.lanes, [row1, column1, g1])
-    sch.reorder(*tasks, *part, g0, column0, *rows, *summing, *register_tile)
-    blocks.vectorize_tile(sch, register_tile, lanes)
+    sch.reorder(*tasks, *part, g0, column0, *rows, *summing, *register_tile, *pair)
+    blocks.vectorize_tile(sch, register_tile, lanes, pairs)
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)

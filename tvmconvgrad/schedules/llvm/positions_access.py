@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient
+from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
 
 SUMMED = 16
@@ -47,13 +48,31 @@ class Access:
 
     # ---- what is read ----
 
+    @property
+    def pairs(self) -> bool:
+        """Whether the operands are bf16, of which an instruction adds up two summed channels at a time."""
+        able = self.machine.multiplies_pairs and self.tile.lanes == "channels"
+        return able and self.sizes.problem.dtype == "bf16" and self.sizes.summed > 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of an operand's element."""
+        return BF16_BYTES if self.pairs else F32_BYTES
+
     def summed(self, in_place: bool) -> int:
         """How many channels are summed in one run, of data that is read where it lies or packed."""
+        if self.pairs:
+            pairs = -(-self.sizes.summed // 2)
+            return 2 * (largest_divisor(pairs, SUMMED) if in_place else min(pairs, SUMMED))
         if self.tile.lanes == "positions":
             return 1
         if self.tile.lanes == "summed":
             return self.machine.lanes
         return largest_divisor(self.sizes.summed, SUMMED) if in_place else min(self.sizes.summed, SUMMED)
+
+    def multiples(self, in_place: bool, bare_axes: int = 0) -> Multiples:
+        """What the tensor expression is rounded up to, and the type of its operands."""
+        return self.sizes.multiples(self.tile, self.summed(in_place), bare_axes, self.pairs)
 
     @property
     def bare_axes(self) -> int:
@@ -67,13 +86,13 @@ class Access:
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if not self.along or tile.lanes == "groups":
             return False
-        if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(F32_BYTES * data[-1]):
+        if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
             return False
         if tile.lanes == "positions":
             near = self.sizes.summed <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
-        return data_is_plain(problem, self.sizes.multiples(tile, self.summed(in_place=True)))
+        return data_is_plain(problem, self.multiples(in_place=True))
 
     @cached_property
     def filter_in_place(self) -> bool:
@@ -81,15 +100,15 @@ class Access:
         if self.tile.lanes == "summed":
             return True
         problem, sizes = self.sizes.problem, self.sizes
-        if self.tile.lanes != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
+        if self.pairs or self.tile.lanes != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        return rows < FEW_ROWS and filter_is_plain(problem, sizes.multiples(self.tile, self.summed(in_place=True)))
+        return rows < FEW_ROWS and filter_is_plain(problem, self.multiples(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
         """Whether the filter stays in the L2 cache, beside data."""
-        return F32_BYTES * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
+        return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
     # ---- what is written ----
 
@@ -102,7 +121,7 @@ class Access:
     def parts(self) -> int:
         """In how many parts a panel fits the L2 cache, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
-        return -(-F32_BYTES * products * self.tile.columns // int(PANEL * self.machine.l2))
+        return -(-self.bytes * products * self.tile.columns // int(PANEL * self.machine.l2))
 
     @property
     def writes_apart(self) -> bool:

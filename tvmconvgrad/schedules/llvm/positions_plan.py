@@ -11,7 +11,7 @@ from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, ROOM
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.llvm.positions_splitting import Splitting
@@ -128,9 +128,9 @@ class Planner:
     def _has_room(self, access: Access, packs_filter: str) -> bool:
         """Whether what is packed before all tasks takes no more memory than the tensors."""
         problem = self.sizes.problem
-        data = self.sizes.packed(access.tile, access.summed(in_place=False), access.bare_axes)
+        data = self.sizes.packed(access.multiples(in_place=False, bare_axes=access.bare_axes))
         panels = prod(problem.filter_shape) if packs_filter == "before" else 0
-        return F32_BYTES * (data + panels) <= ROOM * problem.tensor_bytes
+        return access.bytes * (data + panels) <= ROOM * problem.tensor_bytes
 
     def _best_tiles(self) -> list[Tile]:
         """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.

@@ -108,17 +108,18 @@ class Sizes:
             max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
         ]
 
-    def multiples(self, tile: Tile, summed: int, bare_axes: int = 0) -> Multiples:
-        """What the tensor expression is rounded up to."""
+    def multiples(self, tile: Tile, summed: int, bare_axes: int = 0, pairs: bool = False) -> Multiples:
+        """What the tensor expression is rounded up to, and the type of its operands."""
         by_c = self.problem.gradient is Gradient.DATA
         c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
-        return Multiples(tile.groups, c, o, tile.positions, bare_axes=bare_axes)
+        return Multiples(tile.groups, c, o, tile.positions, bare_axes=bare_axes, pairs=pairs)
 
-    def packed(self, tile: Tile, summed: int, bare_axes: int) -> int:
+    def packed(self, multiples: Multiples) -> int:
         """Elements of the data as a stage that is packed before all tasks."""
         geometry = self.problem.geometry
-        windows = data_windows(self.problem, self.multiples(tile, summed, bare_axes))
-        channels = ceil_to(geometry.groups, tile.groups) * ceil_to(self.summed, summed)
+        windows = data_windows(self.problem, multiples)
+        summed = multiples.o if self.problem.gradient is Gradient.DATA else multiples.c
+        channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.summed, summed)
         return geometry.batch * channels * prod(window.extent for window in windows)
 
     def row_blocks(self, tile: Tile) -> list[list[int]]:

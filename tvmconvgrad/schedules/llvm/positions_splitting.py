@@ -110,12 +110,12 @@ class Splitting:
         surplus = tasks * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
         together = 1 if self._has_small_images else geometry.groups
-        fits = F32_BYTES * read * together * sizes.summed <= access.machine.l2
+        fits = access.bytes * read * together * sizes.summed <= access.machine.l2
         times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
         few = tasks * sizes.group_blocks(access.tile) < TASKS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
-        data, filter_ = (F32_BYTES * prod(shape) for shape in sizes.problem.input_shapes)
+        data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
         again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
         traffic = data * packed * times + filter_ * (1 + again * (tasks - 1))
         return Ranges(prod(inner), tasks, surplus, traffic)

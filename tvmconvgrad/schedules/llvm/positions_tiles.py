@@ -69,7 +69,8 @@ def cost(access: Access) -> float:
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
     moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
     efficiency = _efficiency(access, access.data_in_place)
-    return access.sizes.products(access.tile) / (2 * machine.lanes * efficiency) + moving
+    at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
+    return access.sizes.products(access.tile) / (at_a_time * efficiency) + moving
 
 
 def _efficiency(access: Access, in_place: bool) -> float:

@@ -1,0 +1,45 @@
+"""The instruction that adds two products of bf16: where it is generated, and that its sums stay in registers."""
+
+from __future__ import annotations
+
+import pytest
+
+import tvmconvgrad
+from tests.support.assembly import count, saves
+from tests.support.case import OPERATORS, ROLES, Case
+from tests.support.convolution import Convolution
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.targets import parse_target
+
+ADDS = r"vdpbf16ps\s.*%zmm"
+RULES = {"w": ("filter-o", "filter-c"), "y": ("positions-channels",), "x": ("positions-channels",)}
+
+
+def code(mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, size: int = 10) -> str:
+    conv = Convolution(batch, 1, 64, 64, (size, 11), (size, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    call = Case(operator, conv, dtype=dtype).call
+    problem = getattr(tvmconvgrad, call.operator)(**call.attributes).problem(*call.shapes, dtype=dtype)
+    target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
+    return str(compiler.build(problem, target, rule).executable.mod.inspect_source("s"))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("mcpu", ["cooperlake", "znver4", "sapphirerapids"])
+def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
+    for rule in RULES[ROLES[operator][1]]:
+        lines = code(mcpu, operator, rule).splitlines()
+        assert count(lines, ADDS)
+        assert saves(lines) <= 0.25 * count(lines, ADDS)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("mcpu", "dtype"), [("x86-64-v4", "bf16"), ("znver4", "f16"), ("znver4", "f32")])
+def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> None:
+    for rule in RULES[ROLES[operator][1]]:
+        assert "vdpbf16ps" not in code(mcpu, operator, rule, dtype)
+
+
+@pytest.mark.parametrize(("batch", "size", "paired"), [(1, 10, True), (1, 11, False), (2, 11, True), (3, 11, False)])
+def test_filters_take_pairs_of_images_or_of_their_halves(batch: int, size: int, paired: bool) -> None:
+    found = code("znver4", "ConvolutionBackpropFilters", "filter-o", batch=batch, size=size)
+    assert ("vdpbf16ps" in found) == paired

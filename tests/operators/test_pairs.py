@@ -1,0 +1,135 @@
+"""Sums of bf16 two products at a time (AVX512_BF16), where this machine's CPU has the instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+import pytest
+
+import tvmconvgrad
+from tests.support import layouts, reference
+from tests.support.case import DTYPES, OPERATORS, Case, assert_same
+from tests.support.convolution import Array, Convolution, Tensors, operands
+from tests.support.random_cases import random_cases
+from tests.support.sampling import every
+from tvmconvgrad import schedules
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.runtime.native import load_function
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import host_features, parse_target
+
+pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
+
+TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"
+RULES = ("positions-channels", "filter-o", "filter-c")
+ONE, NO = (1, 1), (0, 0)
+CONVOLUTIONS = [
+    # pairs of images; of halves of the only one; neither, where a row would be left over
+    Convolution(4, 1, 32, 48, (8, 9), (8, 9), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 1, 32, 48, (8, 9), (8, 9), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(3, 1, 16, 32, (13, 9), (6, 5), (3, 3), (2, 2), (1, 2), (1, 2), (0, 2)),
+    Convolution(1, 1, 32, 48, (7, 9), (7, 9), (3, 3), ONE, ONE, ONE, ONE),
+    # tails of channels: an odd number of them, fewer than a vector, one
+    Convolution(2, 1, 17, 33, (6, 11), (6, 11), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(2, 1, 3, 20, (12, 13), (6, 7), (3, 3), (2, 2), ONE, ONE, ONE),
+    Convolution(1, 1, 1, 5, (8, 10), (8, 10), (3, 3), ONE, ONE, ONE, ONE),
+    # nothing to copy; phases that begin at different positions; groups; 1-D and 3-D
+    Convolution(2, 1, 64, 96, (7, 8), (7, 8), ONE, ONE, ONE, NO, NO),
+    Convolution(2, 1, 64, 32, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE),
+    Convolution(2, 3, 30, 48, (7, 9), (4, 5), (3, 3), (2, 2), ONE, ONE, ONE),
+    Convolution(1, 1, 16, 24, (40,), (36,), (3,), (1,), (2,), (0,), (0,)),
+    Convolution(1, 1, 10, 24, (4, 5, 6), (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+]
+
+
+def cases() -> list[Case]:
+    """All convolutions and operators, in the layouts in turn."""
+    found: list[Case] = []
+    for conv in CONVOLUTIONS:
+        for operator in OPERATORS:
+            formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]
+            chosen = [("NXC", "XIO"), formats[(len(found) // 2) % len(formats)]]
+            found += [Case(operator, conv, *each, "bf16") for each in dict.fromkeys(chosen)]
+    return found
+
+
+def problem_of(case: Case) -> Problem:
+    call = case.call
+    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    found: Problem = operator.problem(*call.shapes, call.shape_input, dtype="bf16")
+    return found
+
+
+def rules_for(case: Case) -> list[str]:
+    return [rule for rule in schedules.applicable(problem_of(case), parse_target(TARGET)) if rule in RULES]
+
+
+def computed(case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
+    """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
+    problem, target = problem_of(case), parse_target(TARGET)
+    library = compiler.compile_module(schedules.schedule(problem, target, rule, choices).module, target)
+    first, second = map(np.ascontiguousarray, case.arrays(tensors))
+    result = np.full(case.shape(case.result), np.nan, DTYPES["bf16"])
+    load_function(library, problem)(first.ctypes.data, second.ctypes.data, result.ctypes.data)
+    return layouts.to_canonical(result, case.axes(case.result))
+
+
+def check(case: Case, rule: str, choices: Mapping[str, int] | None = None) -> None:
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
+    assert_same(computed(case, rule, tensors, choices), expected)
+
+
+@pytest.mark.parametrize("case", every(4, cases()), ids=str)
+def test_sums_are_the_same(case: Case) -> None:
+    rules = rules_for(case)
+    assert rules
+    for rule in rules:
+        check(case, rule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", random_cases(seed=6, count=40), ids=str)
+def test_random_attributes(case: Case) -> None:
+    for rule in rules_for(case.with_dtype("bf16")):
+        check(case.with_dtype("bf16"), rule)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_number_that_a_search_may_draw(operator: str) -> None:
+    case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
+    for rule in rules_for(case):
+        candidates = schedules.schedule(problem_of(case), parse_target(TARGET), rule).candidates
+        assert candidates
+        for name, values in candidates.items():
+            check(case, rule, {name: values[-1]})
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"])
+@pytest.mark.parametrize("x", [(4, 5), (5, 5)], ids=str)
+def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
+    operator: str, x: tuple[int, int], value: float
+) -> None:
+    y = (x[0] + 1, 11)
+    case = Case(operator, Convolution(1, 1, 5, 7, y, x, (2, 3), (1, 2), ONE, NO, NO), dtype="bf16")
+    ones = {name: np.ones(case.convolution.shapes[name], np.float32) for name in case.inputs}
+    for name, row in product(ones, (0, 2, -1)):
+        tensors = {**ones, name: ones[name].copy()}
+        tensors[name][0, 2, row, 3] = value
+        expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
+        assert np.isfinite(expected).any()
+        for rule in rules_for(case):
+            assert_same(computed(case, rule, tensors), expected)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_numbers_below_the_least_normal_one_are_zeros(operator: str) -> None:
+    """That is how the instruction is defined, whatever a process has set; f32, and CPUs without it, keep them."""
+    case = Case(operator, CONVOLUTIONS[0], dtype="bf16")
+    tensors = operands(case.convolution, case.result)
+    tensors[case.inputs[0]] *= np.float32(2.0**-133)
+    for rule in rules_for(case):
+        assert not computed(case, rule, tensors).any()

@@ -1,0 +1,82 @@
+"""A pass for vectors of which each lane adds two products of bf16 to its sum, by one instruction (AVX512_BF16).
+
+    sum[lane] += panel[lane, 0] * element[0] + panel[lane, 1] * element[1]
+
+One operand lies lane by lane, in pairs; the other one is the same pair for all lanes. Both stay in 16 bits.
+
+A schedule marks the loop over the lanes by the attribute `PAIRS`; the loop over a pair is the only one in it. TVM's
+code generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM's own language.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.ir import Expr, IRModule, StringImm, TensorLoad
+
+from tvmconvgrad.compiling.statements import index, step_of, without_binds
+from tvmconvgrad.schedules.base import PAIRS
+from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten
+
+_FUNCTION = """
+declare <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{n} x float>, <{m} x bfloat>, <{m} x bfloat>)
+
+define <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %panel, <{n} x i32> %element) {{
+  %a = bitcast <{n} x i32> %panel to <{m} x bfloat>
+  %b = bitcast <{n} x i32> %element to <{m} x bfloat>
+  %total = call <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
+      <{n} x float> %sums, <{m} x bfloat> %a, <{m} x bfloat> %b)
+  ret <{n} x float> %total
+}}
+"""
+
+
+def with_pairs(module: IRModule) -> IRModule:
+    """`module` with each marked loop as one statement on vectors, and the functions that these call."""
+    widths: set[int] = set()
+
+    def loop(marked: tirx.AttrStmt) -> tirx.Stmt:
+        if marked.attr_key != PAIRS:
+            return marked
+        lanes = marked.body
+        body = without_binds(lanes.body)
+        if isinstance(body, tirx.BufferStore):  # it fills the sums with zeros
+            return tirx.For(lanes.loop_var, lanes.min, lanes.extent, tirx.ForKind.VECTORIZED, lanes.body)
+        widths.add(int(lanes.extent))
+        if isinstance(body, tirx.IfThenElse):  # for all lanes or none: they are channels of one phase
+            condition = replaced(body.condition, {lanes.loop_var: index(0)})
+            return tirx.IfThenElse(condition, _add(lanes, without_binds(body.then_case)), None)
+        return _add(lanes, body)
+
+    module = rewritten(module, (tirx.AttrStmt, loop))
+    functions = [_FUNCTION.format(n=lanes, m=2 * lanes, bits=32 * lanes) for lanes in sorted(widths)]
+    if not functions:
+        return module
+
+    def importing(function: tirx.PrimFunc) -> tirx.PrimFunc:
+        text = StringImm("".join(functions))
+        return function.with_body(tirx.AttrStmt(text, "pragma_import_llvm", text, function.body))
+
+    return IRModule({name: importing(function) for name, function in module.functions.items()}, attrs=module.attrs)
+
+
+def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
+    """What all lanes add, each in a loop over a pair."""
+    store = without_binds(pair.body)
+    count, (place,) = int(lanes.extent), store.indices
+    loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
+    (panel,) = (load for load in loads if step_of(load.indices, lanes.loop_var) == 2)
+    (element,) = (load for load in loads if not load.same_as(panel))
+    begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
+
+    def vector(load: TensorLoad, size: int) -> Expr:
+        return tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), size)])
+
+    sums = tirx.Ramp(replaced(place, begin), index(1), count)
+    total = tirx.call_extern(
+        f"float32x{count}",
+        f"add_pairs_{count}",
+        tirx.BufferLoad(store.buffer, [sums]),
+        tirx.reinterpret(f"uint32x{count}", vector(panel, 2 * count)),
+        tirx.Broadcast(tirx.reinterpret("uint32", vector(element, 2)), count),
+    )
+    return tirx.BufferStore(store.buffer, total, [sums])
