@@ -42,9 +42,6 @@ def with_pairs(module: IRModule) -> IRModule:
         if isinstance(body, tirx.BufferStore):  # it fills the sums with zeros
             return tirx.For(lanes.loop_var, lanes.min, lanes.extent, tirx.ForKind.VECTORIZED, lanes.body)
         widths.add(int(lanes.extent))
-        if isinstance(body, tirx.IfThenElse):  # for all lanes or none: they are channels of one phase
-            condition = replaced(body.condition, {lanes.loop_var: index(0)})
-            return tirx.IfThenElse(condition, _add(lanes, without_binds(body.then_case)), None)
         return _add(lanes, body)
 
     module = rewritten(module, (tirx.AttrStmt, loop))

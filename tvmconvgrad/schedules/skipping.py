@@ -14,6 +14,7 @@ from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
+from tvmconvgrad.schedules.base import PAIRS
 from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, uses, with_body
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Window
@@ -95,7 +96,7 @@ class _Skipping:
         if not used:
             return loop
         others = [found for found in self.ranges if found not in used]
-        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1:
+        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or PAIRS in loop.annotations:
             self.ranges = [*others, *(found.over(loop) for found in used)]
             return loop
         self.ranges = others
