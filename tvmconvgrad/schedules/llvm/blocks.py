@@ -248,22 +248,22 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: boo
         sch.vectorize(vector)
 
 
-def finish_pass(sch: Schedule, block: SBlockRV, lanes: int) -> None:
-    """An elementwise pass over memory: rows in parallel, the innermost loop in vectors."""
-    *outer, last = sch.get_loops(block)
+def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
+    """An elementwise pass over memory, the innermost loop in vectors. Returns the loops over rows."""
+    *rows, last = loops
     _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
     _vectorize(sch, vector)
-    sch.parallel(sch.fuse(*outer))
+    return rows
 
 
-def transposing_pass(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
-    """An elementwise pass that reads blocks of `width` along an axis and writes along all axes behind it."""
-    loops = sch.get_loops(block)
+def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: int) -> list[LoopRV]:
+    """An elementwise pass that reads blocks of `width` along an axis and writes along all axes behind it. Returns the
+    loops over blocks."""
     outer, inner = sch.split(loops[axis], [None, width])
     behind = sch.fuse(*loops[axis + 1 :])
     sch.reorder(*loops[:axis], outer, inner, behind)
     sch.annotate(inner, TRANSPOSE, 1)
-    sch.parallel(sch.fuse(*loops[:axis], outer))
+    return [*loops[:axis], outer]
 
 
 def fill_pass(sch: Schedule, block: SBlockRV) -> None:

@@ -78,7 +78,8 @@ class FilterPositionsRule:
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
-            blocks.finish_pass(sch, sch.get_sblock("result"), self.machine.lanes)
+            rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
+            sch.parallel(sch.fuse(*rows))
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = skip(module, _along_rows(expression))
         module = place(module, expression, problem.output_shape)

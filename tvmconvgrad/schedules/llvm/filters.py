@@ -13,7 +13,8 @@ c x o partial sums over a chunk of positions that stays in the cache, then adds 
 
 Y and X are packed, for a chunk or before all tasks, or read where they lie: in a matrix product whose rows are short,
 and with vectors over groups. Without splits the tiles are added up in the result itself where its type and its order of
-axes are theirs; a tile fetches its part of a big filter before it begins.
+axes are theirs, and a tile fetches its part of a big filter before it begins; else in memory of the task, which brings
+its part of the filter into the user's type and order when all chunks are in it.
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
 the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.
@@ -87,29 +88,37 @@ class FilterRule:
                 blocks.pack_data(sch, block, problem.data_format, channels, tile.groups, self.machine.lanes, at, images)
             else:
                 sch.compute_inline(block)
+        if not direct:
+            self._finish(
+                sch, problem, tile, nest.tasks[-1] if access.finishes_by_task(plan.splits, plan.ranges) else None
+            )
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        if not direct:
-            self._finish(sch, problem, tile)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
         module = place(skip(module, expression), expression, problem.output_shape)
         if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
-    def _finish(self, sch: Schedule, problem: Problem, tile: Tile) -> None:
-        """Bring the filter from the tiles' order, in which it lies by vectors, into the user's."""
+    def _finish(self, sch: Schedule, problem: Problem, tile: Tile, task: LoopRV | None) -> None:
+        """Bring the filter from the tiles' order, in which it lies by vectors, into the user's: all of it in parallel,
+        or each task its part."""
         geometry, axes, result = problem.geometry, problem.filter_axes, sch.get_sblock("result")
+        if task is not None:
+            sch.reverse_compute_at(result, task, preserve_unit_loops=True)
+        loops = sch.get_loops(result)[-len(problem.filter_shape) :]
         c_group, o_group = group_sizes(geometry)
         axis, width = tile.vector
         extents = {"C": c_group, "O": o_group, "G": geometry.groups}
         if axis == "G" and o_group == 1:
             axis, extents["O"] = "O", geometry.groups  # the only channel of each group
         if axis == "G" or axes.endswith(axis):
-            blocks.finish_pass(sch, result, self.machine.lanes)
+            rows = blocks.finish_pass(sch, loops, self.machine.lanes)
         else:
             before = axes[: axes.index(axis)].replace("X", "X" * geometry.rank)
-            blocks.transposing_pass(sch, result, len(before), gcd(extents[axis], width))
+            rows = blocks.transposing_pass(sch, loops, len(before), gcd(extents[axis], width))
+        if task is None:
+            sch.parallel(sch.fuse(*rows))
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,17 @@ class Access:
         """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
         return self.problem.dtype == "f32" and self.writes_along and self._has_whole_channels
 
+    def finishes_by_task(self, splits: int, ranges: Sequence[int]) -> bool:
+        """Whether each task, of so many ranges of groups, o and c, brings its part of the filter into the user's order
+        and type: all of what it has added up, where no condition cuts off what is rounded up inside of its vectors."""
+        if splits > 1 or self.problem.geometry.groups > 1:
+            return False
+        c_group, o_group = group_sizes(self.problem.geometry)
+        _, o_ranges, c_ranges = ranges
+        whole = {"C": c_ranges == 1 or c_group % self.tile.c == 0, "O": o_ranges == 1 or o_group % self.tile.o == 0}
+        axis, _ = self.tile.vector
+        return whole[axis] if self.writes_along else all(whole.values())
+
     @property
     def _has_whole_channels(self) -> bool:
         """Whether the channels of a group are a number of tiles."""

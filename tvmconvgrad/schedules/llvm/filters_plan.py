@@ -42,6 +42,11 @@ class Plan:
     o_ranges: int
     c_ranges: int
 
+    @property
+    def ranges(self) -> tuple[int, int, int]:
+        """Of groups, of channels o and of channels c."""
+        return self.g_ranges, self.o_ranges, self.c_ranges
+
 
 @dataclass(frozen=True)
 class Planner:
@@ -93,7 +98,7 @@ class Planner:
     ) -> tuple[str, str]:
         """Where Y, and X, are packed; X by tasks where there is no room for all of it."""
         wanted = splitting.packs(ranges)
-        if not self._has_room(splitting.access, blocks, splits, wanted):
+        if not self._has_room(splitting.access, blocks, splits, ranges, wanted):
             wanted = wanted[0], "task"
         if not any(blocks):
             return wanted
@@ -102,12 +107,16 @@ class Planner:
         y_packs, x_packs = places[decisions.draw("packs", range(len(places)), places.index(wanted))]
         return y_packs, x_packs
 
-    def _has_room(self, access: Access, blocks: tuple[int, int], splits: int, packs: tuple[str, str]) -> bool:
+    def _has_room(
+        self, access: Access, blocks: tuple[int, int], splits: int, ranges: Sequence[int], packs: tuple[str, str]
+    ) -> bool:
         """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
         problem = self.problem
         operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
         packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
         sums = 0 if access.writes_result and splits == 1 else splits * prod(problem.filter_shape)
+        if access.finishes_by_task(splits, ranges):
+            sums //= prod(ranges)
         operand_bytes = BF16_BYTES if access.pairs else F32_BYTES
         return operand_bytes * packed + F32_BYTES * sums <= ROOM * problem.tensor_bytes
 

@@ -15,6 +15,7 @@ from math import prod
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
 
 TASKS = 16
@@ -87,8 +88,8 @@ class Splitting:
         """
         problem, tile = self.access.problem, self.access.tile
         elements = prod(self.parts) * tile.groups * tile.o * tile.c * prod(problem.geometry.k)
-        operands = prod(problem.y_shape) + prod(problem.x_shape)
-        limit = max(operands // (2 * elements), 1)
+        operands = sum(tensor_bytes(shape, problem.dtype) for shape in problem.input_shapes)
+        limit = max(operands // (2 * F32_BYTES * elements), 1)
         fitting = [count for count in divisors(self.chunks) if count <= limit]
         splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
         before = any(self.access.blocks) and "before" in self.packs(self.ranges(splits))
