@@ -7,9 +7,9 @@
 `rate` searches one filter gradient twice: by `tvmconvgrad tune`, and by TVM's own `tune_tir`, with the time that its
 builder's workers need for their imports allowed for, which its default does not. Seconds are those of the whole search,
 the start of all workers included, in a process that has imported TVM. `curve` searches layers for long, and prints what
-was gained after so many trials: the default's time over the least of a trial. `gain` measures the kernels of the logs
-beside the untuned ones, in turn, each in a process of its own: `tvmconvgrad bench --ours-too untuned`; the column's
-ratios are the gains, and below them the means and the least.
+would be gained if that ended after so many trials: the best of them, run in turn with the default. `gain` measures the
+kernels of the logs beside the untuned ones, in turn, each in a process of its own: `tvmconvgrad bench --ours-too
+untuned`; the column's ratios are the gains, and below them the means and the least.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import geometric_mean
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.targets import parse_target
+from tvmconvgrad.tuning.measure import LocalMeasurer
+from tvmconvgrad.tuning.search import Limits, Search
+from tvmconvgrad.tuning.session import builders
+from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
-
-if TYPE_CHECKING:
-    from tvmconvgrad.tuning.search import Found
+from tvmconvgrad.tuning.workers import Pool
 
 _STOCK_BUILD_SECONDS = 300.0
 
@@ -83,8 +86,8 @@ def curve(options: argparse.Namespace) -> None:
     print(f"{options.target}, threads: {options.threads}, {machine}\ntrials: {counts}")
     gains: list[list[float]] = []
     for task in tasks:
-        times = [each or float("inf") for each in search(task, options.trials).times]
-        gains.append([times[0] / min(times[:count]) for count in counts])
+        with searching(task) as under_way:
+            gains.append([under_way.run(Limits(count)).gain for count in counts])
         print(f"{task.names[0]:45}", *(f"{gain:6.3f}" for gain in gains[-1]), flush=True)
     means = [geometric_mean(column) for column in zip(*gains)]
     print(f"{'geometric mean':45}", *(f"{mean:6.3f}" for mean in means))
@@ -93,24 +96,21 @@ def curve(options: argparse.Namespace) -> None:
 
 def ours(task: Task, trials: int) -> tuple[int, float | None]:
     """Our search, without the final beside the default."""
-    found = search(task, trials)
+    with searching(task) as under_way:
+        found = under_way.run(Limits(trials))
     return len(found.times), found.best
 
 
-def search(task: Task, trials: int) -> Found:
-    """A search that goes on from nothing."""
-    from tvmconvgrad.tuning.measure import LocalMeasurer
-    from tvmconvgrad.tuning.search import Limits, Search
-    from tvmconvgrad.tuning.session import builders
-    from tvmconvgrad.tuning.strategy import Decisions
-    from tvmconvgrad.tuning.workers import Pool
-
-    measurer = LocalMeasurer()
-    with tempfile.TemporaryDirectory() as folder, Pool("tvmconvgrad.tuning.building", builders()) as pool:
-        with Search(Decisions(task), Path(folder), pool, measurer) as under_way:
-            found = under_way.run(Limits(trials))
-        measurer.close()
-    return found
+@contextmanager
+def searching(task: Task) -> Iterator[Search]:
+    """A search that has not begun."""
+    with (
+        closing(LocalMeasurer()) as measurer,
+        tempfile.TemporaryDirectory() as folder,
+        Pool("tvmconvgrad.tuning.building", builders()) as pool,
+        Search(Decisions(task), Path(folder), pool, measurer) as under_way,
+    ):
+        yield under_way
 
 
 def stock(task: Task, trials: int) -> tuple[int, float | None]:

@@ -134,6 +134,18 @@ def tasks_of(space: DecisionSpace, candidate: Candidate | None) -> int:
     return chosen(space.task.problem, space.task.target, candidate.choice).tasks
 
 
+def test_neighbours_differ_in_one_decision_and_are_all_of_them(task: Task) -> None:
+    space = DecisionSpace(task)
+    parent = space.default()
+    found = list(space.neighbours(parent))
+    changes = [each.choice.decisions for each in found]
+    assert len(set(changes)) == len(changes) > 8
+    assert all(each.choice.plan != parent.choice.plan for each in found)
+    for ((name, number),) in changes:
+        assert number in parent.open[name]
+    assert {name for ((name, _),) in changes} > {"tile"}
+
+
 @pytest.mark.slow
 def test_the_stock_space_is_searched_by_the_same_workers(task: Task, tmp_path: Path, pool: Pool) -> None:
     from tvmconvgrad.compiling.compiler import compile_problem

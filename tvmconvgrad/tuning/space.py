@@ -8,7 +8,7 @@ MetaSchedule sees its program, and a trace that holds the draws by name.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,9 @@ the threads of a search, and would leave the cores of another machine idle."""
 _HOPELESS = 8.0  # times the cheapest rule's cost
 _CHEAPEST = 0.6
 """How likely a random candidate is of the cheapest rule; each further one takes the same part of what is left."""
+
+_CHANGED = 0.5
+"""How likely a decision of a random candidate is drawn, and not the rule's own."""
 
 
 @dataclass(frozen=True)
@@ -116,30 +119,47 @@ class DecisionSpace:
         return choice_of(sch).plan
 
     def sample(self) -> Candidate | None:
-        """A random candidate of a random rule, mostly of the cheapest; None where many draws are refused."""
+        """A random candidate of a random rule, mostly of the cheapest; None where many draws are refused.
+
+        Each decision is the rule's own, given those before it, as likely as a random one: what is good lies near.
+        """
         rule = next((rule for rule in self.rules if self.random.random() < _CHEAPEST), self.rules[0])
         options = self.default(rule).open
         for _ in range(_TRIES):
-            found = self.make(rule, {name: self.random.choice(values) for name, values in options.items()})
+            drawn = {name: values for name, values in options.items() if self.random.random() < _CHANGED}
+            found = self.make(rule, {name: self.random.choice(values) for name, values in drawn.items()})
             if found is not None:
                 return found
         return None
 
     def mutate(self, parent: Candidate) -> Candidate | None:
         """A candidate that differs in one decision; those that depend on it follow the rule where they must."""
-        names = [name for name, values in parent.open.items() if len(values) > 1]
-        if not names:
-            return None
-        order = list(parent.open)
-        for _ in range(_TRIES):
-            changed = self.random.choice(names)
-            numbers = {**dict(parent.choice.decisions), changed: self.random.choice(parent.open[changed])}
-            before = order[: order.index(changed) + 1]
-            shorter = {name: number for name, number in numbers.items() if name in before}
-            found = self.make(parent.choice.rule, numbers) or self.make(parent.choice.rule, shorter)
-            if found is not None and found.choice.plan != parent.choice.plan:
+        changes = self._changes(parent)
+        for name, number in self.random.choices(changes, k=_TRIES) if changes else ():
+            found = self._changed(parent, name, number)
+            if found is not None:
                 return found
         return None
+
+    def neighbours(self, parent: Candidate) -> Iterator[Candidate]:
+        """All candidates that differ in one decision, in random order; each is made when it is asked for."""
+        changes = self._changes(parent)
+        for name, number in self.random.sample(changes, len(changes)):
+            found = self._changed(parent, name, number)
+            if found is not None:
+                yield found
+
+    def _changes(self, parent: Candidate) -> list[tuple[str, int]]:
+        """What one decision could be, each with its name."""
+        return [(name, number) for name, numbers in parent.open.items() for number in numbers if len(numbers) > 1]
+
+    def _changed(self, parent: Candidate, name: str, number: int) -> Candidate | None:
+        """The candidate with one decision changed; None where that is refused, or changes nothing."""
+        numbers = {**dict(parent.choice.decisions), name: number}
+        before = list(parent.open)[: list(parent.open).index(name) + 1]
+        shorter = {each: numbers[each] for each in before if each in numbers}
+        found = self.make(parent.choice.rule, numbers) or self.make(parent.choice.rule, shorter)
+        return found if found is not None and found.choice.plan != parent.choice.plan else None
 
 
 def _promising(task: Task) -> list[str]:

@@ -2,15 +2,16 @@
 
 MetaSchedule's own EvolutionarySearch mutates traces and replays them. Ours cannot be replayed: layouts and loops
 change with the decisions, and the last rewrites of a schedule are no instructions of a trace. So the same loop is run
-here, and makes each candidate by scheduling anew: a population of the best that were measured and of random ones;
-generations of mutations, with parents chosen by the cost model's scores; the best unmeasured ones are measured, and a
-few random ones.
+here, and makes each candidate by scheduling anew: a population of the best that were measured, of neighbours of the
+very best and of random ones; generations of mutations, with parents chosen by the cost model's scores; the best
+unmeasured ones are measured, and a few random ones.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -26,6 +27,8 @@ from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
 POPULATION = 24
 MEASURED = 8
 """How many of a population are the best that were measured."""
+NEAR = 10
+"""How many differ from the best one in one decision: most of what is gained comes from a few of those together."""
 GENERATIONS = 2
 MUTATED = 0.85
 RANDOM = 0.15
@@ -108,14 +111,19 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
             self._times[choice] = median(float(each) for each in seconds)
 
     def _first(self, count: int) -> list[Candidate]:
-        """The default of each rule, the cheapest rule's first; then random ones."""
+        """The default of each rule, the cheapest rule's first; then what differs from that in one decision."""
         defaults = [self._space.default(rule) for rule in self._space.rules]
-        return self._new([*defaults, *self._samples(count)])[:count]
+        return self._new([*defaults, *islice(self._space.neighbours(defaults[0]), count), *self._samples(count)])[
+            :count
+        ]
 
     def _evolve(self, count: int) -> list[Candidate]:
         """The best of some generations by the model's scores, and a few of the random ones that they began with."""
-        random = self._samples(POPULATION - MEASURED)
-        population = [*self._best(), *random]
+        best = self._best()
+        near = (each for parent in best[:1] for each in self._space.neighbours(parent))
+        new = (each for each in near if each.choice.plan not in self._seen)
+        random = [*islice(new, NEAR), *self._samples(POPULATION - MEASURED - NEAR)]
+        population = [*best, *random]
         scored: dict[str, tuple[float, Candidate]] = {}
         for generation in range(GENERATIONS + 1):
             scores = self._scores(population)
@@ -123,9 +131,9 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
             if generation < GENERATIONS:
                 population = self._next(population, scores)
         ranked = [each for _, each in sorted(scored.values(), key=lambda pair: -pair[0])]
-        best, others = self._new(ranked), self._new(random)
+        ranking, others = self._new(ranked), self._new(random)
         chance = min(round(RANDOM * count), len(others))
-        return self._new([*best[: count - chance], *others[:chance], *best[count - chance :]])[:count]
+        return self._new([*ranking[: count - chance], *others[:chance], *ranking[count - chance :]])[:count]
 
     def _next(self, population: Sequence[Candidate], scores: Sequence[float]) -> list[Candidate]:
         draws = self._space.random
@@ -148,5 +156,9 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         return [candidate for candidate in found if candidate is not None]
 
     def _new(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those that were not measured, each once."""
-        return list({each.choice.plan: each for each in candidates if each.choice.plan not in self._seen}.values())
+        """Those that were not measured, each once: of those with the same program, the first."""
+        found: dict[str, Candidate] = {}
+        for each in candidates:
+            if each.choice.plan not in self._seen:
+                found.setdefault(each.choice.plan, each)
+        return list(found.values())

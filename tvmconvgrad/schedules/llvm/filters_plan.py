@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -66,7 +67,7 @@ class Planner:
 
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers, as the model or whoever searches draws them."""
-        best = self._best_tiles()
+        best = _best_tiles(self)
         access = self.access(best[decisions.draw("tile", range(len(best)), 0)])
         blocks = self._draw_blocks(decisions, access)
         splitting = Splitting(access, self._draw_chunk(decisions, access))
@@ -134,8 +135,10 @@ class Planner:
             return 0
         return decisions.draw("fetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
 
-    def _best_tiles(self) -> list[Tile]:
-        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
-        found = tiles(self.machine, self.lanes, self.problem)
-        costs = [(cost(self.access(tile)), products(self.problem, tile), tile) for tile in found]
-        return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
+
+@lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
+def _best_tiles(planner: Planner) -> list[Tile]:
+    """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
+    found = tiles(planner.machine, planner.lanes, planner.problem)
+    costs = [(cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found]
+    return [tile for *_, tile in sorted(costs)[:BEST_TILES]]

@@ -7,6 +7,7 @@ channels are split into tasks, and so what is packed, and where.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
@@ -78,7 +79,7 @@ class Planner:
 
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers, as the model or whoever searches draws them."""
-        best = self._best_tiles()
+        best = _best_tiles(self)
         tile = best[decisions.draw("tile", range(len(best)), 0)]
         access = self.access(tile)
         splitting = Splitting(access)
@@ -132,16 +133,18 @@ class Planner:
         panels = prod(problem.filter_shape) if packs_filter == "before" else 0
         return access.bytes * (data + panels) <= ROOM * problem.tensor_bytes
 
-    def _best_tiles(self) -> list[Tile]:
-        """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
-
-        A tile whose blocks cannot be split evenly may have ranges with much traffic, which counts among the cheapest.
-        """
-        found = tiles(self.machine, self.lanes, self.sizes)
-        costs = [(cost(self.access(tile)), self.sizes.products(tile), tile) for tile in found]
-        best = [(cycles + self._traffic(tile), products, tile) for cycles, products, tile in sorted(costs)[:BEST_TILES]]
-        return [tile for *_, tile in sorted(best)]
-
     def _traffic(self, tile: Tile) -> float:
         """Cycles that the ranges' traffic takes."""
         return TRAFFIC * Splitting(self.access(tile)).ranges.traffic
+
+
+@lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
+def _best_tiles(planner: Planner) -> list[Tile]:
+    """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
+
+    A tile whose blocks cannot be split evenly may have ranges with much traffic, which counts among the cheapest.
+    """
+    found = tiles(planner.machine, planner.lanes, planner.sizes)
+    costs = [(cost(planner.access(tile)), planner.sizes.products(tile), tile) for tile in found]
+    best = [(cycles + planner._traffic(tile), products, tile) for cycles, products, tile in sorted(costs)[:BEST_TILES]]
+    return [tile for *_, tile in sorted(best)]
