@@ -22,6 +22,7 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     ("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
     ("llvm -mcpu=znver4 -mattr=-avx512bf16", False),
     ("llvm -mcpu=x86-64-v4", False),
+    ("llvm -mcpu=x86-64-v3 -mattr=+avx512bf16", False),
 ])  # fmt: skip
 def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
     import tvm

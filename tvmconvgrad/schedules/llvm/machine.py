@@ -36,7 +36,8 @@ class Machine:
     def of(cls, target: tvm.target.Target) -> Machine:
         """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
         if codegen.llvm_cpu_has_features("avx512f", target):
-            pairs = bool(codegen.llvm_cpu_has_features("avx512bf16", target))
+            # VL: the instruction on vectors of half the width.
+            pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
             return cls(lanes=16, registers=32, masked_stores=True, multiplies_pairs=pairs)
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16)
