@@ -83,7 +83,10 @@ def test_builders_killed_at_any_moment(tmp_path: Path) -> None:
             end = time.monotonic() + PATIENCE
             while len(list(log.iterdir())) == before and time.monotonic() < end:
                 time.sleep(0.005)
-            time.sleep(chance.uniform(0, 0.3))
+            built = len(KernelCache(folder).entries())
+            while turn % 2 and len(KernelCache(folder).entries()) == built and time.monotonic() < end:
+                time.sleep(0.005)  # until one is there, and others are under way
+            time.sleep(0 if turn % 2 else chance.uniform(0, 0.3))
             killed += (one.poll() is None) + (other.poll() is None)
     assert killed == 20
     heights = list(range(4, 44))
