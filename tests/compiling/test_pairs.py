@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import tvmconvgrad
 from tests.support.assembly import count, saves, simple_loops
 from tests.support.case import OPERATORS, ROLES, Case
 from tests.support.convolution import Convolution
@@ -17,8 +16,7 @@ RULES = {"w": ("filter-o", "filter-c"), "y": ("positions-channels",), "x": ("pos
 
 def code(mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, size: int = 10) -> str:
     conv = Convolution(batch, 1, 64, 64, (size, 11), (size, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    call = Case(operator, conv, dtype=dtype).call
-    problem = getattr(tvmconvgrad, call.operator)(**call.attributes).problem(*call.shapes, dtype=dtype)
+    problem = Case(operator, conv, dtype=dtype).call.problem()
     target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
     return str(compiler.build(problem, target, rule).executable.mod.inspect_source("s"))
 

@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-import tvmconvgrad
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
@@ -17,7 +16,6 @@ from tests.support.sampling import every
 from tvmconvgrad import schedules
 from tvmconvgrad.compiling import compiler
 from tvmconvgrad.runtime.native import load_function
-from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import host_features, parse_target
 
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
@@ -55,20 +53,13 @@ def cases() -> list[Case]:
     return found
 
 
-def problem_of(case: Case) -> Problem:
-    call = case.call
-    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
-    found: Problem = operator.problem(*call.shapes, call.shape_input, dtype="bf16")
-    return found
-
-
 def rules_for(case: Case) -> list[str]:
-    return [rule for rule in schedules.applicable(problem_of(case), parse_target(TARGET)) if rule in RULES]
+    return [rule for rule in schedules.applicable(case.call.problem(), parse_target(TARGET)) if rule in RULES]
 
 
 def computed(case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
     """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
-    problem, target = problem_of(case), parse_target(TARGET)
+    problem, target = case.call.problem(), parse_target(TARGET)
     library = compiler.compile_module(schedules.schedule(problem, target, rule, choices).module, target)
     first, second = map(np.ascontiguousarray, case.arrays(tensors))
     result = np.full(case.shape(case.result), np.nan, DTYPES["bf16"])
@@ -101,7 +92,7 @@ def test_random_attributes(case: Case) -> None:
 def test_every_number_that_a_search_may_draw(operator: str) -> None:
     case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
     for rule in rules_for(case):
-        candidates = schedules.schedule(problem_of(case), parse_target(TARGET), rule).candidates
+        candidates = schedules.schedule(case.call.problem(), parse_target(TARGET), rule).candidates
         assert candidates
         for name, values in candidates.items():
             check(case, rule, {name: values[-1]})

@@ -111,14 +111,10 @@ def cases() -> list[Case]:
 
 def rules_for(case: Case) -> list[str]:
     """Names of the rules that take a case."""
-    import tvmconvgrad
     from tvmconvgrad import schedules
     from tvmconvgrad.targets import parse_target
 
-    call = case.call
-    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
-    problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
-    return list(schedules.applicable(problem, parse_target(None)))
+    return list(schedules.applicable(case.call.problem(), parse_target(None)))
 
 
 @cache

@@ -45,11 +45,18 @@ class Call:
 
     def compile(self) -> Any:
         """The package's kernel."""
+        how = {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
+        return self._made().compile(*self.shapes, self.shape_input, **how)
+
+    def problem(self) -> Any:
+        """The package's problem."""
+        return self._made().problem(*self.shapes, self.shape_input, self.dtype)
+
+    def _made(self) -> Any:
+        """The package's operator."""
         import tvmconvgrad
 
-        operator = getattr(tvmconvgrad, self.operator)(**self.attributes)
-        how = {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
-        return operator.compile(*self.shapes, self.shape_input, **how)
+        return getattr(tvmconvgrad, self.operator)(**self.attributes)
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,9 @@ class _Copy:
         self.store = store
         self.pair = pair.loop_var if pair is not None else None
         self.run = int(pair.extent) if pair is not None else 1
-        rows = self.extents[1]
-        self.side = next((side for side in SIDES if side <= (self.extents[0] if rows == 2 else min(self.extents))), 1)
-        self.rows = min(rows, self.side)
+        widest = self.extents[0] if self.extents[1] == 2 else min(self.extents)
+        self.side = next((side for side in SIDES if side <= widest), 1)
+        self.rows = min(self.extents[1], self.side)
         """How many vectors are loaded for a block: two, or as many as one has elements."""
 
     def blocked(self) -> tirx.Stmt | None:

@@ -113,9 +113,8 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
     def _first(self, count: int) -> list[Candidate]:
         """The default of each rule, the cheapest rule's first; then what differs from that in one decision."""
         defaults = [self._space.default(rule) for rule in self._space.rules]
-        return self._new([*defaults, *islice(self._space.neighbours(defaults[0]), count), *self._samples(count)])[
-            :count
-        ]
+        near = islice(self._space.neighbours(defaults[0]), count)
+        return self._new([*defaults, *near, *self._samples(count)])[:count]
 
     def _evolve(self, count: int) -> list[Candidate]:
         """The best of some generations by the model's scores, and a few of the random ones that they began with."""

@@ -89,9 +89,8 @@ class FilterRule:
             else:
                 sch.compute_inline(block)
         if not direct:
-            self._finish(
-                sch, problem, tile, nest.tasks[-1] if access.finishes_by_task(plan.splits, plan.ranges) else None
-            )
+            task = nest.tasks[-1] if access.finishes_by_task(plan.splits, plan.ranges) else None
+            self._finish(sch, problem, tile, task)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])

@@ -133,10 +133,6 @@ class Planner:
         panels = prod(problem.filter_shape) if packs_filter == "before" else 0
         return access.bytes * (data + panels) <= ROOM * problem.tensor_bytes
 
-    def _traffic(self, tile: Tile) -> float:
-        """Cycles that the ranges' traffic takes."""
-        return TRAFFIC * Splitting(self.access(tile)).ranges.traffic
-
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
 def _best_tiles(planner: Planner) -> list[Tile]:
@@ -146,5 +142,8 @@ def _best_tiles(planner: Planner) -> list[Tile]:
     """
     found = tiles(planner.machine, planner.lanes, planner.sizes)
     costs = [(cost(planner.access(tile)), planner.sizes.products(tile), tile) for tile in found]
-    best = [(cycles + planner._traffic(tile), products, tile) for cycles, products, tile in sorted(costs)[:BEST_TILES]]
+    best = [
+        (cycles + TRAFFIC * Splitting(planner.access(tile)).ranges.traffic, products, tile)
+        for cycles, products, tile in sorted(costs)[:BEST_TILES]
+    ]
     return [tile for *_, tile in sorted(best)]
