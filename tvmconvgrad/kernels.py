@@ -36,6 +36,7 @@ _SOURCES = (
     "compiling/pairs.py",
     "compiling/spreading.py",
     "compiling/statements.py",
+    "compiling/streaming.py",
     "compiling/compiler.py",
     "compiling/cuda",
     "runtime/cuda/launches.py",

@@ -170,3 +170,13 @@ def test_empty_tensors(batch: int, channels: int, dtype: str) -> None:
         assert_same(result, np.zeros((1, channels, 4), DTYPES[dtype]))
     with pytest.raises(ValueError, match="out: is read-only"):
         op(first, second, out=read_only(out))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_results_begin_with_a_cache_line(dtype: str) -> None:
+    kernel, inputs, want = layer(WIDE_FILTERS.with_dtype(dtype))
+    results = [kernel(*inputs) for _ in range(3)]
+    assert [result.ctypes.data % 64 for result in results] == [0, 0, 0]
+    for result in results:
+        assert_same(result, want)
+        assert result.flags.c_contiguous

@@ -9,11 +9,8 @@ import numpy as np
 
 from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.reference import F32_INTEGERS, exact_bound, products, reference
-from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, aligned_empty
 from tvmconvgrad.spec import Problem
-
-CACHE_LINE = 64
-"""Bytes."""
 
 BOUND = 3  # larger ones make the sums of long filters overflow f16
 _UNITS = 2
@@ -37,9 +34,7 @@ def make_inputs(problem: Problem, job: Job, seed: int) -> Tensors:
 
 def aligned(array: Array) -> Array:
     """A copy that begins with a cache line, as the memory does that the peers allocate for themselves."""
-    memory: Array = np.empty(array.nbytes + CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % CACHE_LINE
-    copy: Array = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: Array = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 

@@ -11,9 +11,9 @@ code generator has no type for LLVM's bfloat, so the instruction is called throu
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.ir import Expr, IRModule, StringImm, TensorLoad
+from tvm.ir import Expr, IRModule, TensorLoad
 
-from tvmconvgrad.compiling.statements import index, step_of, without_binds
+from tvmconvgrad.compiling.statements import index, step_of, with_functions, without_binds
 from tvmconvgrad.schedules.base import PAIRS
 from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten
 
@@ -46,14 +46,7 @@ def with_pairs(module: IRModule) -> IRModule:
 
     module = rewritten(module, (tirx.AttrStmt, loop))
     functions = [_FUNCTION.format(n=lanes, m=2 * lanes, bits=32 * lanes) for lanes in sorted(widths)]
-    if not functions:
-        return module
-
-    def importing(function: tirx.PrimFunc) -> tirx.PrimFunc:
-        text = StringImm("".join(functions))
-        return function.with_body(tirx.AttrStmt(text, "pragma_import_llvm", text, function.body))
-
-    return IRModule({name: importing(function) for name, function in module.functions.items()}, attrs=module.attrs)
+    return with_functions(module, functions) if functions else module
 
 
 def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:

@@ -27,6 +27,7 @@ from tvm_ffi.structural import structural_map
 from tvmconvgrad.compiling.masking import with_masked_loads
 from tvmconvgrad.compiling.pairs import with_pairs
 from tvmconvgrad.compiling.spreading import with_spread_stores
+from tvmconvgrad.compiling.streaming import with_streamed_stores
 from tvmconvgrad.compiling.transposition import transposed
 from tvmconvgrad.schedules.base import PREFETCH
 from tvmconvgrad.schedules.fetching import prefetch
@@ -122,9 +123,10 @@ def _pipeline() -> tuple[Any, Any, Any]:
     pairs = tvm.transform.module_pass(lambda module, _: with_pairs(module), opt_level=0, name="InsertPairs")
     mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
     spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
+    stream = tvm.transform.module_pass(lambda module, _: with_streamed_stores(module), opt_level=0, name="StreamStores")
     vectorize = tirx.transform.VectorizeLoop()
     return (
-        tvm.transform.Sequential([lower, align, stack, transpose, pairs, mask, vectorize, spread, fetch]),
+        tvm.transform.Sequential([lower, align, stack, transpose, pairs, mask, vectorize, spread, stream, fetch]),
         finalize_host,
         finalize_device,
     )

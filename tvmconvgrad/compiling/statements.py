@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tvm
 from tvm import tirx
+from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
 
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, replaced
@@ -66,3 +67,13 @@ def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
     moved = replaced(indices[0], {var: var + 1}) - indices[0]
     step = Analyzer().simplify(moved)
     return int(step) if isinstance(step, tirx.IntImm) else None
+
+
+def with_functions(module: IRModule, functions: Iterable[str]) -> IRModule:
+    """`module` with functions in LLVM's own language, which LLVM puts where its programs call them."""
+    text = StringImm("".join(functions))
+
+    def importing(program: tirx.PrimFunc) -> tirx.PrimFunc:
+        return program.with_body(tirx.AttrStmt(text, "pragma_import_llvm", text, program.body))
+
+    return IRModule({name: importing(program) for name, program in module.functions.items()}, attrs=module.attrs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +36,9 @@ class _Dtypes(dict[str, np.dtype[Any]]):
         self[name] = np.dtype(ml_dtypes.bfloat16)
         return self[name]
 
+
+CACHE_LINE = 64
+"""Bytes."""
 
 NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 
@@ -98,6 +102,15 @@ _get_interface: Any = ctypes.PYFUNCTYPE(ctypes.POINTER(_Interface), ctypes.py_ob
 )
 
 
+def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """An array that begins with a cache line: large results are then stored past the caches (compiling/streaming.py).
+    NumPy's own begin 16 bytes behind one."""
+    size = prod(shape) * dtype.itemsize
+    memory: Any = np.empty(size + CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % CACHE_LINE
+    return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
 class _NumpyKind:
     """NumPy's arrays."""
 
@@ -115,7 +128,7 @@ class _NumpyKind:
         return bool(value.flags.c_contiguous and value.flags.aligned)
 
     def empty(self, shape: Shape, dtype: str) -> Any:
-        return np.empty(shape, NUMPY_DTYPES[dtype])
+        return aligned_empty(shape, NUMPY_DTYPES[dtype])
 
     def copy(self, target: Any, source: Any) -> None:
         target[...] = source

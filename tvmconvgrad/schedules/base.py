@@ -27,6 +27,9 @@ MASK = "pragma_mask"
 PAIRS = "pragma_pairs"
 """Marks a loop over a vector's lanes, of which each adds two products to its sum, see compiling/pairs.py."""
 
+STREAM = "pragma_stream"
+"""Marks a loop: vectors that are stored in it go to memory past the caches, see compiling/streaming.py."""
+
 
 @dataclass(frozen=True)
 class Scheduled:

@@ -2,8 +2,8 @@
 
 A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
 core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later. Where there is little to sum, or where what is added to lies far, a tile also fetches the lines that it
-will write, before it begins.
+positions later, into the L2 cache: a core can await more lines there than in its L1 cache. Where there is little to
+sum, or where what is added to lies far, a tile also fetches the lines that it will write, before it begins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
         ):
             if load.source.name in names:
                 place = [*outer, position + ahead, channel]
-                fetches[f"{load.source.name}{place}"] = prefetch(load.source, place)
+                fetches[f"{load.source.name}{place}"] = prefetch(load.source, place, cache=2)
         body = tirx.SeqStmt([*fetches.values(), statement.body]) if fetches else statement.body
         return with_body(statement, body, others)
 
@@ -61,10 +61,10 @@ def fetch_results(module: IRModule, name: str = "result") -> IRModule:
     return rewritten(module, (tirx.SeqStmt, tile))
 
 
-def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False) -> tirx.Stmt:
-    """Bring a line into the L1 cache, to be read or written. The index may lie outside of the buffer."""
+def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False, cache: int = 1) -> tirx.Stmt:
+    """Bring a line into the L1 or the L2 cache, to be read or written. The index may lie outside of the buffer."""
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
-    arguments = (tirx.IntImm("int32", value) for value in (int(write), 3, 1))  # 3: keep it near; 1: it is data
+    arguments = (tirx.IntImm("int32", value) for value in (int(write), 4 - cache, 1))  # 3: the L1 cache; 1: it is data
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
 
 

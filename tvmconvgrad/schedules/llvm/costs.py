@@ -15,6 +15,9 @@ GROUPING = 1.0
 PLACING = 0.5
 """To write results in whole vectors, line after line."""
 
+STREAMING = 0.3
+"""To store them past the caches."""
+
 SCATTERING = 3.0
 """To write them against the memory's order, or lines in parts."""
 

@@ -27,6 +27,8 @@ class Machine:
     """Whether a vector is stored but for some lanes as fast as a whole one."""
     multiplies_pairs: bool = False
     """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
+    streams: bool = False
+    """Whether stores may go to memory past the caches."""
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
@@ -38,11 +40,11 @@ class Machine:
         if codegen.llvm_cpu_has_features("avx512f", target):
             # VL: the instruction on vectors of half the width.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
-            return cls(lanes=16, registers=32, masked_stores=True, multiplies_pairs=pairs)
+            return cls(lanes=16, registers=32, masked_stores=True, multiplies_pairs=pairs, streams=True)
         if codegen.llvm_cpu_has_features("avx", target):
-            return cls(lanes=8, registers=16)
-        neon = codegen.llvm_cpu_has_features("neon", target)
-        return cls(lanes=4, registers=32 if neon else 16)
+            return cls(lanes=8, registers=16, streams=True)
+        neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
+        return cls(lanes=4, registers=32 if neon else 16, streams=bool(sse))
 
     @property
     def vectors(self) -> list[int]:

@@ -40,7 +40,7 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.schedules.base import TRANSPOSE, Scheduled
+from tvmconvgrad.schedules.base import STREAM, TRANSPOSE, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.joining import join
@@ -97,7 +97,7 @@ class PositionsRule:
             module = self._with_data(Schedule(module), problem, expression, plan)
             module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
         module = place(module, expression, problem.output_shape)
-        if self.lanes == "groups" and not access.transposes_result:
+        if self.lanes == "groups" and not access.transposes_result and not plan.streams:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
@@ -109,7 +109,7 @@ class PositionsRule:
             if access.transposes_result:
                 _transpose_tile(sch, nest.written, rank, tile)
             else:
-                _write_tile(sch, nest.written, rank, tile, lanes, access.writes_rows)
+                _write_tile(sch, nest.written, rank, plan, lanes, access.writes_rows)
             if plan.parts > 1 and result.op.name not in expression.sums:
                 _round_range(sch, sch.get_sblock(result.op.name), nest.tasks[-1], tile, lanes)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
@@ -208,9 +208,12 @@ def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile) -> N
     sch.annotate(lane, TRANSPOSE, 1)
 
 
-def _write_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, lanes: int, by_rows: bool) -> None:
+def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: int, by_rows: bool) -> None:
     """The loops that write a tile along its vectors; `by_rows`, those of which parts may lie beyond a row's end."""
+    tile = plan.tile
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
+    if plan.streams:
+        sch.annotate(image, STREAM, 1)
     rows = [middle.pop()] if tile.rows > 1 else []
     written_tile = [group, channel, *rows, row] if tile.lanes == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)

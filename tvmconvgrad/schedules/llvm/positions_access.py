@@ -162,3 +162,17 @@ class Access:
             size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
             for size in sizes.sums
         )
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether tiles may be stored past the caches: each fills whole cache lines."""
+        tile, row = self.tile, self.sizes.problem.output_shape[-1]
+        if not self.machine.streams or tile.lanes == "summed" or not self.along or not self.writes_whole_lines:
+            return False
+        run = tile.positions if tile.lanes == "positions" else tile.columns * tile.groups
+        return row % self.sizes.line == 0 and run % self.sizes.line == 0
+
+    @property
+    def streams(self) -> bool:
+        """Whether they are: a result that is small stays in the cache for who reads it."""
+        return self.may_stream and self.sizes.has_large_output(self.machine.l3)

@@ -39,6 +39,8 @@ class Plan:
     """How many positions ahead data that is read in place is fetched; 0: not at all."""
     parts: int
     """In how many parts the summed channels are added to the result."""
+    streams: int
+    """Whether results are stored past the caches."""
     range_tiles: int
     """How many row blocks a range of positions should have."""
     group_ranges: int
@@ -97,7 +99,10 @@ class Planner:
         if access.may_add:
             blocks = -(-self.sizes.summed // summed)
             parts = decisions.draw("parts", divisors(blocks), least_divisor(blocks, access.parts))
-        return Plan(tile, summed, packs, packs_filter, fetch, parts, range_tiles, group_ranges, column_ranges)
+        streams = 0
+        if access.may_stream and parts == 1:
+            streams = decisions.draw("streams", (0, 1), int(access.streams))
+        return Plan(tile, summed, packs, packs_filter, fetch, parts, streams, range_tiles, group_ranges, column_ranges)
 
     def _draw_packs_filter(self, decisions: Decisions, splitting: Splitting, range_tiles: int) -> str:
         """Where panels are packed: by tasks, each of which uses its own at once, if they are large and no two share

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
 
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.forward import positions_of
@@ -46,7 +49,7 @@ class Tile:
             if self.lanes == "positions"
             else (self.positions, self.columns * self.groups)
         )
-        used = self.groups if self.lanes == "groups" else gcd(elements, lanes)
+        used = gcd(self.groups if self.lanes == "groups" else elements, lanes)
         return rows, self.rows * elements // used, used
 
 
@@ -96,6 +99,15 @@ class Sizes:
     def is_depthwise(self) -> bool:
         """Whether each sum is of products with a single channel, of many groups."""
         return bool(self.sums) and self.summed == self.columns == 1 and self.problem.geometry.groups > 1
+
+    @property
+    def line(self) -> int:
+        """Elements of the result in a cache line."""
+        return CACHE_LINE // ITEM_BYTES[self.problem.dtype]
+
+    def has_large_output(self, cache: int) -> bool:
+        """Whether the result has more bytes than a cache."""
+        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > cache
 
     @property
     def halo(self) -> list[int]:

@@ -21,6 +21,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     PLACING,
     SCATTERING,
     SPREADING,
+    STREAMING,
     SUMMED_LANES,
     SUMMED_LANES_FAR,
     TRANSPOSING,
@@ -39,7 +40,9 @@ def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
     few = sorted({d for count in columns for d in divisors(count) if d <= registers})
     shapes: list[tuple[int, ...]]
     if lanes == "groups":
-        shapes = [(m, n, w) for m in range(1, registers) for n in few for w in machine.vectors]
+        lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
+        widths = sorted({*machine.vectors, *lines})
+        shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
     elif lanes == "summed":
         fitting = [n for n in few if all(count % n == 0 for count in columns)]
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
@@ -123,4 +126,6 @@ def _placing(access: Access) -> float:
         return spreading if access.writes_apart else TRANSPOSING
     if not access.along and access.tile.lanes != "positions":
         return DISPERSING
+    if access.streams:
+        return STREAMING
     return PLACING if access.along and access.writes_whole_lines else SCATTERING
