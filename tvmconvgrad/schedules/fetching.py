@@ -8,7 +8,7 @@ sum, or where what is added to lies far, a tile also fetches the lines that it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -17,27 +17,25 @@ from tvm.s_tir.stmt import SBlockRealize
 
 from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, with_body
 
-FETCH = "fetch_positions_ahead"
-"""Marks a loop: each step fetches what lies so many positions ahead of that which the first tile in it reads."""
+FETCH = "fetch_ahead"
+"""Marks a loop: each step fetches what lies ahead of that which the first tile in it reads."""
 
 EACH = "fetch_each"
-"""Marks a loop of that tile, whose steps each read a position of their own; of other loops the last step counts."""
+"""Marks a loop of that tile: its last so many steps each read what is their own. Of other loops one step counts."""
 
 
-def fetch(module: IRModule, names: Sequence[str]) -> IRModule:
-    """`module`, in which marked loops fetch the parameters of these names. Channels are their last axis."""
+def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
+    """`module`, in which marked loops fetch parameters, by name: how far ahead along each of the last axes."""
 
     def loop(statement: tirx.For) -> tirx.For:
         if FETCH not in statement.annotations:
             return statement
         others = {key: value for key, value in statement.annotations.items() if key != FETCH}
-        ahead = int(statement.annotations[FETCH])
         fetches: dict[str, tirx.Stmt] = {}
-        for load, (*outer, position, channel) in _accesses(
-            statement.body, TensorLoad, lambda each: EACH in each.annotations
-        ):
-            if load.source.name in names:
-                place = [*outer, position + ahead, channel]
+        for load, place in _accesses(statement.body, TensorLoad, _reading):
+            if load.source.name in ahead:
+                for axis, distance in enumerate(reversed(ahead[load.source.name]), start=1):
+                    place[-axis] += distance
                 fetches[f"{load.source.name}{place}"] = prefetch(load.source, place, cache=2)
         body = tirx.SeqStmt([*fetches.values(), statement.body]) if fetches else statement.body
         return with_body(statement, body, others)
@@ -54,7 +52,7 @@ def fetch_results(module: IRModule, name: str = "result") -> IRModule:
         blocks = nodes(last, SBlockRealize)
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
-        stores = _accesses(last, tirx.BufferStore, lambda each: each.kind == tirx.ForKind.UNROLLED)
+        stores = _accesses(last, tirx.BufferStore, _writing)
         fetches = [prefetch(store.buffer, index, write=True) for store, index in stores]
         return tirx.SeqStmt([*fetches, *statement.seq])
 
@@ -68,20 +66,35 @@ def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False, ca
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
 
 
-def _accesses(body: tirx.Stmt, kind: type[Any], each: Callable[[tirx.For], bool]) -> Iterator[tuple[Any, list[Expr]]]:
-    """What the first block in `body` loads, or stores, and at which indices, at all steps of the loops of `each`."""
+def _reading(loop: tirx.For) -> range:
+    """The steps of a loop that count for what is read."""
+    extent = int(loop.extent)
+    return range(extent - int(loop.annotations[EACH]), extent) if EACH in loop.annotations else _one(loop)
+
+
+def _writing(loop: tirx.For) -> range:
+    """The steps of a loop that count for what is written."""
+    return range(int(loop.extent)) if loop.kind == tirx.ForKind.UNROLLED else _one(loop)
+
+
+def _one(loop: tirx.For) -> range:
+    """A loop's first step, or, where it is unrolled, its last."""
+    last = int(loop.extent) - 1 if loop.kind == tirx.ForKind.UNROLLED else 0
+    return range(last, last + 1)
+
+
+def _accesses(body: tirx.Stmt, kind: type[Any], taken: Callable[[tirx.For], range]) -> Iterator[tuple[Any, list[Expr]]]:
+    """What the first block in `body` loads, or stores, and at which indices, at those steps of the loops."""
     realize = nodes(body, SBlockRealize)[0]
     bound = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
-    for values in _steps(body, each):
+    for values in _steps(body, taken):
         for access in nodes(realize.block, kind):
             yield access, [replaced(replaced(index, bound), values) for index in access.indices]
 
 
-def _steps(body: tirx.Stmt, each: Callable[[tirx.For], bool]) -> list[dict[tirx.Var, Expr]]:
-    """Values for the variables of all loops in `body`; a loop's first, or, where it is unrolled, its last."""
+def _steps(body: tirx.Stmt, taken: Callable[[tirx.For], range]) -> list[dict[tirx.Var, Expr]]:
+    """Values for the variables of all loops in `body`."""
     steps: list[dict[tirx.Var, Expr]] = [{}]
     for loop in nodes(body, tirx.For):
-        last = int(loop.extent) - 1
-        taken = range(last + 1) if each(loop) else [last if loop.kind == tirx.ForKind.UNROLLED else 0]
-        steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken]
+        steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken(loop)]
     return steps

@@ -80,7 +80,7 @@ class FilterPositionsRule:
         if not direct:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
-        module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
+        module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
         module = skip(module, _along_rows(expression))
         module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
@@ -147,9 +147,9 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
     if plan.whole_rows:
         sch.unroll(positions[-1])
     if plan.fetch:
-        sch.annotate(positions[-1], FETCH, plan.fetch)
+        sch.annotate(positions[-1], FETCH, 1)
         for loop in (row, *k1[-2:-1]):
-            sch.annotate(loop, EACH, 1)
+            sch.annotate(loop, EACH, blocks.extent(sch, loop))
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
     sch.reorder(*taps, lane)

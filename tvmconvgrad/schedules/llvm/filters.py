@@ -34,7 +34,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.fetching import FETCH, fetch, fetch_results
+from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
@@ -44,7 +44,7 @@ from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import express
+from tvmconvgrad.te import Sum, express
 from tvmconvgrad.te.tensors import group_sizes
 
 
@@ -93,7 +93,7 @@ class FilterRule:
             self._finish(sch, problem, tile, task)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        module = fetch(sch.mod, [tensor.op.name for tensor in expression.inputs])
+        module = fetch(sch.mod, _ahead(problem, expression, plan.fetch))
         module = place(skip(module, expression), expression, problem.output_shape)
         if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
@@ -118,6 +118,18 @@ class FilterRule:
             rows = blocks.transposing_pass(sch, loops, len(before), gcd(extents[axis], width))
         if task is None:
             sch.parallel(sch.fuse(*rows))
+
+
+def _ahead(problem: Problem, expression: Sum, positions: int) -> dict[str, list[int]]:
+    """How far ahead of a step each input is fetched, along space and channels: by whole rows, since a strided step does
+    not read next what follows in memory."""
+    geometry = problem.geometry
+    rows, within = positions, [0]
+    if geometry.rank > 1:
+        rows, within = -(-positions // max(geometry.x[-1], 1)), [0, 0]
+    first, second = (tensor.op.name for tensor in expression.inputs)
+    y, x = (second, first) if problem.transposed else (first, second)
+    return {y: [rows * geometry.strides[-len(within)], *within], x: [rows, *within]}
 
 
 @dataclass(frozen=True)
@@ -150,13 +162,14 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: b
     sch.set_scope(tile, 0, "local")
     for block in [tile, *([partial] if plan.splits > 1 else []), *([] if direct else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
-    return _nest_tile(sch, rank, plan, lanes, pairs, tile, partial)
+    return _nest_tile(sch, problem, plan, lanes, pairs, tile, partial)
 
 
 def _nest_tile(
-    sch: Schedule, rank: int, plan: Plan, lanes: int, pairs: bool, tile: SBlockRV, partial: SBlockRV
+    sch: Schedule, problem: Problem, plan: Plan, lanes: int, pairs: bool, tile: SBlockRV, partial: SBlockRV
 ) -> Nest:
     """Nest the loops as the module's text says."""
+    rank = problem.geometry.rank
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.splits > 1 else []
@@ -176,7 +189,9 @@ def _nest_tile(
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
     if plan.fetch:
-        sch.annotate(positions[-1], FETCH, plan.fetch)
+        sch.annotate(positions[-1], FETCH, 1)
+        for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
+            sch.annotate(loop, EACH, min(taps, stride))  # a step brings so many rows, and columns, of Y
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 

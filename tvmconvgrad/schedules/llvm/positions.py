@@ -95,7 +95,7 @@ class PositionsRule:
         module = join(sch.mod, expression.sums)
         if expression.sums:
             module = self._with_data(Schedule(module), problem, expression, plan)
-            module = skip(fetch(module, [expression.inputs[0].op.name]), expression)
+            module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         module = place(module, expression, problem.output_shape)
         if self.lanes == "groups" and not access.transposes_result and not plan.streams:
             module = fetch_results(module)
@@ -194,8 +194,8 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int,
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
     if plan.fetch:
-        sch.annotate(summing[0], FETCH, plan.fetch)
-        sch.annotate(row1, EACH, 1)
+        sch.annotate(summing[0], FETCH, 1)
+        sch.annotate(row1, EACH, tile.positions)
     return Nest(block, written, tasks, column0, summing[0])
 
 
