@@ -29,7 +29,7 @@ from tvmconvgrad.compiling.pairs import with_pairs
 from tvmconvgrad.compiling.spreading import with_spread_stores
 from tvmconvgrad.compiling.streaming import with_streamed_stores
 from tvmconvgrad.compiling.transposition import transposed
-from tvmconvgrad.schedules.base import PREFETCH
+from tvmconvgrad.schedules.base import PREFETCH, PREFETCH_FAR
 from tvmconvgrad.schedules.fetching import prefetch
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
 from tvmconvgrad.schedules.rewriting import nodes, rewritten
@@ -37,6 +37,7 @@ from tvmconvgrad.schedules.rewriting import nodes, rewritten
 NAME = "tvmconvgrad"
 DISABLED = ("tirx.NarrowDataType",)
 LARGEST_TILE_BYTES = 4096
+_CACHES = {PREFETCH: 1, PREFETCH_FAR: 2}
 _ALLOCATES = "tirx.LowerTVMBuiltin"
 _ALLOCATE = tvm.ir.Op.get("tirx.TVMBackendAllocWorkspace")
 
@@ -84,14 +85,14 @@ def _keep_on_stack(statement: tirx.AllocBuffer) -> tirx.AllocBuffer:
 
 
 def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
-    if marked.attr_key != PREFETCH:
+    if marked.attr_key not in _CACHES:
         return marked
-    distance = int(marked.value)
+    distance, cache = int(marked.value), _CACHES[marked.attr_key]
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         loads = nodes(statement.value, tvm.ir.TensorLoad)
         vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
-        fetches = [_line_ahead(load, distance + line) for load in vectors for line in _lines(load)]
+        fetches = [_line_ahead(load, distance + line, cache) for load in vectors for line in _lines(load)]
         return tirx.SeqStmt([statement, *fetches]) if fetches else statement
 
     return structural_map(marked.body, (tirx.BufferStore, store))
@@ -103,10 +104,10 @@ def _lines(load: tvm.ir.TensorLoad) -> range:
     return range(0, int(load.indices[-1].lanes), CACHE_LINE * 8 // bits)
 
 
-def _line_ahead(load: tvm.ir.TensorLoad, distance: int) -> tirx.Stmt:
+def _line_ahead(load: tvm.ir.TensorLoad, distance: int, cache: int) -> tirx.Stmt:
     """Fetch the line `distance` elements after a vector's first one."""
     *outer, vector = load.indices
-    return prefetch(load.source, [*outer, vector.base + distance])
+    return prefetch(load.source, [*outer, vector.base + distance], cache=cache)
 
 
 def _pass(name: str, kind: type, callback: Callable[[Any], Any]) -> Any:

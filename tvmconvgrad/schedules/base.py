@@ -14,8 +14,9 @@ from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 
-PREFETCH = "pragma_prefetch_distance"
-"""Marks a loop: vectors that are read in it are to be fetched so many elements ahead, see compiling/pipeline.py."""
+PREFETCH, PREFETCH_FAR = "pragma_prefetch_distance", "pragma_prefetch_far"
+"""Mark a loop: vectors that are read in it are to be fetched so many elements ahead, into the L1 cache or into L2, see
+compiling/pipeline.py."""
 
 TRANSPOSE = "pragma_transpose"
 """Marks two loops that copy what lies along the outer one to where it lies along the inner one, see

@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Buffer, IndexMap, IntImm, Var
 
-from tvmconvgrad.schedules.base import PAIRS, PREFETCH, TRANSPOSE
+from tvmconvgrad.schedules.base import PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
@@ -39,13 +39,15 @@ def pack_data(
     lanes: int,
     at: LoopRV | None = None,
     images: int = 1,
+    ahead: int = 0,
 ) -> None:
     """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
     them to few sets of the cache. What several `images` have of a channel lies side by side, innermost. Inside of a
-    loop only what that loop's body reads is packed, and stays in the cache.
+    loop only what that loop's body reads is packed, and stays in the cache; of few of the channels, rows of positions
+    are fetched so many elements `ahead`.
     """
     rank = len(sch.get_loops(block)) - 3
     sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images)))
@@ -64,7 +66,10 @@ def pack_data(
             sch.annotate(c1, TRANSPOSE, 1)  # LLVM shuffles f32 that lie apart, and takes 16 bits one by one
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
-        _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
+        if ahead:
+            sch.annotate(row, PREFETCH_FAR, ahead)
+        else:
+            _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
     elif data_format == "NXC":
         outer = [n, *space[:-1]]
         sch.reorder(*outer, g0, c0, row, c1, image, g1)

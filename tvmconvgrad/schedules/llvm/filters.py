@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import gcd
+from math import gcd, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -44,7 +44,7 @@ from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum, express
+from tvmconvgrad.te import express
 from tvmconvgrad.te.tensors import group_sizes
 
 
@@ -81,11 +81,14 @@ class FilterRule:
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct, access.pairs)
-        for name, channels, where in zip(expression.operands, (plan.c_block, plan.o_block), plan.packs):
+        ahead, shapes = _ahead(problem, plan.fetch), (problem.y_shape, problem.x_shape)
+        for name, channels, where, distance, shape in zip(
+            expression.operands, (plan.c_block, plan.o_block), plan.packs, ahead, shapes
+        ):
             block, at = sch.get_sblock(name), nest.packing if where == "task" else None
             if channels:
-                images = 2 if access.pairs else 1
-                blocks.pack_data(sch, block, problem.data_format, channels, tile.groups, self.machine.lanes, at, images)
+                how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
+                blocks.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
             else:
                 sch.compute_inline(block)
         if not direct:
@@ -93,7 +96,8 @@ class FilterRule:
             self._finish(sch, problem, tile, task)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
-        module = fetch(sch.mod, _ahead(problem, expression, plan.fetch))
+        names = [tensor.op.name for tensor in expression.inputs]
+        module = fetch(sch.mod, dict(zip(reversed(names) if problem.transposed else names, ahead)))
         module = place(skip(module, expression), expression, problem.output_shape)
         if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
@@ -120,16 +124,14 @@ class FilterRule:
             sch.parallel(sch.fuse(*rows))
 
 
-def _ahead(problem: Problem, expression: Sum, positions: int) -> dict[str, list[int]]:
-    """How far ahead of a step each input is fetched, along space and channels: by whole rows, since a strided step does
-    not read next what follows in memory."""
+def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
+    """How far ahead of a step Y, and X, are fetched, along the last axes: by whole rows, since a strided step does not
+    read next what follows in memory."""
     geometry = problem.geometry
     rows, within = positions, [0]
     if geometry.rank > 1:
         rows, within = -(-positions // max(geometry.x[-1], 1)), [0, 0]
-    first, second = (tensor.op.name for tensor in expression.inputs)
-    y, x = (second, first) if problem.transposed else (first, second)
-    return {y: [rows * geometry.strides[-len(within)], *within], x: [rows, *within]}
+    return [rows * geometry.strides[-len(within)], *within], [rows, *within]
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ class Planner:
         """What a product reads in place is fetched for the next chunk while all channels sweep this one; what vectors
         over groups read once, a little ahead. X that lies packed is near by then."""
         c_block, o_block = blocks
-        if self.lanes == "groups" and not (c_block and o_block):
+        if self.lanes == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
         elif not c_block or (packs[1] == "task" and not o_block):
             ahead = prod(splitting.chunk)
