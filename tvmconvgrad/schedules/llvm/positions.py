@@ -16,8 +16,10 @@ used for a range of positions while it is in the L2 cache; so is the range's dat
 written once, unless a panel would be too large for the cache. A result of 16 bits is then added up aside, in f32.
 Panels are packed before all tasks, or by the only task that uses them. Where the data needs zeros or another type, it
 is packed, by each task or before all tasks; else it is read where it lies and, with vectors over the result's channels,
-fetched ahead (schedules/fetching.py). With vectors over groups, a tile fetches the lines that it will write. A tap at
-which all that a tile reads are pads is left out (schedules/skipping.py).
+fetched ahead (schedules/fetching.py). With vectors over groups, a tile fetches the lines that it will write, or, where
+a group has several channels, is transposed in registers to write these side by side. Results that are large are stored
+past the caches (compiling/streaming.py). A tap at which all that a tile reads are pads is left out
+(schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
@@ -107,7 +109,7 @@ class PositionsRule:
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes, access.pairs) for name in expression.sums]
         for nest, result in zip(nests, results):
             if access.transposes_result:
-                _transpose_tile(sch, nest.written, rank, tile)
+                _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
             else:
                 _write_tile(sch, nest.written, rank, plan, lanes, access.writes_rows)
             if plan.parts > 1 and result.op.name not in expression.sums:
@@ -199,11 +201,14 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int,
     return Nest(block, written, tasks, column0, summing[0])
 
 
-def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile) -> None:
-    """The loops that write a tile's vectors through their transposition, along positions."""
+def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, data_format: str) -> None:
+    """The loops that write a tile's vectors through their transposition, along positions or a group's channels."""
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     outer, lane = (channel, group) if tile.lanes == "groups" else (group, channel)
-    sch.reorder(image, *middle, outer, lane, row)
+    along = row
+    if data_format == "NXC":
+        outer, along = row, channel
+    sch.reorder(image, *middle, outer, lane, along)
     sch.unroll(outer)
     sch.annotate(lane, TRANSPOSE, 1)
 

@@ -131,12 +131,14 @@ class Access:
 
     @property
     def transposes_result(self) -> bool:
-        """Whether tiles are transposed in registers, to be written along positions: whole ones of neighbours, since
-        where parts of a tile are left out it is written element by element."""
+        """Whether tiles are transposed in registers, to be written along positions, or along a group's channels: whole
+        ones of neighbours, since where parts of a tile are left out it is written element by element."""
         sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
-        if sizes.problem.data_format != "NCX" or tile.lanes not in ("channels", "groups"):
+        by_channels = sizes.problem.data_format == "NXC"
+        if tile.lanes not in (("groups",) if by_channels else ("channels", "groups")):
             return False
-        side = min(tile.positions, tile.groups if tile.lanes == "groups" else tile.columns)
+        lanes = tile.groups if tile.lanes == "groups" else tile.columns
+        side = min(tile.columns if by_channels else tile.positions, lanes)
         whole = geometry.groups % tile.groups == 0 and all(
             size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in sizes.sums
         )

@@ -123,7 +123,7 @@ def _placing(access: Access) -> float:
         return PLACING + ADDING_LANES
     if access.transposes_result:
         spreading = SPREADING if access.machine.masked_stores else DISPERSING
-        return spreading if access.writes_apart else TRANSPOSING
+        return spreading if access.writes_apart and access.sizes.problem.data_format == "NCX" else TRANSPOSING
     if not access.along and access.tile.lanes != "positions":
         return DISPERSING
     if access.streams:
