@@ -10,12 +10,12 @@ from tests.support.convolution import Convolution
 from tests.support.cpus import CPUS, Cpu
 from tvmconvgrad.compiling import compiler
 
+DENSE, DEPTHWISE = 1, 64
+"""Groups."""
 LARGE, SMALL = 98, 12
+"""Positions along an axis."""
 STORE, FENCE = r"^\tv?movnt", r"^\tsfence"
 VECTORS = {4: "xmm", 8: "ymm", 16: "zmm"}
-
-
-DENSE, DEPTHWISE = 1, 64
 
 
 def code(cpu: Cpu, groups: int, size: int) -> list[str]:

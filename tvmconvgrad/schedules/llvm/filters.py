@@ -125,8 +125,8 @@ class FilterRule:
 
 
 def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
-    """How far ahead of a step Y, and X, are fetched, along the last axes: by whole rows, since a strided step does not
-    read next what follows in memory."""
+    """How far ahead of a step Y, and X, are fetched, along the last axes in NXC: by whole rows, since a strided step
+    does not read next what follows in memory."""
     geometry = problem.geometry
     rows, within = positions, [0]
     if geometry.rank > 1:

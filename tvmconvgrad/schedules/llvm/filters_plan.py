@@ -37,7 +37,8 @@ class Plan:
     """Where Y, and X, are packed: "task" by task, or "before" all tasks, where too many tasks would pack the same."""
     chunk: tuple[int, ...]
     fetch: int
-    """How many positions ahead what is read where it lies is fetched; 0: not at all."""
+    """How many positions ahead data is fetched, about: along several axes by whole rows; 0: only what is packed is, and
+    not far."""
     splits: int
     g_ranges: int
     o_ranges: int
@@ -124,8 +125,8 @@ class Planner:
     def _draw_fetch(
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
-        """What a product reads in place is fetched for the next chunk while all channels sweep this one; what vectors
-        over groups read once, a little ahead. X that lies packed is near by then."""
+        """What a product reads in place is fetched for the next chunk while all channels sweep this one, and what is
+        packed beside it, too; what vectors over groups read once, a little ahead. X that lies packed is near by then."""
         c_block, o_block = blocks
         if self.lanes == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD

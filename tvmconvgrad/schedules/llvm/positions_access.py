@@ -176,5 +176,5 @@ class Access:
 
     @property
     def streams(self) -> bool:
-        """Whether they are: a result that is small stays in the cache for who reads it."""
+        """Whether they are, by default: a result that is small stays in the cache for who reads it."""
         return self.may_stream and self.sizes.has_large_output(self.machine.l3)
