@@ -46,8 +46,8 @@ def pack_data(
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
     them to few sets of the cache. What several `images` have of a channel lies side by side, innermost. Inside of a
-    loop only what that loop's body reads is packed, and stays in the cache. In NXC it is fetched so many elements `ahead`,
-    into the L2 cache; 0: a little ahead, into L1.
+    loop only what that loop's body reads is packed, and stays in the cache. In NXC it is fetched so many elements
+    `ahead`, into the L2 cache; 0: a little ahead, into L1.
     """
     rank = len(sch.get_loops(block)) - 3
     sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images)))

@@ -126,7 +126,7 @@ class Planner:
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
         """What a product reads in place is fetched for the next chunk while all channels sweep this one, and what is
-        packed beside it, too; what vectors over groups read once, a little ahead. X that lies packed is near by then."""
+        packed beside it; what vectors over groups read once, a little ahead. X that lies packed is near by then."""
         c_block, o_block = blocks
         if self.lanes == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
