@@ -34,6 +34,7 @@ _SOURCES = (
     "compiling/rows.py",
     "compiling/masking.py",
     "compiling/pairs.py",
+    "compiling/shuffles.py",
     "compiling/spreading.py",
     "compiling/statements.py",
     "compiling/streaming.py",

@@ -91,3 +91,20 @@ def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> Non
     code, plan, _ = compiled(level, name, rule)
     assert plan["packs"] in ("task", ("task", "task"))
     assert fetched(code) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiling import compiler
+    from tvmconvgrad.spec.merging import merged
+
+    operator = cg.ConvolutionBackpropData(strides=(1,), pads_begin=(0,), pads_end=(0,), dilations=(1,), groups=32)
+    problem = merged(operator.problem((1, 40, 32 * 4), (1, 4, 32 * 4), dtype="f32"))
+    built = compiler.build(problem, BY_NAME[level].target, "positions-groups")
+    bases: dict[str, list[int]] = {}
+    for at, base in fetched(built.executable.mod.inspect_source("s")):
+        bases.setdefault(base, []).append(at)
+    assert bases
+    for found in bases.values():
+        assert len(found) == len({(at - min(found)) // 64 for at in found})

@@ -22,6 +22,7 @@ from typing import Any
 
 import tvm
 from tvm import DataType, tirx
+from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.compiling.masking import with_masked_loads
@@ -88,20 +89,36 @@ def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
     if marked.attr_key not in _CACHES:
         return marked
     distance, cache = int(marked.value), _CACHES[marked.attr_key]
+    fetched: list[tvm.ir.TensorLoad] = []
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         loads = nodes(statement.value, tvm.ir.TensorLoad)
-        vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp)]
+        vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp) and not _share_line(load, fetched)]
+        fetched.extend(vectors)
         fetches = [_line_ahead(load, distance + line, cache) for load in vectors for line in _lines(load)]
         return tirx.SeqStmt([statement, *fetches]) if fetches else statement
 
     return structural_map(marked.body, (tirx.BufferStore, store))
 
 
+def _line(load: tvm.ir.TensorLoad) -> int:
+    """The elements of a cache line."""
+    return int(CACHE_LINE * 8 // DataType(str(load.source.dtype)).bits)
+
+
 def _lines(load: tvm.ir.TensorLoad) -> range:
     """The offsets of a vector's cache lines, in elements."""
-    bits = DataType(str(load.source.dtype)).bits
-    return range(0, int(load.indices[-1].lanes), CACHE_LINE * 8 // bits)
+    return range(0, int(load.indices[-1].lanes), _line(load))
+
+
+def _share_line(load: tvm.ir.TensorLoad, fetched: list[tvm.ir.TensorLoad]) -> bool:
+    """Whether a vector lies within a cache line's length of the begin of one that is fetched."""
+    for other in fetched:
+        if other.source.same_as(load.source):
+            apart = Analyzer().simplify(load.indices[-1].base - other.indices[-1].base)
+            if isinstance(apart, tirx.IntImm) and 0 <= int(apart) < _line(load):
+                return True
+    return False
 
 
 def _line_ahead(load: tvm.ir.TensorLoad, distance: int, cache: int) -> tirx.Stmt:

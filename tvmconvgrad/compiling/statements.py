@@ -9,9 +9,10 @@ from tvm import tirx
 from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
 
+from tvmconvgrad.schedules.base import LEAST_SIDE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, replaced
 
-SIDES = (16, 8, 4)
+SIDES = (16, 8, LEAST_SIDE)
 """How many elements a vector may have."""
 
 

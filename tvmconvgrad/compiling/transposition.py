@@ -1,11 +1,12 @@
 """A pass for copies whose source lies along one axis in memory and whose copy lies along another.
 
-Element by element such a copy takes several cycles for each. Here it goes by square blocks of L x L elements: L vectors
-are loaded along the source, transposed in registers, and stored along the copy. With L = 2**s, s rounds that interleave
-vector i with vector i + L/2 transpose L vectors of L lanes: each round turns the index of (vector, lane), written in
-binary, by one bit. One round is enough for two rows of L elements. Where the source takes every second element, or
-third, as a strided convolution does, all of them are loaded, and the others left out; where the copy does, a vector's
-elements are stored apart (compiling/spreading.py). An element may be a pair of neighbours, in the source and the copy.
+Element by element such a copy takes several cycles for each. Here it goes by blocks of S x L elements: S vectors are
+loaded along the source, transposed in registers (compiling/shuffles.py), and stored along the copy. Where a block is
+longer along the source than along the copy, a vector is stored in parts of S elements; where it is shorter, one is
+loaded in such parts. Two rows that lie interleaved in the copy need one shuffle for each half. Where the source takes
+every second element, or third, as a strided convolution does, all of them are loaded, and the others left out; where
+the copy does, a vector's elements are stored apart (compiling/spreading.py). An element may be a pair of neighbours, in
+the source and the copy.
 
 A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
 loop alone, along both, it copies a row (compiling/rows.py).
@@ -14,12 +15,14 @@ loop alone, along both, it copies a row (compiling/rows.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from math import prod
 
 import tvm
 from tvm import tirx
 from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.compiling import shuffles
 from tvmconvgrad.compiling.rows import Row
 from tvmconvgrad.compiling.statements import (
     SIDES,
@@ -65,16 +68,12 @@ class _Copy:
         self.store = store
         self.pair = pair.loop_var if pair is not None else None
         self.run = int(pair.extent) if pair is not None else 1
-        widest = self.extents[0] if self.extents[1] == 2 else min(self.extents)
-        self.side = next((side for side in SIDES if side <= widest), 1)
-        self.rows = min(self.extents[1], self.side)
-        """How many vectors are loaded for a block: two, or as many as one has elements."""
 
     def blocked(self) -> tirx.Stmt | None:
         """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
-        if self.side == 1 or not self._is_transposed():
+        if not self._is_transposed() or self.lanes == 1:
             return None
-        begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, (self.side, self.rows)))
+        begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, self.block))
         if self._is_in_registers():  # which have no indices that vary
             return sequence([self._block(index(a), index(b)) for a in begins_a for b in begins_b])
         last_a, last_b = begins_a[-1], begins_b[-1]
@@ -82,8 +81,26 @@ class _Copy:
         return _loops(
             (self.a, self.b),
             counts,
-            lambda a, b: self._block(_begin(a, last_a, self.side), _begin(b, last_b, self.rows)),
+            lambda a, b: self._block(_begin(a, last_a, self.block[0]), _begin(b, last_b, self.block[1])),
         )
+
+    @property
+    def rows(self) -> int:
+        """How many vectors are loaded for a block: two, or as many as it has elements along its shorter side."""
+        return 2 if self.extents[1] == 2 else _widest(min(self.extents))
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many elements of a block a vector has; 1: there are too few."""
+        if self.extents[1] == 2:
+            return _widest(self.extents[0])
+        simple = self.pair is None and not self._chooses and self._apart == self._stored_apart == 1
+        return _widest(max(self.extents)) if simple and self.rows > 1 else self.rows
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """How many elements a block has along `a` and `b`."""
+        return (self.lanes, self.rows) if self.extents[0] > self.extents[1] else (self.rows, self.lanes)
 
     def _is_in_registers(self) -> bool:
         return str(self._load.source.scope()) == "local"
@@ -104,11 +121,17 @@ class _Copy:
         lanes = [self.a, self.pair] if self.pair is not None else [self.a]
         return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
 
+    @property
+    def _is_all_or_nothing(self) -> bool:
+        """Whether a condition holds for all of a block or for nothing of it."""
+        lanes = [self.a, self.b, *([self.pair] if self.pair is not None else [])]
+        return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
+
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
         if len(loads) != 1 or not self._has_pairs(loads[0]):
             return False
-        if self.rows < self.side:
+        if self.rows == 2:
             return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
         most = 1 if self._chooses or self.pair is not None else _MOST_APART
         most_stored = 1 if self.pair is not None else _MOST_APART
@@ -128,19 +151,27 @@ class _Copy:
         return (step_of(self.store.indices, self.b) or 0) // self.run
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
-        """One block. Lanes that a condition leaves out, and elements between those that are taken, are loaded
+        """One block."""
+        value = self.store.value
+        if not self._is_all_or_nothing:
+            return self._copied(a, b, value)
+        condition, loaded, instead = value.args  # asked here, since each load would ask for itself
+        filled = [tirx.Broadcast(instead, self.lanes * self.run)] * self.rows
+        return tirx.IfThenElse(condition, self._copied(a, b, loaded), sequence(self._stored(a, b, filled)))
+
+    def _copied(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
+        """A block of a value. Lanes that a condition leaves out, and elements between those that are taken, are loaded
         nevertheless, if they lie in the buffer."""
-        value, side = self.store.value, self.side
         if not self._chooses and self._apart == 1:
             return self._transposed(a, b, value)
         (place,) = self._load.indices
-        ends = (0, 0), (side - 1, self.rows - 1)
+        ends = (0, 0), (self.block[0] - 1, self.block[1] - 1)
         first, last = (replaced(place, {self.a: a + i, self.b: b + j} | self._in_pair(0)) for i, j in ends)
         size = prod(map(int, self._load.source.shape))
         inside = tirx.all(first >= 0, last + self._apart * self.run <= size, step_of([place], self.b) is not None)
         by_element = _loops(
             (self.a, self.b),
-            (side, self.rows),
+            self.block,
             lambda i, j: sequence(
                 [replaced(self.store, {self.a: a + i, self.b: b + j} | self._in_pair(k)) for k in range(self.run)]
             ),
@@ -153,35 +184,66 @@ class _Copy:
         return {} if self.pair is None else {self.pair: index(place)}
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        side, apart, dtype = self.side * self.run, self._apart, str(self.store.buffer.dtype)
-        rows = tirx.decl_buffer((self.rows * side * apart,), dtype, "rows", scope="local")
+        dtype = str(self.store.buffer.dtype)
+        memory = tirx.decl_buffer((self.rows * self.lanes * self.run * self._apart,), dtype, "rows", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
-        statements: list[tirx.Stmt] = [tirx.AllocBuffer(rows, keep)]
+        statements: list[tirx.Stmt] = [tirx.AllocBuffer(memory, keep)]
 
-        def shuffled(parts: Sequence[tvm.ir.Expr], lanes: Sequence[tirx.IntImm]) -> tvm.ir.Expr:
-            name = tirx.Var("vector", f"{dtype}x{side}")
-            statements.append(tirx.Bind(name, tirx.Shuffle(list(parts), list(lanes))))
+        def shuffled(parts: Sequence[tvm.ir.Expr], lanes: Iterable[int]) -> tvm.ir.Expr:
+            numbers = _indices(lanes)
+            name = tirx.Var("vector", f"{dtype}x{len(numbers)}")
+            statements.append(tirx.Bind(name, tirx.Shuffle(list(parts), numbers)))
             return name
 
-        vectors: list[tvm.ir.Expr] = []
+        def shuffled_elements(one: tvm.ir.Expr, other: tvm.ir.Expr, lanes: Sequence[int]) -> tvm.ir.Expr:
+            return shuffled([one, other], [lane * self.run + i for lane in lanes for i in range(self.run)])
+
+        vectors = []
         for row in range(self.rows):
-            parts = []
-            for begin in range(row * apart * side, (row + 1) * apart * side, side):
-                lane = tirx.Var("lane", "int64")
-                element = self._element(value, a, b + row, lane + begin % (apart * side))
-                load = tirx.BufferStore(rows, element, [lane + begin])
-                statements.append(tirx.For(lane, 0, side, tirx.ForKind.VECTORIZED, load))
-                parts.append(tirx.BufferLoad(rows, [tirx.Ramp(index(begin), index(1), side)]))
-            vectors.append(parts[0] if apart == 1 else shuffled(parts, _lanes(range(0, apart * side, apart))))
-        for _ in range(self.rows.bit_length() - 1):
-            halves = [(vectors[i], vectors[i + self.rows // 2]) for i in range(self.rows // 2)]
-            vectors = [shuffled(pair, lanes) for pair in halves for lanes in _interleaved(self.side, self.run)]
+            loads, parts = self._loaded(memory, row, value, a, b)
+            statements += loads
+            every = range(0, self.lanes * self.run * self._apart, self._apart)
+            vectors.append(parts[0] if len(parts) == 1 else shuffled(parts, every))
+        if self.rows == 2:
+            one, other = vectors
+            vectors = [shuffled_elements(one, other, lanes) for lanes in shuffles.interleaved(self.lanes)]
+        else:
+            bits = tvm.DataType(dtype).bits * self.run
+            vectors = shuffles.transposed(vectors, self.lanes, bits, shuffled_elements)
+        return tirx.SeqStmt(statements + self._stored(a, b, vectors))
+
+    def _stored(self, a: tvm.ir.Expr, b: tvm.ir.Expr, vectors: Sequence[tvm.ir.Expr]) -> list[tirx.Stmt]:
+        """What stores a block's transposed vectors, in parts that are neighbours along `b`."""
+        statements: list[tirx.Stmt] = []
+        length = self.lanes if self.rows == 2 else min(self.block[1], self.lanes)
         for number, vector in enumerate(vectors):
-            column = {self.a: a + number * self.side // self.rows, self.b: b}
-            (place,) = replaced(self.store, column | self._in_pair(0)).indices
-            elements = tirx.Ramp(place, index(self._stored_apart), side)
-            statements.append(tirx.BufferStore(self.store.buffer, vector, [elements]))
-        return tirx.SeqStmt(statements)
+            for begin in range(0, self.lanes, length):
+                lanes = range(begin * self.run, (begin + length) * self.run)
+                part = vector if length == self.lanes else tirx.Shuffle([vector], _indices(lanes))
+                first = number * self.lanes // 2 if self.rows == 2 else number + begin
+                (place,) = replaced(self.store, {self.a: a + first, self.b: b} | self._in_pair(0)).indices
+                elements = tirx.Ramp(place, index(self._stored_apart), length * self.run)
+                statements.append(tirx.BufferStore(self.store.buffer, part, [elements]))
+        return statements
+
+    def _loaded(
+        self, memory: tirx.Buffer, row: int, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
+    ) -> tuple[list[tirx.Stmt], list[tvm.ir.Expr]]:
+        """What loads a vector of a block, and the parts that it is loaded in: neighbours along `a`, of which only every
+        so-many-th may be of use."""
+        statements: list[tirx.Stmt] = []
+        parts: list[tvm.ir.Expr] = []
+        along = min(self.block[0], self.lanes)
+        for begin in range(0, self.lanes, along):
+            for piece in range(self._apart):
+                length = along * self.run
+                to = (row * self.lanes + begin) * self.run * self._apart + piece * length
+                lane = tirx.Var("lane", "int64")
+                element = self._element(value, a, b + (row + begin), lane + piece * length)
+                load = tirx.BufferStore(memory, element, [lane + to])
+                statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
+                parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
+        return statements, parts
 
     def _element(self, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr, offset: tvm.ir.Expr) -> tvm.ir.Expr:
         """What is made of the source's element so far behind that of (a, b)."""
@@ -209,11 +271,10 @@ def _loops(
     return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b)))
 
 
-def _interleaved(side: int, run: int) -> list[list[tirx.IntImm]]:
-    """Which lanes of two vectors the first, and the second, half of their interleaving takes; runs stay together."""
-    order = [first * run + i for place in range(side) for first in (place, side + place) for i in range(run)]
-    return [_lanes(half) for half in (order[: side * run], order[side * run :])]
+def _widest(extent: int) -> int:
+    """How many elements a vector may have, of so many; 1: none."""
+    return next((side for side in SIDES if side <= extent), 1)
 
 
-def _lanes(numbers: Iterable[int]) -> list[tirx.IntImm]:
-    return [tirx.IntImm("int32", lane) for lane in numbers]
+def _indices(lanes: Iterable[int]) -> list[tirx.IntImm]:
+    return [tirx.IntImm("int32", lane) for lane in lanes]

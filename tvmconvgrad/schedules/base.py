@@ -22,6 +22,9 @@ TRANSPOSE = "pragma_transpose"
 """Marks two loops that copy what lies along the outer one to where it lies along the inner one, see
 compiling/transposition.py."""
 
+LEAST_SIDE = 4
+"""How many elements must lie along each of them: less are copied one by one."""
+
 MASK = "pragma_mask"
 """Marks a loop over a vector's lanes that adds products to a sum, some of zeros, see compiling/masking.py."""
 

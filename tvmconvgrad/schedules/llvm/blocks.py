@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvm.tirx import Buffer, IndexMap, IntImm, Var
 
-from tvmconvgrad.schedules.base import PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
+from tvmconvgrad.schedules.base import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
@@ -55,6 +55,7 @@ def pack_data(
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
+    read = extent(sch, g) * extent(sch, c)
     n, image = sch.split(n, [None, images])
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
@@ -62,14 +63,16 @@ def pack_data(
     if data_format == "NXC" and channels * groups > 1:
         outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
-        if images > 1 or (groups > 1 and channels > 1 and not _is_f32(sch, block)):
-            sch.annotate(c1, TRANSPOSE, 1)  # LLVM shuffles f32 that lie apart, and takes 16 bits one by one
+        if images > 1:
+            sch.annotate(c1, TRANSPOSE, 1)
+        elif groups > 1 and extent(sch, c0) * channels >= LEAST_SIDE:
+            sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
         if ahead:
             sch.annotate(row, PREFETCH_FAR, ahead)
         else:
-            _prefetch(sch, block, row, 1 if groups > 1 else AHEAD)
+            _prefetch(sch, block, row, read)
     elif data_format == "NXC":
         outer = [n, *space[:-1]]
         sch.reorder(*outer, g0, c0, row, c1, image, g1)
@@ -111,15 +114,11 @@ def _bytes(buffer: Buffer) -> int:
     return int(DataType(str(buffer.dtype)).bits) // 8
 
 
-def _is_f32(sch: Schedule, block: SBlockRV) -> bool:
-    """Whether a block that packs reads f32."""
-    return str(sch.get(block).reads[0].source.dtype) == "float32"
-
-
-def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, ahead: int) -> None:
-    """Have the data of a loop over positions fetched at least so many elements ahead of its use, by whole positions."""
+def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> None:
+    """Have the data of a loop over positions fetched, by whole positions, `AHEAD` of the elements that it reads: so
+    many of each."""
     channels = int(sch.get(block).reads[0].source.shape[-1])
-    sch.annotate(positions, PREFETCH, -(-ahead // channels) * channels)
+    sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
 
 
 def pack_filter(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tvmconvgrad.schedules.base import LEAST_SIDE
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import largest_divisor
@@ -28,9 +29,6 @@ LEAST_RUN = 2 * CACHE_LINE
 
 PANEL = 0.6
 """The share of the L2 cache that a panel may take."""
-
-LEAST_SIDE = 4
-"""Positions and lanes that a tile must have to be transposed."""
 
 
 @dataclass(frozen=True)
