@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from tvm import te, tirx
@@ -33,6 +33,9 @@ from tvm import te, tirx
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
+
+SURPLUS = 1.1
+"""How many more positions the parts of a sum may have than they need."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Part:
     over_x: tuple[bool, ...]
     """For each axis, whether the sum goes over x, and not over taps."""
     multiples: Multiples
+    least_positions: tuple[int, ...] = ()
+    """How many positions the sum has along each axis at least."""
 
     @property
     def apart(self) -> bool:
@@ -118,12 +123,17 @@ class Part:
         return phases.first(r + phases.r_begin) if differ else min(phases.firsts)
 
     @property
-    def positions(self) -> list[int]:
-        """How many positions t the sum has along each axis."""
-        counts = [
+    def met(self) -> list[int]:
+        """How many positions t the sum needs along each axis."""
+        return [
             max(end - (first if self.apart else min(p.firsts)) for first, end in zip(p.firsts, p.ends))
             for p in self.phases
         ]
+
+    @property
+    def positions(self) -> list[int]:
+        """How many positions t the sum has along each axis."""
+        counts = [max(counts) for counts in zip(self.met, self.least_positions or self.met)]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
     @property
@@ -282,7 +292,17 @@ def parts(problem: Problem, multiples: Multiples) -> list[Part]:
         bool(found) and size < max(p.taps for p in found) and found[0].dilation == 1
         for size, found in zip(geometry.x, per_axis)
     )
-    return [Part(problem, phases, over_x, multiples) for phases in itertools.product(*per_axis)]
+    found = [Part(problem, phases, over_x, multiples) for phases in itertools.product(*per_axis)]
+    return _alike(found)
+
+
+def _alike(found: Sequence[Part]) -> list[Part]:
+    """Parts that have as many positions, if that is little more: where Y is odd, phases differ by one, and only alike
+    they split into the same tasks (schedules/joining.py)."""
+    most = tuple(max(counts) for counts in zip(*(part.met for part in found)))
+    if len(found) * prod(most) > SURPLUS * sum(prod(part.met) for part in found):
+        return list(found)
+    return [replace(part, least_positions=most) for part in found]
 
 
 def x_windows(found: Sequence[Part]) -> list[Window]:

@@ -1,0 +1,65 @@
+"""Strided data gradients of odd sizes: their phases differ by one position, and are made alike where that is cheap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import layouts, reference
+from tests.support.case import Case, assert_same
+from tests.support.convolution import Convolution, operands
+from tests.support.scheduled import run
+
+DATA = "ConvolutionBackpropData"
+_ONE, _TWO, _NO = (1, 1), (2, 2), (0, 0)
+CONVOLUTIONS = {
+    "no pads": Convolution(2, 1, 3, 16, (41, 39), (20, 19), (3, 3), _TWO, _ONE, _NO, _NO),
+    "pads": Convolution(2, 1, 3, 16, (41, 39), (21, 20), (3, 3), _TWO, _ONE, _ONE, _ONE),
+    "pads at the end": Convolution(1, 1, 18, 16, (41, 39), (20, 19), (3, 3), _TWO, _ONE, _NO, _ONE),
+    "thrice": Convolution(1, 1, 3, 16, (61,), (20,), (4,), (3,), (1,), (0,), (0,)),
+    "groups": Convolution(2, 16, 64, 64, (41, 39), (20, 19), (3, 3), _TWO, _ONE, _NO, _NO),
+    "depthwise": Convolution(2, 32, 32, 32, (41, 39), (21, 20), (3, 3), _TWO, _ONE, _ONE, _ONE),
+}
+
+
+@pytest.mark.parametrize("formats", [("NXC", "XIO"), ("NCX", "OIX")], ids="-".join)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_every_schedule_of_phases_made_alike(name: str, formats: tuple[str, str]) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    case, target = Case(DATA, CONVOLUTIONS[name], *formats), parse_target(None)
+    problem = case.call.problem()
+    assert len({tuple(part.positions) for part in _parts(problem)}) == 1
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(np.float32)
+    rules = schedules.applicable(problem, target)
+    assert len(rules) > 1
+    for rule in rules:
+        got = run(schedules.schedule(problem, target, rule), case.arrays(tensors), target)
+        assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+def test_phases_of_few_positions_stay_as_they_are() -> None:
+    conv = Convolution(1, 1, 16, 16, (7, 7), (3, 3), (3, 3), _TWO, _ONE, _NO, _NO)
+    found = _parts(Case(DATA, conv).call.problem())
+    assert [part.positions for part in found] == [[4, 4], [4, 3], [3, 4], [3, 3]]
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    conv = Convolution(8, 1, 3, 32, (299, 299), (149, 149), (3, 3), _TWO, _ONE, _NO, _NO)
+    made = schedules.schedule(Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "positions-positions")
+    assert made.decisions["packs"] == "task"
+
+
+def _parts(problem: Any) -> Any:
+    from tvmconvgrad.te.data_gradient import parts
+    from tvmconvgrad.te.tensors import Multiples
+
+    return parts(problem, Multiples())
