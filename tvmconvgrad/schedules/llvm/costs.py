@@ -27,8 +27,8 @@ SPREADING = 3.3
 DISPERSING = 3.5
 """To write vectors of which each lane goes to a line of its own."""
 
-ADDING_LANES = 12.0
-"""To add up the lanes of a sum."""
+ADDING_LANES = 0.75
+"""To add up the lanes of a sum, for each."""
 
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 ALONG_POSITIONS, APART, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 1.3)

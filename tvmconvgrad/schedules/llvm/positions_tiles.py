@@ -88,7 +88,8 @@ def _efficiency(access: Access, in_place: bool) -> float:
         # The same, and what taps of three rows read is another one for each.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=6) if fits else 0.0
-    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place))
+    enough = 8 if tile.lanes == "summed" else 12
+    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
 
 
 def _loading(access: Access, in_place: bool) -> tuple[float, float]:
@@ -120,7 +121,7 @@ def _packing_filter(access: Access) -> float:
 def _placing(access: Access) -> float:
     """Cycles an element to write the result."""
     if access.tile.lanes == "summed":
-        return PLACING + ADDING_LANES
+        return PLACING + ADDING_LANES * access.machine.lanes
     if access.transposes_result:
         spreading = SPREADING if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart and access.sizes.problem.data_format == "NCX" else TRANSPOSING
