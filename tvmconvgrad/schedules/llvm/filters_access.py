@@ -101,16 +101,13 @@ class Access:
     def packed_blocks(self) -> tuple[int, int]:
         """How many channels of Y, and of X, are packed together where a tile reads c and o of them.
 
-        At least a whole vector where that suits the tile, since they are copied that way.
+        A whole vector where that suits the tile, since they are copied that way; but of groups, all are copied at once.
         """
         c_group, o_group = group_sizes(self.problem.geometry)
         lanes = self.machine.lanes
 
         def packed(size: int, channels: int) -> int:
-            if self.tile.groups > 1:  # of 16 bits, all channels of a group: they are transposed
-                whole = self.problem.dtype != "f32" and channels <= lanes and channels % size == 0
-                return channels if whole else size
-            return lanes if lanes % size == 0 and channels % lanes == 0 else size
+            return lanes if self.tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
 
         return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
@@ -52,6 +52,9 @@ def chunk_size(access: Access) -> int:
         swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         if c_group * o_group > 1:
             return cache // (F32_BYTES * groups * (c_group * swept + o_group))
+        if access.tile.taps == geometry.k:  # each line is read once by these groups, and maybe by the next
+            lines = max(F32_BYTES * groups, CACHE_LINE) * (swept + 1)
+            return max(access.machine.l1 // 2 // lines, LEAST_CHUNK)
         return max(access.l1_positions(groups * swept), LEAST_CHUNK)
     in_place, packed = 0, 0
     for channels, block in zip((c_group, o_group), access.blocks):
