@@ -54,7 +54,9 @@ def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
     from tvmconvgrad.targets import parse_target
 
     conv = Convolution(8, 1, 3, 32, (299, 299), (149, 149), (3, 3), _TWO, _ONE, _NO, _NO)
-    made = schedules.schedule(Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "positions-positions")
+    made = schedules.schedule(
+        Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "positions-positions"
+    )
     assert made.decisions["packs"] == "task"
 
 
