@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import gcd
+from math import gcd, prod
 
 from tvm import DataType
 from tvm.ir import Call
@@ -55,17 +55,17 @@ def pack_data(
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
-    read = extent(sch, g) * extent(sch, c)
     n, image = sch.split(n, [None, images])
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
     row = space[-1]
     if data_format == "NXC" and channels * groups > 1:
+        read = prod(_least_extent(sch, loop) for loop in (g0, g1, c0, c1))
         outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
         if images > 1:
             sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and extent(sch, c0) * channels >= LEAST_SIDE:
+        elif groups > 1 and _least_extent(sch, c0) * channels >= LEAST_SIDE:
             sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
@@ -228,6 +228,12 @@ def _vectorize(sch: Schedule, loop: LoopRV) -> None:
 def extent(sch: Schedule, loop: LoopRV) -> int:
     """A loop's constant extent."""
     return int(sch.get(loop).extent)
+
+
+def _least_extent(sch: Schedule, loop: LoopRV) -> int:
+    """A loop's extent; 1 if it differs from task to task."""
+    found = sch.get(loop).extent
+    return int(found) if isinstance(found, IntImm) else 1
 
 
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> None:
