@@ -43,7 +43,7 @@ def adds_far(access: Access) -> bool:
 
 def chunk_size(access: Access) -> int:
     """How many positions are a chunk: what is packed stays in the L2 cache, or even in registers, what is read in place
-    in L1. Sums that lie far should be read and written seldom."""
+    in L1, by whole cache lines if each is read once. Sums that lie far should be read and written seldom."""
     geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
     c_group, o_group = group_sizes(geometry)
     if access.packs_to_registers:
