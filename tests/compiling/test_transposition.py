@@ -34,12 +34,17 @@ def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool =
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     if marked:
         sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
+    return built(sch, source, (columns + 2 * pad, rows))
+
+
+def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, str]:
+    """What the compiler's program makes of `source`, and that program as LLVM gets it."""
     target = tvm.target.Target(parse_target(None).to_dict())
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
-        built = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
-    result = np.full((columns + 2 * pad, rows), np.nan, np.float32)
-    built.jit()["main"](source, result)
-    return result, built.mod.inspect_source("ll")
+        module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
+    result = np.full(shape, 7, dtype)
+    module.jit()["main"](source, result)
+    return result, module.mod.inspect_source("ll")
 
 
 @pytest.mark.parametrize("pad", [0, 2])
@@ -67,6 +72,22 @@ def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
     assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")
 
 
+@pytest.mark.parametrize("size", [(16, 16), (8, 24), (3, 20)], ids=str)
+def test_whole_blocks_of_pads(size: tuple[int, int]) -> None:
+    """Images between two that are all pads: of a block everything is copied, or nothing."""
+    images = np.arange(2 * size[0] * size[1], dtype=np.float32).reshape(2, *size)
+    a = te.placeholder(images.shape, "float32", "a")
+
+    def element(n: Any, j: Any, i: Any) -> Any:
+        return tirx.if_then_else(tirx.all(n >= 1, n < 3), a(n - 1, i, j), tirx.const(0, "float32"))
+
+    out = te.compute((4, size[1], size[0]), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[1], TRANSPOSE, 1)
+    got, _ = built(sch, images, (4, size[1], size[0]))
+    assert np.array_equal(got, np.pad(images.transpose(0, 2, 1), ((1, 1), (0, 0), (0, 0))))
+
+
 def interleaved(source: Any, along: bool) -> tuple[Any, str]:
     """Two arrays of bits, or what is one after the other in one, in pairs by columns: (.., column, 2); and LLVM's
     program. With `along` the columns are neighbours in memory, else the two of a pair."""
@@ -79,12 +100,7 @@ def interleaved(source: Any, along: bool) -> tuple[Any, str]:
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     outer, column, _ = sch.get_loops(sch.get_sblock("out"))
     sch.annotate(column if along else outer, TRANSPOSE, 1)
-    target = tvm.target.Target(parse_target(None).to_dict())
-    with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
-        built = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
-    result = np.full([int(extent) for extent in out.shape], 7, np.uint16)
-    built.jit()["main"](source, result)
-    return result, built.mod.inspect_source("ll")
+    return built(sch, source, tuple(int(extent) for extent in out.shape), np.uint16)
 
 
 @pytest.mark.parametrize("size", [(32, 48), (16, 20), (6, 6), (2, 64), (4, 4), (64, 2)], ids=str)

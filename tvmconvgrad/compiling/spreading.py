@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 from tvm import tirx
 from tvm.ir import Expr, IRModule
-from tvm.target import Target, codegen
+from tvm.target import Target
 
+from tvmconvgrad.schedules.base import MOST_APART
+from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.rewriting import rewritten
-
-_MOST_APART = 4
-_FEATURE = "avx512f"  # older masked stores take longer than one store for each lane
 
 
 def with_spread_stores(module: IRModule) -> IRModule:
@@ -28,14 +27,14 @@ def with_spread_stores(module: IRModule) -> IRModule:
 
 
 def _has_masked_stores(target: Target) -> bool:
-    return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(_FEATURE, target))
+    return target.kind.name == "llvm" and Machine.of(target).masked_stores
 
 
 def _spread(store: tirx.BufferStore) -> tirx.Stmt:
     place = store.indices[-1]
     if len(store.indices) != 1 or not isinstance(place, tirx.Ramp) or store.buffer.dtype != "float32":
         return store
-    if not isinstance(place.stride, tirx.IntImm) or not 1 < int(place.stride) <= _MOST_APART:
+    if not isinstance(place.stride, tirx.IntImm) or not 1 < int(place.stride) <= MOST_APART:
         return store
     return tirx.SeqStmt(list(_stores(store, place)))
 

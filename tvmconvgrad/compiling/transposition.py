@@ -34,10 +34,8 @@ from tvmconvgrad.compiling.statements import (
     step_of,
     without_binds,
 )
-from tvmconvgrad.schedules.base import TRANSPOSE
+from tvmconvgrad.schedules.base import MOST_APART, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import nodes, replaced, uses
-
-_MOST_APART = 4
 
 
 def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
@@ -133,8 +131,8 @@ class _Copy:
             return False
         if self.rows == 2:
             return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
-        most = 1 if self._chooses or self.pair is not None else _MOST_APART
-        most_stored = 1 if self.pair is not None else _MOST_APART
+        most = 1 if self._chooses or self.pair is not None else MOST_APART
+        most_stored = 1 if self.pair is not None else MOST_APART
         return 1 <= self._apart <= most and 1 <= self._stored_apart <= most_stored
 
     def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:

@@ -25,6 +25,9 @@ compiling/transposition.py."""
 LEAST_SIDE = 4
 """How many elements must lie along each of them: less are copied one by one."""
 
+MOST_APART = 4
+"""The greatest stride at which vectors are loaded, or stored, with what lies between their elements."""
+
 MASK = "pragma_mask"
 """Marks a loop over a vector's lanes that adds products to a sum, some of zeros, see compiling/masking.py."""
 

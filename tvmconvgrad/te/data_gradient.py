@@ -34,8 +34,8 @@ from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
 
-SURPLUS = 1.1
-"""How many more positions the parts of a sum may have than they need."""
+ROUNDING = 1.1
+"""How many times more positions the parts of a sum may have than they need."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _alike(found: Sequence[Part]) -> list[Part]:
     """Parts that have as many positions, if that is little more: where Y is odd, phases differ by one, and only alike
     they split into the same tasks (schedules/joining.py)."""
     most = tuple(max(counts) for counts in zip(*(part.met for part in found)))
-    if len(found) * prod(most) > SURPLUS * sum(prod(part.met) for part in found):
+    if len(found) * prod(most) > ROUNDING * sum(prod(part.met) for part in found):
         return list(found)
     return [replace(part, least_positions=most) for part in found]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from tvmconvgrad.schedules.base import MOST_APART
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
@@ -32,9 +33,6 @@ READING = 0.25
 MASKED_LANES = 8
 """Machines with vectors of at least so many lanes load some of them only; where shorter ones are, each lane would be
 asked for."""
-
-MOST_APART = 4
-"""The greatest stride at which vectors are put together of what lies between."""
 
 AHEAD = 1024
 """How many elements ahead data is fetched."""

@@ -24,7 +24,7 @@ class Machine:
     lanes: int
     registers: int
     masked_stores: bool = False
-    """Whether a vector is stored but for some lanes as fast as a whole one."""
+    """Whether a vector is stored but for some lanes as fast as a whole one: else lane by lane is faster."""
     multiplies_pairs: bool = False
     """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
     streams: bool = False
