@@ -19,6 +19,9 @@ from tvmconvgrad.te.tensors import Index
 AHEAD = 1024
 """How many elements ahead of its use data is fetched, where it is read along memory."""
 
+TOGETHER = 64
+"""Positions of a row that one task copies, at most: where images are merged into one row there is no other."""
+
 CONTIGUOUS = 256
 """Positions that one task copies, at most, where they lie side by side."""
 
@@ -59,9 +62,12 @@ def pack_data(
     g0, g1 = sch.split(g, [None, groups])
     c0, c1 = sch.split(c, [None, channels])
     row = space[-1]
+    outer = [n, *space[:-1]]
+    if data_format == "NXC" and at is None:
+        task, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
+        outer.append(task)
     if data_format == "NXC" and channels * groups > 1:
         read = prod(_least_extent(sch, loop) for loop in (g0, g1, c0, c1))
-        outer = [n, *space[:-1]]
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
         if images > 1:
             sch.annotate(c1, TRANSPOSE, 1)
@@ -74,7 +80,6 @@ def pack_data(
         else:
             _prefetch(sch, block, row, read)
     elif data_format == "NXC":
-        outer = [n, *space[:-1]]
         sch.reorder(*outer, g0, c0, row, c1, image, g1)
         sch.annotate(c0, TRANSPOSE, 1)
     else:

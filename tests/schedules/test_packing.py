@@ -1,0 +1,32 @@
+"""What is packed before all tasks is packed by many threads."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import tirx
+from tvm.s_tir.stmt import SBlock
+
+from tests.support.cpus import CPUS, Cpu
+
+LEVELS = [cpu for cpu in CPUS if cpu.name in ("x86-64-v3", "x86-64-v4")]
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("positions", [(1568,), (31, 47)], ids=str)
+def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, positions: tuple[int, ...]) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.rewriting import nodes
+    from tvmconvgrad.spec.merging import merged
+
+    ones, pads = (1,) * len(positions), (0,) * len(positions)
+    operator = cg.ConvolutionBackpropFilters(
+        strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, filter_shape=(*ones, 1024, 1024)
+    )
+    problem = merged(operator.problem((1, *positions, 1024), (1, *positions, 1024), dtype="f32"))
+    assert len(problem.geometry.x) == 1
+    scheduled = schedules.schedule(problem, cpu.target, "filter-o")
+    assert "before" in scheduled.decisions["packs"]
+    loops = [loop for loop in nodes(scheduled.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+    packing = [loop for loop in loops if any("extended" in block.name_hint for block in nodes(loop, SBlock))]
+    assert packing and all(int(loop.extent) >= 16 for loop in packing)
