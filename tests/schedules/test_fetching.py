@@ -50,6 +50,39 @@ def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str)
     assert [row for (row,) in met] == rows * (len(found) // 2)
 
 
+def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
+    """The assembly of a filter gradient on images of 14 x 14 positions, or on so many positions, and its plan."""
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiling import compiler
+    from tvmconvgrad.spec.merging import merged
+
+    *taps, c_group, o = filter_shape
+    space, ones, pads = (14,) * len(taps), (1,) * len(taps), tuple(tap // 2 for tap in taps)
+    operator = cg.ConvolutionBackpropFilters(
+        strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, groups=groups, filter_shape=filter_shape
+    )
+    problem = merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
+    built = compiler.build(problem, BY_NAME[level].target, "filter-o")
+    return built.executable.mod.inspect_source("s"), built.scheduled.decisions
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_position_fetches_the_block_after_its_own_of_what_is_packed_before(level: str) -> None:
+    code, plan = filters(level, (1, 1024, 1536), 8)
+    assert plan["packs"][0] == "before" and plan["fetch"] == 0
+    elements = 8 * 14 * plan["c_block"]
+    block = 4 * (elements + (16 - elements) % 32)  # an odd number of cache lines
+    read = set(operands(code, r"v(?!mov\w+\s+%)\w+"))
+    assert any((at - block, base) in read for at, base in fetched(code))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("o_group", "small"), [(16, True), (256, False)])
+def test_small_groups_fetch_the_next_chunk_into_l2(level: str, o_group: int, small: bool) -> None:
+    code, plan = filters(level, (3, 3, 16, 32 * o_group), 2, groups=32)
+    assert (plan["fetch"] == prod(plan["chunk"])) == (len(operands(code, "prefetcht1")) > 0) == small
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
     code, plan, (row, _) = compiled(level, "depthwise data", "positions-groups")

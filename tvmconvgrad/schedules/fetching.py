@@ -53,8 +53,8 @@ def fetch_results(module: IRModule, name: str = "result") -> IRModule:
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
         stores = _accesses(last, tirx.BufferStore, _writing)
-        fetches = [prefetch(store.buffer, index, write=True) for store, index in stores]
-        return tirx.SeqStmt([*fetches, *statement.seq])
+        fetches = [prefetch(store.buffer, index, write=True) for store, index in stores if _is_memory(store.buffer)]
+        return tirx.SeqStmt([*fetches, *statement.seq]) if fetches else statement
 
     return rewritten(module, (tirx.SeqStmt, tile))
 
@@ -64,6 +64,11 @@ def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False, ca
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     arguments = (tirx.IntImm("int32", value) for value in (int(write), 4 - cache, 1))  # 3: the L1 cache; 1: it is data
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
+
+
+def _is_memory(buffer: tirx.Buffer) -> bool:
+    """Not registers, in which a tile is summed."""
+    return str(buffer.scope()) != "local"
 
 
 def _reading(loop: tirx.For) -> range:

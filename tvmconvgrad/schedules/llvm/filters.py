@@ -14,7 +14,9 @@ c x o partial sums over a chunk of positions that stays in the cache, then adds 
 Y and X are packed, for a chunk or before all tasks, or read where they lie: in a matrix product whose rows are short,
 and with vectors over groups. Without splits the tiles are added up in the result itself where its type and its order of
 axes are theirs, and a tile fetches its part of a big filter before it begins; else in memory of the task, which brings
-its part of the filter into the user's type and order when all chunks are in it.
+its part of the filter into the user's type and order when all chunks are in it. Each position fetches what a later one
+reads (schedules/fetching.py): of the next chunk, where there is little to sum, and of the next block of Y, where that
+lies packed in memory.
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
 the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.
@@ -97,8 +99,10 @@ class FilterRule:
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]
-        module = fetch(sch.mod, dict(zip(reversed(names) if problem.transposed else names, ahead)))
-        module = place(skip(module, expression), expression, problem.output_shape)
+        fetched = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.fetch else {}
+        if plan.fetches_blocks:
+            fetched[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
+        module = place(skip(fetch(sch.mod, fetched), expression), expression, problem.output_shape)
         if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
@@ -190,8 +194,9 @@ def _nest_tile(
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    if plan.fetch:
+    if plan.fetch or plan.fetches_blocks:
         sch.annotate(positions[-1], FETCH, 1)
+    if plan.fetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
             sch.annotate(loop, EACH, min(taps, stride))  # a step brings so many rows, and columns, of Y
     return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])

@@ -15,7 +15,7 @@ from math import prod
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, ROOM
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access, Tile
-from tvmconvgrad.schedules.llvm.filters_splitting import Splitting, chunk_size
+from tvmconvgrad.schedules.llvm.filters_splitting import Splitting, chunk_size, sweeps_small_groups
 from tvmconvgrad.schedules.llvm.filters_tiles import cost, products, tiles
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import inner_extents
@@ -48,6 +48,12 @@ class Plan:
     def ranges(self) -> tuple[int, int, int]:
         """Of groups, of channels o and of channels c."""
         return self.g_ranges, self.o_ranges, self.c_ranges
+
+    @property
+    def fetches_blocks(self) -> bool:
+        """Whether a step also fetches what the next tiles read of Y: a block that was packed before all tasks, and is
+        in memory by now."""
+        return self.c_block > 0 and self.packs[0] == "before" and self.tile.groups == 1
 
 
 @dataclass(frozen=True)
@@ -126,11 +132,12 @@ class Planner:
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
         """What a product reads in place is fetched for the next chunk while all channels sweep this one, and what is
-        packed beside it; what vectors over groups read once, a little ahead. X that lies packed is near by then."""
+        packed beside it, or for small groups; what vectors over groups read once, a little ahead. X that lies packed is
+        near by then."""
         c_block, o_block = blocks
         if self.lanes == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
-        elif not c_block or (packs[1] == "task" and not o_block):
+        elif not c_block or (packs[1] == "task" and not o_block) or sweeps_small_groups(splitting.access):
             ahead = prod(splitting.chunk)
         else:
             return 0

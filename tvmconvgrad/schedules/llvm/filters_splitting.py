@@ -41,15 +41,27 @@ def adds_far(access: Access) -> bool:
     return F32_BYTES * prod(access.problem.filter_shape) >= TASKS * access.machine.l2
 
 
+def sweeps_small_groups(access: Access) -> bool:
+    """Whether a tile is of one of many small groups: there is little to sum of what is packed for it, from memory, and
+    no row of the filter displaces another in the L2 cache, so that a group's sums may be added to often."""
+    problem = access.problem
+    grouped = access.tile.groups == 1 and problem.geometry.groups >= TASKS and all(access.blocks)
+    small = F32_BYTES * prod(problem.filter_shape) <= access.machine.l2
+    return grouped and small and problem.data_format == "NXC"
+
+
 def chunk_size(access: Access) -> int:
-    """How many positions are a chunk: what is packed stays in the L2 cache, or even in registers, what is read in place
-    in L1, by whole cache lines if each is read once. Sums that lie far should be read and written seldom."""
+    """How many positions are a chunk: what is packed stays in L2, of small groups in L1, or even in registers; what is
+    read in place in L1, by whole cache lines if each is read once. Sums that lie far should be read and written
+    seldom."""
     geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
     c_group, o_group = group_sizes(geometry)
     if access.packs_to_registers:
         return RUN
+    swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+    if sweeps_small_groups(access):
+        return max(access.machine.l1 // (F32_BYTES * (c_group * swept + o_group)), LEAST_CHUNK)
     if groups > 1:
-        swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         if c_group * o_group > 1:
             return cache // (F32_BYTES * groups * (c_group * swept + o_group))
         if access.tile.taps == geometry.k:  # each line is read once by these groups, and maybe by the next
@@ -87,7 +99,8 @@ class Splitting:
     def splits(self) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
 
-        Where data is packed before all tasks, ranges of channels cost nothing, and are better if there are enough.
+        Where data is packed before all tasks, ranges of channels cost nothing, and neither do ranges of small groups:
+        they are better if there are enough.
         """
         problem, tile = self.access.problem, self.access.tile
         elements = prod(self.parts) * tile.groups * tile.o * tile.c * prod(problem.geometry.k)
@@ -95,6 +108,8 @@ class Splitting:
         limit = max(operands // (2 * F32_BYTES * elements), 1)
         fitting = [count for count in divisors(self.chunks) if count <= limit]
         splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
+        if sweeps_small_groups(self.access):
+            return 1
         before = any(self.access.blocks) and "before" in self.packs(self.ranges(splits))
         return 1 if before and prod(self.parts) >= TASKS else splits
 
