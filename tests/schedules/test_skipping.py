@@ -78,3 +78,21 @@ def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
     assert found
     for got in found.values():
         assert_same(got, expected)
+
+
+def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
+    """The sums of 32 columns go by phases over 17 positions, of which each tile takes several, with 2 taps."""
+    from tvm import tirx
+    from tvm.s_tir.stmt import SBlock
+
+    from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.rewriting import nodes, uses
+    from tvmconvgrad.targets import parse_target
+
+    conv = Convolution(1, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
+    problem = Case("ConvolutionBackpropData", conv).call.problem()
+    module = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v3"), "positions-channels").module
+    conditions = [node.condition for node in nodes(module, tirx.IfThenElse) if nodes(node.then_case, SBlock)]
+    taps = {loop.loop_var.name: loop.loop_var for loop in nodes(module, tirx.For)}
+    assert any(uses(condition, taps["k_h"]) for condition in conditions)
+    assert not any(uses(condition, taps["k_w"]) for condition in conditions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Expr, IRModule, TensorLoad
+from tvm.ir import Expr, IRModule, Range, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
@@ -28,7 +28,10 @@ def skip(module: IRModule, expression: Sum) -> IRModule:
     windows = {axis: window for axis, window in enumerate(expression.windows) if window.bare or not window.is_inside}
     if not windows:
         return module
-    skipping = _Skipping(expression.operands[0], windows)
+    analyzer = Analyzer()
+    for loop in nodes(module, tirx.For):
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+    skipping = _Skipping(expression.operands[0], windows, analyzer)
     module = rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
     skipping.expect_no_bare()
     return module
@@ -67,8 +70,10 @@ class _Range:
 class _Skipping:
     """Callbacks from the inside to the outside of each sum's nest."""
 
-    def __init__(self, data: str, windows: dict[int, Window]) -> None:
+    def __init__(self, data: str, windows: dict[int, Window], analyzer: Analyzer) -> None:
         self.data, self.windows = data, windows
+        self.analyzer = analyzer
+        """It knows all loops' extents."""
         self.ranges: list[_Range] = []
         """Those of the nest at hand that have no condition yet."""
 
@@ -100,8 +105,9 @@ class _Skipping:
             self.ranges = [*others, *(found.over(loop) for found in used)]
             return loop
         self.ranges = others
-        condition = tirx.all(*(condition for found in used for condition in found.meets_data))
-        return with_body(loop, self._guarded(loop.body, condition))
+        conditions = [condition for found in used for condition in found.meets_data]
+        unknown = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
+        return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop
 
     def _guarded(self, body: tirx.Stmt, condition: Expr) -> tirx.Stmt:
         """`body` with a condition around what reads the data, and nothing else: what is beside it begins a sum, or

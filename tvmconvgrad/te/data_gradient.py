@@ -63,7 +63,9 @@ class Phases:
 
     def first(self, r: Index) -> Index:
         """The first position t that a residue has in Y."""
-        return -((r * self.step - self.pad) // self.stride)
+        pad = self.pad % self.stride
+        # Nothing is below zero that is divided, so that it is seen to be the same for all lanes of a vector.
+        return self.pad // self.stride + (pad > 0) - (r * self.step + (self.stride - pad) % self.stride) // self.stride
 
     @property
     def firsts(self) -> list[int]:
