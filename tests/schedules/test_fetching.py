@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.assembly import Operand, operands
+from tests.support.assembly import Operand, count, operands, saves, simple_loops
 from tests.support.cpus import CPUS, Build
 
 BY_NAME = {cpu.name: cpu for cpu in CPUS}
@@ -81,6 +81,14 @@ def test_a_position_fetches_the_block_after_its_own_of_what_is_packed_before(lev
 def test_small_groups_fetch_the_next_chunk_into_l2(level: str, o_group: int, small: bool) -> None:
     code, plan = filters(level, (3, 3, 16, 32 * o_group), 2, groups=32)
     assert (plan["fetch"] == prod(plan["chunk"])) == (len(operands(code, "prefetcht1")) > 0) == small
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("c", "o"), [(96, 576), (576, 96), (64, 384), (960, 160), (24, 144)])
+def test_a_product_that_fetches_what_it_reads_in_place_spills_no_sum(level: str, c: int, o: int) -> None:
+    code, _ = filters(level, (1, c, o), 112)
+    products = [loop for loop in simple_loops(code) if count(loop, r"vfmadd\d+ps")]
+    assert products and not any(map(saves, products))
 
 
 @pytest.mark.parametrize("level", LEVELS)

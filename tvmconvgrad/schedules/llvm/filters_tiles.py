@@ -41,7 +41,7 @@ def tiles(machine: Machine, lanes: str, problem: Problem) -> list[Tile]:
         few = range(1, min(o_group if lanes == "c" else c_group, machine.registers) + 1)
         sizes = [(w, n, 1) if lanes == "c" else (n, w, 1) for n in few for w in machine.widths]
     found = [Tile(t, *size, lanes) for t in sorted(taps) for size in sizes]
-    return [tile for tile in found if _efficiency(machine, problem, tile) > 0]
+    return [tile for tile in found if _efficiency(Access(machine, problem, tile)) > 0]
 
 
 def products(problem: Problem, tile: Tile) -> int:
@@ -57,15 +57,16 @@ def cost(access: Access) -> float:
     """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter."""
     machine, problem, tile = access.machine, access.problem, access.tile
     at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
-    cycles = products(problem, tile) / (at_a_time * _efficiency(machine, problem, tile))
+    cycles = products(problem, tile) / (at_a_time * _efficiency(access))
     shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)
     return cycles + _finishing(access) * prod(problem.filter_shape)
 
 
-def _efficiency(machine: Machine, problem: Problem, tile: Tile) -> float:
+def _efficiency(access: Access) -> float:
     """The share of peak that a tile may reach; 0 when it spills. Y's operands are read for each tap, X's once."""
+    machine, problem, tile = access.machine, access.problem, access.tile
     taps = prod(tile.taps)
     if tile.lanes == "groups":
         rows = taps * tile.c
@@ -73,9 +74,11 @@ def _efficiency(machine: Machine, problem: Problem, tile: Tile) -> float:
         fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
         return machine.tile_efficiency(rows, tile.o, tile.groups) if fits else 0.0
     vector = min(tile.o if tile.lanes == "o" else tile.c, machine.lanes)
+    # Of what is read where it lies, and fetched, LLVM loads more ahead: it would spill a sum in each step.
+    spare = 2 if all(access.blocks) else machine.registers // 8
     if tile.lanes == "o":
-        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector)
-    return machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS)
+        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector, spare=spare)
+    return machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS, spare=spare)
 
 
 def _packing(access: Access, channels: int, block: int) -> float:

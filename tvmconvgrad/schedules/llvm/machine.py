@@ -57,18 +57,24 @@ class Machine:
         return [*self.vectors, *(self.lanes * count for count in (2, 3, 4, 6))]
 
     def tile_efficiency(
-        self, rows: int, columns: int, lanes: int, costs: tuple[float, float] = (0.25, 0.25), enough: int = 12
+        self,
+        rows: int,
+        columns: int,
+        lanes: int,
+        costs: tuple[float, float] = (0.25, 0.25),
+        enough: int = 12,
+        spare: int = 2,
     ) -> float:
         """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
 
         A step of the innermost loop loads `columns` vectors and `rows` more operands for `rows * columns` FMAs. All
-        sums and the vectors are kept in registers, with one operand of a row and one register to spare. Two FMAs start
-        in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, unless the
-        loop is so short that several tiles are under way. `costs` are what loading a row's and a column's operand
+        sums and the vectors are kept in registers, with one operand of a row and one register to `spare`. Two FMAs
+        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, unless
+        the loop is so short that several tiles are under way. `costs` are what loading a row's and a column's operand
         costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
-        if fmas + columns + 2 > self.registers:
+        if fmas + columns + spare > self.registers:
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
         return min(1.0, fmas / enough) * fmas / (fmas + loading) * lanes / self.lanes
