@@ -63,9 +63,7 @@ class Phases:
 
     def first(self, r: Index) -> Index:
         """The first position t that a residue has in Y."""
-        pad = self.pad % self.stride
-        # Nothing is below zero that is divided, so that it is seen to be the same for all lanes of a vector.
-        return self.pad // self.stride + (pad > 0) - (r * self.step + (self.stride - pad) % self.stride) // self.stride
+        return -((r * self.step - self.pad) // self.stride)
 
     @property
     def firsts(self) -> list[int]:
@@ -121,8 +119,18 @@ class Part:
     def first(self, axis: int, r: Index) -> Index:
         """The position that the sum counts from, for a residue (from its beginning)."""
         phases = self.phases[axis]
-        differ = self.apart and min(phases.firsts) < max(phases.firsts)
-        return phases.first(r + phases.r_begin) if differ else min(phases.firsts)
+        firsts = phases.firsts
+        changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
+        if not (self.apart and changes):
+            return min(firsts)
+        if len(changes) > 1:
+            return phases.first(r + phases.r_begin)
+        # Without a quotient: TVM would merge it with those that make the residue, and then not see that all lanes of a
+        # vector share it. Each lane would have its operand loaded anew.
+        (at,) = changes
+        behind = r if at == 1 else tirx.max(r - (at - 1), 0)
+        behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
+        return firsts[0] + (firsts[at] - firsts[0]) * behind
 
     @property
     def met(self) -> list[int]:
