@@ -38,7 +38,7 @@ def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool =
 
 
 def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, str]:
-    """What the compiler's program makes of `source`, and that program as LLVM gets it."""
+    """What the compiler's program makes of `source`, and LLVM's program."""
     target = tvm.target.Target(parse_target(None).to_dict())
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
         module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)

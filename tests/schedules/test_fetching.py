@@ -51,7 +51,7 @@ def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str)
 
 
 def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
-    """The assembly of a filter gradient on images of 14 x 14 positions, or on so many positions, and its plan."""
+    """The assembly of a filter gradient on images of 14 positions along each axis, and its plan."""
     import tvmconvgrad as cg
     from tvmconvgrad.compiling import compiler
     from tvmconvgrad.spec.merging import merged

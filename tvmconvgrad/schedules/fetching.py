@@ -2,8 +2,9 @@
 
 A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
 core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later, into the L2 cache: a core can await more lines there than in its L1 cache. Where there is little to
-sum, or where what is added to lies far, a tile also fetches the lines that it will write, before it begins.
+positions later, into the L2 cache: a core can await more lines there than in its L1 cache. Of data that was packed to
+memory, each fetches the same position of the next block. Where there is little to sum, or where what is added to lies
+far, a tile also fetches the lines that it will write, before it begins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ EACH = "fetch_each"
 
 
 def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
-    """`module`, in which marked loops fetch parameters, by name: how far ahead along each of the last axes."""
+    """`module`, in which marked loops fetch data, by the name of a parameter or of what is packed: how far ahead along
+    each of the last axes."""
 
     def loop(statement: tirx.For) -> tirx.For:
         if FETCH not in statement.annotations:
