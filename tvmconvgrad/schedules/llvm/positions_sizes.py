@@ -12,7 +12,7 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.data_gradient import Part, parts
 from tvmconvgrad.te.forward import positions_of
 from tvmconvgrad.te.plain import data_windows
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
@@ -54,13 +54,47 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """One axis of a sum: at tap j, position i reads the element `begin + i * stride + j * step` of `size`."""
+
+    positions: int
+    taps: int
+    begin: int
+    stride: int
+    step: int
+    size: int
+
+    def computed(self, extent: int) -> int:
+        """Products along this axis of tiles of so many positions: those of a tap at which a tile meets nothing but pads
+        are left out (schedules/skipping.py)."""
+        tiles, apart = -(-self.positions // extent), extent * self.stride
+        count = 0
+        for tap in range(self.taps):
+            at = self.begin + tap * self.step
+            first = max(-((at + apart - self.stride) // apart), 0)
+            behind = min((self.size - 1 - at) // apart + 1, tiles)
+            count += max(behind - first, 0)
+        return extent * count
+
+
+@dataclass(frozen=True)
 class Size:
     """The extents of one sum, of one group, before they are rounded up to a tile."""
 
-    positions: tuple[int, ...]
+    axes: tuple[Axis, ...]
     columns: int
     products: int
     """Taps and channels that are summed for each element."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """How many there are along each axis."""
+        return tuple(axis.positions for axis in self.axes)
+
+    def met(self, tile: Tile) -> int:
+        """Pairs of positions and taps that a tile computes."""
+        extents = (1,) * (len(self.axes) - 2) + (tile.rows, tile.positions)
+        return prod(axis.computed(extent) for axis, extent in zip(self.axes, extents[-len(self.axes) :]))
 
 
 @dataclass(frozen=True)
@@ -74,9 +108,11 @@ class Sizes:
         """All sums."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
-            return [Size(geometry.x, self.columns, self.summed * prod(geometry.k))]
+            numbers = zip(geometry.x, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.y)
+            axes = tuple(Axis(x, k, -pad, stride, dilation, y) for x, k, pad, stride, dilation, y in numbers)
+            return [Size(axes, self.columns, self.summed * prod(geometry.k))]
         found = parts(self.problem, Multiples())
-        return [Size(tuple(part.positions), part.channels, self.summed * part.taps) for part in found]
+        return [Size(_axes(part), part.channels, self.summed * part.taps) for part in found]
 
     @property
     def columns(self) -> int:
@@ -152,17 +188,20 @@ class Sizes:
         return max((-(-size.columns // tile.columns) for size in self.sums), default=1)
 
     def products(self, tile: Tile) -> int:
-        """Multiply-adds, with all that is rounded up."""
+        """Multiply-adds, with all that is rounded up, and without what is left out."""
         geometry = self.problem.geometry
         return (
             geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(
-                prod(size.positions[:-1])
-                * ceil_to(size.positions[-1], tile.positions)
-                * ceil_to(size.columns, tile.columns)
-                * size.products
-                for size in self.sums
-            )
+            * sum(size.met(tile) * ceil_to(size.columns, tile.columns) * self.summed for size in self.sums)
         )
+
+
+def _axes(part: Part) -> tuple[Axis, ...]:
+    """The axes of a data gradient's part. Where the sum goes over x, every element is met."""
+    axes = zip(part.positions, part.phases, part.over_x, part.problem.geometry.x)
+    return tuple(
+        Axis(count, size, 0, 1, 0, count) if over_x else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
+        for count, p, over_x, size in axes
+    )

@@ -15,6 +15,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     APART,
     BORDERED,
     DISPERSING,
+    FAR_PANEL,
     IN_PLACE,
     PACKING,
     PANELS,
@@ -98,7 +99,9 @@ def _loading(access: Access, in_place: bool) -> tuple[float, float]:
         return APART if in_place else ALONG_POSITIONS
     if access.tile.lanes == "summed":
         return SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR
-    return IN_PLACE if in_place else PANELS
+    row, column = IN_PLACE if in_place else PANELS
+    stays = access.tile.lanes != "channels" or access.may_add or access.parts == 1
+    return row, column if stays else FAR_PANEL
 
 
 def _packing(access: Access) -> float:
