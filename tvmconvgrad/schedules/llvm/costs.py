@@ -37,8 +37,8 @@ SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
 """What a row's and a column's operand costs, as parts of an FMA.
 
 Panels come from the L2 cache, or from beyond it where they are too large and cannot be used in parts; data read in
-place comes from there, too, or from memory; vectors over positions cross cache lines, lie far apart where they are read in
-place, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
+place comes from there, too, or from memory; vectors over positions cross cache lines, lie far apart where they are read
+in place, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
 operands are whole vectors, from the L2 cache if the filter fits it.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import TypeVar
 
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
@@ -21,6 +22,9 @@ T = TypeVar("T")
 
 LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
+
+FEW_SWEEPS = 8
+"""How many times X may be read where it lies, by tiles of some of its channels: for more it is worth a copy."""
 
 
 @dataclass(frozen=True, order=True)
@@ -120,10 +124,20 @@ class Access:
         plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.x == geometry.y
         return self._has_whole_channels and plain and max(numbers) == 1 and not any(pads)
 
-    def lies_packed(self, o_block: int) -> bool:
-        """Whether X lies in memory as blocks of so many channels would."""
-        problem = self.problem
-        return problem.dtype == "f32" and problem.data_format == "NXC" and problem.geometry.o == o_block
+    def serves_in_place(self, o_block: int) -> bool:
+        """Whether X is as well read where it lies as in blocks of so many channels: it lies as those would, or few
+        tiles of vectors over o read it."""
+        problem, tile = self.problem, self.tile
+        if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
+            return False
+        seldom = tile.lanes == "o" and problem.geometry.groups == 1 and self._sweeps <= FEW_SWEEPS
+        return problem.geometry.o == o_block or (seldom and not self.is_whole_product)
+
+    @property
+    def _sweeps(self) -> int:
+        """How many times tiles read each element of X."""
+        geometry, tile = self.problem.geometry, self.tile
+        return prod(-(-k // t) for k, t in zip(geometry.k, tile.taps)) * -(-geometry.c // tile.c)
 
     def l1_positions(self, channels: int) -> int:
         """How many positions fit the L1 cache with a little left, each of so many channels."""

@@ -83,7 +83,7 @@ class Planner:
         wanted = zip(names, splitting.parts, splitting.ranges(splits))
         ranges = [decisions.draw_divisor(*draw) for draw in wanted]
         packs = self._draw_packs(decisions, splitting, blocks, splits, ranges)
-        if access.lies_packed(blocks[1]):
+        if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
         fetch = self._draw_fetch(decisions, splitting, blocks, packs)
         return Plan(access.tile, *blocks, packs, splitting.chunk, fetch, splits, *ranges)
