@@ -22,7 +22,7 @@ class TrialFailed(RuntimeError):
 
 
 class Worker:
-    """One process: python -m MODULE. It starts with its first request, and anew after one that ended it.
+    """One process: python -m MODULE. It starts with its first request if not before, and anew after one that ended it.
 
     `prepare` is what a new process is asked first. Where a worker is not `sturdy`, a new process takes the place of one
     in which something was raised, too: nobody knows what it has left behind.
@@ -42,11 +42,23 @@ class Worker:
     def send(self, request: Request, timeout: float) -> None:
         """Begin a request. A new process is prepared before, in the same time again."""
         if self._process is None:
-            self._start()
+            self.start()
             if self.prepare is not None:
                 self._tell(self.prepare, timeout)
                 self.receive()
         self._tell(request, timeout)
+
+    def start(self) -> None:
+        """Start the process, which imports what it needs meanwhile."""
+        self._errors.seek(0)
+        self._errors.truncate(0)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
 
     def fileno(self) -> int:
         """Of the stream that gets readable when there is an answer, or none to come."""
@@ -95,17 +107,6 @@ class Worker:
         self.stop()
         self._errors.close()
 
-    def _start(self) -> None:
-        self._errors.seek(0)
-        self._errors.truncate(0)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-
     def _tell(self, request: Request, timeout: float) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
@@ -126,7 +127,7 @@ class Worker:
 
 
 class Pool:
-    """Several workers of one kind, each with one request at a time. Use it as a context."""
+    """Several workers of one kind, each with one request at a time. Use it as a context: they start with that."""
 
     def __init__(self, module: str, size: int) -> None:
         self.workers = [Worker(module, sturdy=True) for _ in range(size)]
@@ -152,6 +153,8 @@ class Pool:
             worker.close()
 
     def __enter__(self) -> Pool:
+        for worker in self.workers:
+            worker.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
