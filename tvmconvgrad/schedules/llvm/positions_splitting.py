@@ -16,8 +16,9 @@ from tvmconvgrad.schedules.llvm.machine import F32_BYTES
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
 
-TASKS = 32
-"""How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large."""
+TASKS = 28
+"""How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large; and a divisor of
+many layers' rows."""
 
 SURPLUS = 1.6
 """How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
@@ -25,8 +26,8 @@ SURPLUS = 1.6
 REPACKS = 4
 """How many column ranges may pack the same data, each for itself; for more it is packed once, to memory."""
 
-NEAR = 0.3
-"""What a byte of the last-level cache costs, as a part of what one of memory costs."""
+NEAR = 0.1
+"""What a byte of panels from the last-level cache costs, one after the other, as a part of what one of memory costs."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Splitting:
     def ranges(self) -> Ranges:
         """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
 
-        A range reads every panel, and its data for every column block, from wherever they fit.
+        A range reads every panel, and its data for every column block, from wherever they fit. Panels that several
+        ranges share are written to memory before, and read from there.
         """
         sizes, tile = self.access.sizes, self.access.tile
         if not sizes.sums:
@@ -117,7 +119,8 @@ class Splitting:
             packed, times = 1.0, times + 2  # packed before all tasks: to memory, and from there
         data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
         again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
-        traffic = data * packed * times + filter_ * (1 + again * (tasks - 1))
+        once = 1 if tasks == 1 or access.filter_stays else 3
+        traffic = data * packed * times + filter_ * (once + again * (tasks - 1))
         return Ranges(prod(inner), tasks, surplus, traffic)
 
     @cached_property
