@@ -1,7 +1,8 @@
 """Which register tiles a sum over positions may have, and what each costs: by that one is chosen.
 
-A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for;
-and which way its vectors lie decides what must be moved before and after.
+A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for,
+and a small one meets nothing but pads at more taps, which are left out; and which way its vectors lie decides what must
+be moved before and after.
 """
 
 from __future__ import annotations
