@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
@@ -64,17 +64,19 @@ class Axis:
     step: int
     size: int
 
-    def computed(self, extent: int) -> int:
-        """Products along this axis of tiles of so many positions: those of a tap at which a tile meets nothing but pads
-        are left out (schedules/skipping.py)."""
-        tiles, apart = -(-self.positions // extent), extent * self.stride
-        count = 0
-        for tap in range(self.taps):
-            at = self.begin + tap * self.step
-            first = max(-((at + apart - self.stride) // apart), 0)
-            behind = min((self.size - 1 - at) // apart + 1, tiles)
-            count += max(behind - first, 0)
-        return extent * count
+
+@lru_cache(maxsize=256)  # filters may have many taps, and many tiles as many positions
+def _computed(axis: Axis, extent: int) -> int:
+    """Products along an axis of tiles of so many positions: those of a tap at which a tile meets nothing but pads are
+    left out (schedules/skipping.py)."""
+    tiles, apart = -(-axis.positions // extent), extent * axis.stride
+    count = 0
+    for tap in range(axis.taps):
+        at = axis.begin + tap * axis.step
+        first = max(-((at + apart - axis.stride) // apart), 0)
+        behind = min((axis.size - 1 - at) // apart + 1, tiles)
+        count += max(behind - first, 0)
+    return extent * count
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Size:
     def met(self, tile: Tile) -> int:
         """Pairs of positions and taps that a tile computes."""
         extents = (1,) * (len(self.axes) - 2) + (tile.rows, tile.positions)
-        return prod(axis.computed(extent) for axis, extent in zip(self.axes, extents[-len(self.axes) :]))
+        return prod(_computed(axis, extent) for axis, extent in zip(self.axes, extents[-len(self.axes) :]))
 
 
 @dataclass(frozen=True)
