@@ -30,15 +30,17 @@ class Tile:
     rows: int = 1
     """How many neighbours along the last axis but one; more than one only with vectors over positions."""
 
+    def extents(self, rank: int) -> tuple[int, ...]:
+        """How many positions the tile has along each of so many axes."""
+        return ((1,) * (rank - 2) + (self.rows, self.positions))[-rank:]
+
     def blocks(self, positions: Sequence[int]) -> list[int]:
         """How many tiles lie along each axis of so many positions."""
-        extents = (1,) * (len(positions) - 2) + (self.rows, self.positions)
-        return [count // extent for count, extent in zip(positions, extents[-len(positions) :])]
+        return [count // extent for count, extent in zip(positions, self.extents(len(positions)))]
 
     def covered(self, blocks: Sequence[int]) -> list[int]:
         """How many positions lie along each axis of so many tiles."""
-        extents = (1,) * (len(blocks) - 2) + (self.rows, self.positions)
-        return [count * extent for count, extent in zip(blocks, extents[-len(blocks) :])]
+        return [count * extent for count, extent in zip(blocks, self.extents(len(blocks)))]
 
     def vectors(self, lanes: int) -> tuple[int, int, int]:
         """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
@@ -95,8 +97,7 @@ class Size:
 
     def met(self, tile: Tile) -> int:
         """Pairs of positions and taps that a tile computes."""
-        extents = (1,) * (len(self.axes) - 2) + (tile.rows, tile.positions)
-        return prod(_computed(axis, extent) for axis, extent in zip(self.axes, extents[-len(self.axes) :]))
+        return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,7 @@ def _loading(access: Access, in_place: bool) -> tuple[float, float]:
     if access.tile.lanes == "summed":
         return SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR
     row, column = IN_PLACE if in_place else PANELS
-    stays = access.tile.lanes != "channels" or access.may_add or access.parts == 1
-    return row, column if stays else FAR_PANEL
+    return row, column if access.may_add or access.parts == 1 else FAR_PANEL
 
 
 def _packing(access: Access) -> float:
