@@ -108,7 +108,7 @@ def searching(task: Task) -> Iterator[Search]:
         closing(LocalMeasurer()) as measurer,
         tempfile.TemporaryDirectory() as folder,
         Pool("tvmconvgrad.tuning.building", builders()) as pool,
-        Search(Decisions(task), Path(folder), pool, measurer) as under_way,
+        Search(Decisions(task, pool), Path(folder), pool, measurer) as under_way,
     ):
         yield under_way
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
+import tvm
 
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
@@ -18,9 +20,11 @@ from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.tuning.entry import parse
+from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.measure import LocalMeasurer
+from tvmconvgrad.tuning.noted import choice_of
 from tvmconvgrad.tuning.search import Found, Limits, Search, _gains
-from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
+from tvmconvgrad.tuning.space import Candidate, DecisionSpace
 from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import Pool, TrialFailed
@@ -105,32 +109,63 @@ def test_a_gain_is_the_median_of_rounds() -> None:
 
 
 def test_a_build_that_fails_is_told(task: Task, tmp_path: Path, pool: Pool) -> None:
-    (tmp_path / "bad.json").write_text("{}")
-    good = {"do": "build", "module": str(tmp_path / "bad.json"), "target": str(task.target), "library": "x"}
-    (answer,) = pool.map([good], 60.0)
-    assert isinstance(answer, TrialFailed)
+    request = construction(task, DecisionSpace(task).default().measured.sch.mod, tmp_path / "library")
+    with pytest.raises(TrialFailed, match=r"decisions: .* draws no nothing"):
+        pool.ask({**request, "numbers": {"nothing": 1}}, 60.0)
+    assert pool.ask(request, 60.0)
+    assert (tmp_path / "library").stat().st_size
 
 
 def test_candidates_know_their_choice(task: Task) -> None:
     space = DecisionSpace(task)
-    for _ in range(5):
-        candidate = space.sample()
-        assert candidate is not None
+    found = space.samples(5)
+    assert len(found) == 5
+    for candidate, child in zip(found, space.mutations(found)):
         assert choice_of(candidate.measured.sch) == candidate.choice
-        child = space.mutate(candidate)
         assert child is not None
         assert child.choice.plan != candidate.choice.plan
+
+
+def test_a_pool_makes_the_same_candidates(task: Task) -> None:
+    alone = DecisionSpace(task)
+    with Pool("tvmconvgrad.tuning.building", 3) as workers:
+        together = DecisionSpace(task, workers)
+        for space in (alone, together):
+            space.samples(4)
+        parents = alone.samples(4)
+        assert together.samples(4) == parents
+        assert together.mutations(parents) == alone.mutations(parents)
+        assert list(together.neighbours(parents[0])) == list(alone.neighbours(parents[0]))
+    for one in parents:
+        other = together.make(one.choice.rule, dict(one.choice.decisions))
+        assert other is not None
+        assert other.open == one.open
+        np.testing.assert_array_equal(other.features, one.features)
+
+
+def test_features_are_what_metaschedule_extracts(task: Task) -> None:
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+
+    from tvmconvgrad.tuning.metaschedule import MeasureCandidate, make_context
+
+    space = DecisionSpace(task)
+    default = space.default()
+    module = chosen(task.problem, task.target, default.choice).module
+    context = make_context(space.workload(), tvm.target.Target(task.target.to_dict()))
+    (features,) = PerStoreFeature().extract_from(context, [MeasureCandidate(Schedule(module), [])])
+    np.testing.assert_array_equal(space.features(default.measured.sch), features.numpy().astype(np.float32))
+    assert len(features.numpy()) > 2
 
 
 def test_candidates_keep_many_cores_busy(task: Task) -> None:
     [(_, gradient)] = select_gradients(["resnet_50"], only="filters", substring="res4a_branch2b")
     space = DecisionSpace(dataclasses.replace(task, problem=merged(gradient.problem)))
     assert tasks_of(space, space.default()) == 16
-    assert min(tasks_of(space, space.sample()) for _ in range(10)) >= 16
+    assert min(tasks_of(space, each) for each in space.samples(10)) >= 16
 
 
-def tasks_of(space: DecisionSpace, candidate: Candidate | None) -> int:
-    assert candidate is not None
+def tasks_of(space: DecisionSpace, candidate: Candidate) -> int:
     return chosen(space.task.problem, space.task.target, candidate.choice).tasks
 
 

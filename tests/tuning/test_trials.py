@@ -18,9 +18,7 @@ def written(task: Task, folder: Path, count: int) -> Decisions:
     """Some trials: the first one failed."""
     space = Decisions(task)
     trials = Trials(folder, space)
-    for place in range(count):
-        candidate = space.sample()
-        assert candidate is not None
+    for place, candidate in enumerate(space.samples(count)):
         trials.append(candidate.measured, [0.001 * place, 0.002 * place, 0.5] if place else None)
     trials.close()
     return space

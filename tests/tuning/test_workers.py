@@ -102,9 +102,10 @@ def test_a_default_that_fails_is_told(task: Task, libraries: dict[str, str], pro
 def test_a_worker_ends_with_its_parent() -> None:
     program = (
         "from tvmconvgrad.tuning.workers import Worker\nworker = Worker('tvmconvgrad.tuning.measuring')\n"
-        "worker._start()\nprint(worker._process.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)"
+        "worker.start()\nprint(worker._process.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)"
     )
     done = subprocess.run(["python", "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert done.stdout.strip(), "no worker was started"
     worker = Path(f"/proc/{done.stdout.strip()}/cmdline")
     for _ in range(100):
         if not worker.exists() or b"measuring" not in worker.read_bytes():

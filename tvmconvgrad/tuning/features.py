@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tvm.ir.utils import derived_object
+from tvm.runtime import tensor
+from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.cost_model import XGBModel
-from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature, PyFeatureExtractor
-
-from tvmconvgrad.tuning.space import choice_of
+from tvm.s_tir.meta_schedule.feature_extractor import PyFeatureExtractor
 
 WARM_UP = 16
 """Measured candidates that the model learns from before it is believed."""
 
-_KEPT = 1024
+Features = Callable[[Schedule], NDArray[np.float32]]
 
 
 @derived_object
 class KnownFeatures(PyFeatureExtractor):  # type: ignore[misc]
-    """MetaSchedule's per-store features; those of a program that was seen before are not extracted again."""
+    """The features that candidates were described by, where they were scheduled."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: Features) -> None:
         super().__init__()
-        self._extractor = PerStoreFeature()
-        self._known: OrderedDict[str, Any] = OrderedDict()
+        self._features = features
 
     def extract_from(self, context: Any, candidates: Sequence[Any]) -> list[Any]:
         """A tensor for each candidate: stores x features."""
-        keys = [str(choice_of(candidate.sch)) for candidate in candidates]
-        new = {key: candidate for key, candidate in zip(keys, candidates) if key not in self._known}
-        if new:
-            found = self._extractor.extract_from(context, list(new.values()))
-            self._known.update(zip(new, found))
-        features = [self._known[key] for key in keys]
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
-        return features
+        return [tensor(self._features(each.sch)) for each in candidates]
 
 
-def make_model(threads: int) -> Any:
+def make_model(features: Features, threads: int) -> Any:
     """A cost model of its own for a task."""
-    return XGBModel(extractor=KnownFeatures(), num_warmup_samples=WARM_UP, num_tuning_cores=threads, verbose_eval=0)
+    return XGBModel(
+        extractor=KnownFeatures(features), num_warmup_samples=WARM_UP, num_tuning_cores=threads, verbose_eval=0
+    )

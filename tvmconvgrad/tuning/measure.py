@@ -14,7 +14,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
-from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
 
@@ -91,32 +91,24 @@ class LocalMeasurer:
 
 @derived_object
 class Builder(PyBuilder):  # type: ignore[misc]
-    """Builds programs in a pool of workers, into files of a folder."""
+    """Builds a task's candidates in a pool of workers, into files of a folder."""
 
-    def __init__(self, target: Target, folder: Path, pool: Pool) -> None:
+    def __init__(self, task: Task, folder: Path, pool: Pool) -> None:
         super().__init__()
-        self._target, self._folder, self._pool = target, folder, pool
+        self._task, self._folder, self._pool = task, folder, pool
         self._count = itertools.count()
 
     def build(self, build_inputs: Sequence[Any]) -> list[Any]:
         """MetaSchedule's results: paths of libraries, or what went wrong."""
-        answers = self._pool.map([self._request(each.mod) for each in build_inputs], BUILD_SECONDS)
-        return [
-            BuilderResult(None, str(answer))
-            if isinstance(answer, TrialFailed)
-            else BuilderResult(answer["library"], None)
-            for answer in answers
-        ]
+        return self._pool.map(self._built, [each.mod for each in build_inputs])
 
-    def _request(self, module: tvm.IRModule) -> dict[str, Any]:
-        path = self._folder / f"{next(self._count)}.json"
-        path.write_text(tvm.ir.save_json(module), encoding="utf-8")
-        return {
-            "do": "build",
-            "module": str(path),
-            "target": str(self._target),
-            "library": str(path.with_suffix(".so")),
-        }
+    def _built(self, module: tvm.IRModule) -> Any:
+        library = self._folder / f"{next(self._count)}.so"
+        try:
+            self._pool.ask(construction(self._task, module, library), BUILD_SECONDS)
+        except TrialFailed as reason:
+            return BuilderResult(None, str(reason))
+        return BuilderResult(str(library), None)
 
 
 @derived_object

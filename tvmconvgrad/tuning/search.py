@@ -100,7 +100,7 @@ class Search:
             temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-tune-"))
             self._trials = stack.enter_context(closing(Trials(folder, space)))
             self._stack = stack.pop_all()
-        self._builder = Builder(task.target, Path(temporary), pool)
+        self._builder = Builder(task, Path(temporary), pool)
         self._runner = Runner(measurer)
         self.found = Found(task, list(self._trials.times))
 
@@ -122,7 +122,7 @@ class Search:
         return self.found
 
     def _build_default(self) -> str:
-        (library,) = self._build([self._space.default().module])
+        (library,) = self._build([self._space.default().measured])
         if library.error_msg is not None:
             raise SearchFailed(f"{self.found.task.title}: the default cannot be built: {library.error_msg}")
         path = str(library.artifact_path)
@@ -131,8 +131,8 @@ class Search:
             self.found.first = median(self._measurer.measure(path, float("inf")))
         return path
 
-    def _build(self, modules: Sequence[tvm.IRModule]) -> list[Any]:
-        return list(self._builder.build([BuilderInput(module, self._target) for module in modules]))
+    def _build(self, candidates: Sequence[Any]) -> list[Any]:
+        return list(self._builder.build([BuilderInput(each.sch.mod, self._target) for each in candidates]))
 
     def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
         """Candidates with their results. All are built first, then each runs alone.
@@ -140,7 +140,7 @@ class Search:
         What is built is measured, also when time is up meanwhile: building takes most of it.
         """
         results: list[Any] = []
-        built = self._build([self._space.program(each.sch) for each in candidates])
+        built = self._build(candidates)
         for candidate, result in zip(candidates, self._results(candidates, built)):
             if limits.stopped():
                 break
@@ -169,7 +169,7 @@ class Search:
     def _decide(self, default: str) -> None:
         """Run the best beside the default, in turn, and keep one that gains for certain."""
         finalists = self._finalists()
-        built = self._build([self._space.program(each.measured.sch) for each in finalists])
+        built = self._build([each.measured for each in finalists])
         able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
         count = 1 + len(able)
         best = self.found.best or 0.01

@@ -1,31 +1,40 @@
 """What a search chooses from: the schedules of a problem with their decisions open. Importing this imports TVM.
 
 A candidate is a rule with numbers for its decisions. What a number may be depends on those drawn before it, and layouts
-and loops depend on all of them, so a candidate is made by scheduling anew; what a rule refuses is no candidate.
-MetaSchedule sees its program, and a trace that holds the draws by name.
+and loops depend on all of them, so a candidate is described by scheduling it; what a rule refuses is no candidate.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
 
+import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm.s_tir import Schedule
 
 from tvmconvgrad import schedules
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.schedules import Scheduled, traces
-from tvmconvgrad.schedules.chosen import given
+from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.stock import workload
+from tvmconvgrad.tuning import making
 from tvmconvgrad.tuning.metaschedule import ArgInfo, MeasureCandidate
+from tvmconvgrad.tuning.noted import choice_of, noted
 from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.workers import Pool, TrialFailed
 
-PREFIX = "tvmconvgrad."
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_Key = tuple[str, tuple[tuple[str, int], ...]]
+
+_SECONDS = 60.0  # to describe a candidate
 _TRIES = 40
-_KEPT = 256  # programs that are kept in memory
+_KEPT = 1024  # descriptions that are kept in memory
 _TASKS = 16
 """How many parallel tasks a candidate must have, unless the default has fewer: few and large ones may be the fastest on
 the threads of a search, and would leave the cores of another machine idle."""
@@ -40,37 +49,37 @@ _CHANGED = 0.5
 
 @dataclass(frozen=True)
 class Candidate:
-    """A scheduled program, with the choice that it was made by."""
+    """A program that a task may be computed by, with the choice that it is made by."""
 
     choice: Choice
     measured: Any = field(repr=False, compare=False)
     """MetaSchedule's MeasureCandidate."""
-    open: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+    open: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False, compare=False)
     """What each decision may be, given those before it."""
-
-    @property
-    def module(self) -> tvm.IRModule:
-        """The program."""
-        return self.measured.sch.mod
+    features: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
+    """What MetaSchedule's cost model sees, stores x features; None: it extracts them itself."""
 
 
 class DecisionSpace:
-    """The candidates of a task. Those with the same program are one."""
+    """The candidates of a task. Those with the same program are one. They are described in a pool, if there is one."""
 
     name = "decisions"
     instructions = traces.OURS
 
-    def __init__(self, task: Task, seed: int = 0) -> None:
+    def __init__(self, task: Task, pool: Pool | None = None, seed: int = 0) -> None:
         self.task = task
         self.rules = _promising(task)
-        self._by_name = {rule.name: rule for rule in schedules.rules(task.target)}
-        self.random = random.Random(seed)
-        self._least_tasks = min(_TASKS, given(task.problem, self._by_name[self.rules[0]], {}).tasks)
-        self._made: dict[tuple[str, tuple[tuple[str, int], ...]], Candidate | None] = {}
+        self.random = Random(seed)
+        self._pool = pool
+        self._workload = workload(task.problem)
+        self._arguments = ArgInfo.from_prim_func(self._workload["main"])
+        self._made: OrderedDict[_Key, Candidate] = OrderedDict()
+        self._refused: set[_Key] = set()
+        self._least_tasks = min(_TASKS, self._describe(self.rules[0], {})["tasks"])
 
     def workload(self) -> tvm.IRModule:
         """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""
-        return workload(self.task.problem)
+        return self._workload
 
     def default(self, rule: str | None = None) -> Candidate:
         """What a rule does without a search, by default the cheapest rule."""
@@ -79,83 +88,113 @@ class DecisionSpace:
         return found
 
     def make(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:
-        """The candidate with these numbers, the rule's own where there are none; None where the rule refuses them."""
+        """The candidate with these numbers, the rule's own where there are none; None where the rule refuses them.
+
+        Threads may make candidates at the same time.
+        """
         key = (rule, tuple(sorted(numbers.items())))
-        if key not in self._made:
-            while len(self._made) >= _KEPT:
-                del self._made[next(iter(self._made))]
-            self._made[key] = self._schedule(rule, numbers)
-        return self._made[key]
-
-    def _schedule(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:
-        try:
-            scheduled = given(self.task.problem, self._by_name[rule], numbers)
-        except ValueError:
+        if key in self._refused:
             return None
-        return _candidate(scheduled, numbers) if scheduled.tasks >= self._least_tasks or not numbers else None
+        found = self._made.get(key) or self._described(rule, numbers)
+        if found is None:
+            self._refused.add(key)
+            return None
+        self._made[key] = found
+        if len(self._made) > _KEPT:
+            self._made.popitem(last=False)
+        return found
 
-    def program(self, sch: Schedule) -> tvm.IRModule:
-        """What is to be built for a candidate's schedule."""
-        return sch.mod
+    def _described(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:
+        try:
+            answer = self._describe(rule, numbers)
+        except TrialFailed:
+            return None
+        if "refused" in answer or (numbers and answer["tasks"] < self._least_tasks):
+            return None
+        choice = Choice.of(rule, numbers, answer["plan"])
+        measured = MeasureCandidate(noted(self._workload, choice, answer["open"]), self._arguments)
+        return Candidate(choice, measured, answer["open"], making.read_features(answer))
+
+    def _describe(self, rule: str, numbers: Mapping[str, int]) -> dict[str, Any]:
+        request = making.description(self.task, rule, numbers)
+        return making.describe(request) if self._pool is None else self._pool.ask(request, _SECONDS)
+
+    def features(self, sch: Schedule) -> NDArray[np.float32]:
+        """What the cost model sees of a candidate."""
+        choice = choice_of(sch)
+        assert choice is not None
+        found = self.make(choice.rule, dict(choice.decisions))
+        assert found is not None
+        assert found.features is not None
+        return found.features
 
     def knows(self, record: Any) -> bool:
         """Whether a record names a rule and its numbers."""
-        try:
-            _choice(record)
-        except ValueError:
-            return False
-        return True
+        return _choice(record) is not None
 
     def from_record(self, record: Any) -> Candidate | None:
         """The candidate of a record; None where its numbers mean something else today."""
         choice = _choice(record)
-        if choice.rule not in self.rules:
+        if choice is None or choice.rule not in self.rules:
             return None
         found = self.make(choice.rule, dict(choice.decisions))
         return found if found is not None and found.choice == choice else None
 
     def describe(self, sch: Schedule) -> str:
         """A candidate for people."""
-        return choice_of(sch).plan
+        return getattr(choice_of(sch), "plan", "")
 
-    def sample(self) -> Candidate | None:
-        """A random candidate of a random rule, mostly of the cheapest; None where many draws are refused.
+    def samples(self, count: int) -> list[Candidate]:
+        """Random candidates of random rules, mostly of the cheapest; fewer where many draws are refused."""
+        return [found for found in self._all(self._sample, self._draws(count)) if found is not None]
 
-        Each decision is the rule's own, given those before it, as likely as a random one: what is good lies near.
-        """
-        rule = next((rule for rule in self.rules if self.random.random() < _CHEAPEST), self.rules[0])
-        options = self.default(rule).open
-        for _ in range(_TRIES):
-            drawn = {name: values for name, values in options.items() if self.random.random() < _CHANGED}
-            found = self.make(rule, {name: self.random.choice(values) for name, values in drawn.items()})
-            if found is not None:
-                return found
-        return None
-
-    def mutate(self, parent: Candidate) -> Candidate | None:
-        """A candidate that differs in one decision; those that depend on it follow the rule where they must."""
-        changes = self._changes(parent)
-        for name, number in self.random.choices(changes, k=_TRIES) if changes else ():
-            found = self._changed(parent, name, number)
-            if found is not None:
-                return found
-        return None
+    def mutations(self, parents: Sequence[Candidate]) -> list[Candidate | None]:
+        """For each, a candidate that differs in one decision; those that depend on it follow the rule if they must."""
+        return self._all(lambda pair: self._mutation(*pair), list(zip(parents, self._draws(len(parents)))))
 
     def neighbours(self, parent: Candidate) -> Iterator[Candidate]:
-        """All candidates that differ in one decision, in random order; each is made when it is asked for."""
+        """All candidates that differ in one decision, in random order; they are made as they are asked for."""
         changes = self._changes(parent)
-        for name, number in self.random.sample(changes, len(changes)):
-            found = self._changed(parent, name, number)
+        drawn = self.random.sample(changes, len(changes))
+        at_once = len(self._pool.workers) if self._pool else 1
+        for first in range(0, len(drawn), at_once):
+            some = self._all(partial(self._changed, parent), drawn[first : first + at_once])
+            yield from (found for found in some if found is not None)
+
+    def _all(self, make: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        return [make(each) for each in items] if self._pool is None else self._pool.map(make, items)
+
+    def _draws(self, count: int) -> list[Random]:
+        """For candidates that are made at the same time: the same ones whoever is first."""
+        return [Random(self.random.random()) for _ in range(count)]
+
+    def _sample(self, draws: Random) -> Candidate | None:
+        """Each decision is the rule's own, given those before it, as likely as a random one: what is good lies near."""
+        rule = next((rule for rule in self.rules if draws.random() < _CHEAPEST), self.rules[0])
+        options = self.default(rule).open
+        for _ in range(_TRIES):
+            drawn = {name: values for name, values in options.items() if draws.random() < _CHANGED}
+            found = self.make(rule, {name: draws.choice(values) for name, values in drawn.items()})
             if found is not None:
-                yield found
+                return found
+        return None
+
+    def _mutation(self, parent: Candidate, draws: Random) -> Candidate | None:
+        changes = self._changes(parent)
+        for change in draws.choices(changes, k=_TRIES) if changes else ():
+            found = self._changed(parent, change)
+            if found is not None:
+                return found
+        return None
 
     def _changes(self, parent: Candidate) -> list[tuple[str, int]]:
         """What one decision could be, each with its name."""
         return [(name, number) for name, numbers in parent.open.items() for number in numbers if len(numbers) > 1]
 
-    def _changed(self, parent: Candidate, name: str, number: int) -> Candidate | None:
+    def _changed(self, parent: Candidate, change: tuple[str, int]) -> Candidate | None:
         """The candidate with one decision changed; None where that is refused, or changes nothing."""
-        numbers = {**dict(parent.choice.decisions), name: number}
+        name, _ = change
+        numbers = dict([*parent.choice.decisions, change])
         before = list(parent.open)[: list(parent.open).index(name) + 1]
         shorter = {each: numbers[each] for each in before if each in numbers}
         found = self.make(parent.choice.rule, numbers) or self.make(parent.choice.rule, shorter)
@@ -170,31 +209,7 @@ def _promising(task: Task) -> list[str]:
     return [name for name in usable if (costs[name] or 0.0) <= limit]
 
 
-def _candidate(scheduled: Scheduled, numbers: Mapping[str, int]) -> Candidate:
-    choice = Choice.of(scheduled.rule, numbers, str(scheduled))
-    sch = Schedule(scheduled.module)
-    root = sch.get_sblock("root")
-    sch.annotate(root, f"{PREFIX}rule", choice.rule)
-    sch.annotate(root, f"{PREFIX}plan", choice.plan)
-    for name, number in numbers.items():
-        options = scheduled.candidates[name]
-        drawn = sch.sample_categorical(list(options), [1.0 / len(options)] * len(options), options.index(number))
-        sch.annotate(root, PREFIX + name, drawn)
-    arguments = ArgInfo.from_prim_func(scheduled.module["main"])
-    return Candidate(choice, MeasureCandidate(sch, arguments), dict(scheduled.candidates))
-
-
-def _choice(record: Any) -> Choice:
+def _choice(record: Any) -> Choice | None:
     sch = Schedule(record.workload.mod)
     record.trace.apply_to_schedule(sch, False)
     return choice_of(sch)
-
-
-def choice_of(sch: Schedule) -> Choice:
-    """What the schedule of a candidate, or one that its trace was replayed on, was chosen by. ValueError."""
-    notes = dict(sch.get(sch.get_sblock("root")).annotations.items())
-    ours = {str(name).removeprefix(PREFIX): note for name, note in notes.items() if str(name).startswith(PREFIX)}
-    if not {"rule", "plan"} <= set(ours):
-        raise ValueError("the trace names no rule of ours")
-    rule, plan = str(ours.pop("rule")), str(ours.pop("plan"))
-    return Choice.of(rule, {name: int(note) for name, note in ours.items()}, plan)

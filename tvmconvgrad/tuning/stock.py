@@ -69,10 +69,6 @@ class StockSpace:
         self._context.notify_runner_results(candidates, results)
         self._model.update(self._context, candidates, results)
 
-    def program(self, sch: Schedule) -> tvm.IRModule:
-        """What is to be built for a candidate's schedule."""
-        return finished(self.task.problem, sch.mod).module
-
     def knows(self, record: Any) -> bool:
         """Whether a record is of this space: one that was replayed is."""
         return True

@@ -22,7 +22,8 @@ from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.tuning.features import make_model
 from tvmconvgrad.tuning.metaschedule import make_context
-from tvmconvgrad.tuning.space import Candidate, DecisionSpace, choice_of
+from tvmconvgrad.tuning.noted import choice_of
+from tvmconvgrad.tuning.space import Candidate, DecisionSpace
 
 POPULATION = 24
 MEASURED = 8
@@ -40,7 +41,7 @@ class Decisions(DecisionSpace):
 
     def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
         """A context that searches, from what the database knows."""
-        strategy, model = Evolution(self), make_model(cores)
+        strategy, model = Evolution(self), make_model(self.features, cores)
         self._context = make_context(self.workload(), target, search_strategy=strategy, num_threads=cores)
         self._context.pre_tuning(trials, batch, [], database, model)
         return self._context
@@ -94,7 +95,9 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
     def notify_runner_results(self, measure_candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn what was measured."""
         for candidate, result in zip(measure_candidates, results):
-            self._note(choice_of(candidate.sch), result.run_secs)
+            choice = choice_of(candidate.sch)
+            assert choice is not None
+            self._note(choice, result.run_secs)
         self._model.update(self._context, measure_candidates, results)
 
     def _known(self, record: Any) -> tuple[Candidate, Any] | None:
@@ -114,14 +117,14 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         """The default of each rule, the cheapest rule's first; then what differs from that in one decision."""
         defaults = [self._space.default(rule) for rule in self._space.rules]
         near = islice(self._space.neighbours(defaults[0]), count)
-        return self._new([*defaults, *near, *self._samples(count)])[:count]
+        return self._new([*defaults, *near, *self._space.samples(count)])[:count]
 
     def _evolve(self, count: int) -> list[Candidate]:
         """The best of some generations by the model's scores, and a few of the random ones that they began with."""
         best = self._best()
         near = (each for parent in best[:1] for each in self._space.neighbours(parent))
         new = (each for each in near if each.choice.plan not in self._seen)
-        random = [*islice(new, NEAR), *self._samples(POPULATION - MEASURED - NEAR)]
+        random = [*islice(new, NEAR), *self._space.samples(POPULATION - MEASURED - NEAR)]
         population = [*best, *random]
         scored: dict[str, tuple[float, Candidate]] = {}
         for generation in range(GENERATIONS + 1):
@@ -138,7 +141,9 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         draws = self._space.random
         weights = scores if max(scores) > 0 else None
         parents = draws.choices(population, weights, k=POPULATION)
-        return [self._space.mutate(each) or each if draws.random() < MUTATED else each for each in parents]
+        few = round(MUTATED * POPULATION)
+        children = self._space.mutations(parents[:few])
+        return [child or parent for child, parent in zip(children, parents)] + parents[few:]
 
     def _scores(self, population: Sequence[Candidate]) -> list[float]:
         found = self._model.predict(self._context, [each.measured for each in population])
@@ -148,10 +153,6 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         """The best that were measured."""
         choices = heapq.nsmallest(MEASURED, self._times, key=lambda choice: self._times[choice])
         found = (self._space.make(choice.rule, dict(choice.decisions)) for choice in choices)
-        return [candidate for candidate in found if candidate is not None]
-
-    def _samples(self, count: int) -> list[Candidate]:
-        found = (self._space.sample() for _ in range(count))
         return [candidate for candidate in found if candidate is not None]
 
     def _new(self, candidates: Iterable[Candidate]) -> list[Candidate]:

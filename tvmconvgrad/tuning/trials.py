@@ -47,9 +47,6 @@ class Space(Protocol):
     def learn(self, candidates: list[Any], results: list[Any]) -> None:
         """Tell the search what was measured."""
 
-    def program(self, sch: Schedule) -> tvm.IRModule:
-        """What is to be built for a candidate's schedule."""
-
     def knows(self, record: Any) -> bool:
         """Whether a record is of this space."""
 

@@ -7,12 +7,15 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Request = dict[str, Any]
 Answer = dict[str, Any]
 
@@ -32,21 +35,17 @@ class Worker:
         self._module, self.prepare, self._sturdy = module, prepare, sturdy
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by close()
-        self._deadline = 0.0
 
     def ask(self, request: Request, timeout: float) -> Answer:
-        """The answer; TrialFailed where there is none in time, the process ends, or something is raised in it."""
-        self.send(request, timeout)
-        return self.receive()
+        """The answer; TrialFailed where there is none in time, the process ends, or something is raised in it.
 
-    def send(self, request: Request, timeout: float) -> None:
-        """Begin a request. A new process is prepared before, in the same time again."""
+        A new process is prepared before, in the same time again.
+        """
         if self._process is None:
             self.start()
             if self.prepare is not None:
-                self._tell(self.prepare, timeout)
-                self.receive()
-        self._tell(request, timeout)
+                self._exchange(self.prepare, timeout)
+        return self._exchange(request, timeout)
 
     def start(self) -> None:
         """Start the process, which imports what it needs meanwhile."""
@@ -59,34 +58,6 @@ class Worker:
             stderr=self._errors,
             text=True,
         )
-
-    def fileno(self) -> int:
-        """Of the stream that gets readable when there is an answer, or none to come."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
-
-    @property
-    def seconds_left(self) -> float:
-        """Until the request under way has taken too long."""
-        return max(self._deadline - time.monotonic(), 0.0)
-
-    def receive(self) -> Answer:
-        """The answer to what was sent."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        if not select.select([self], [], [], self.seconds_left)[0]:
-            self.stop()
-            raise TrialFailed("it took too long")
-        line = self._process.stdout.readline()
-        if not line.endswith("\n"):
-            raise TrialFailed(self._last_words())
-        answer: Answer = json.loads(line)
-        if not answer["ok"]:
-            if not self._sturdy:
-                self.stop()
-            raise TrialFailed(answer["why"])
-        return answer
 
     def stop(self) -> None:
         """End the process; the next request starts another one."""
@@ -107,15 +78,26 @@ class Worker:
         self.stop()
         self._errors.close()
 
-    def _tell(self, request: Request, timeout: float) -> None:
+    def _exchange(self, request: Request, timeout: float) -> Answer:
         assert self._process is not None
-        assert self._process.stdin is not None
-        self._deadline = time.monotonic() + timeout
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:  # receive() finds that it has ended
-            return
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with suppress(BrokenPipeError):  # that it has ended is found below
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
+        if not select.select([stdout], [], [], timeout)[0]:
+            self.stop()
+            raise TrialFailed("it took too long")
+        line = stdout.readline()
+        if not line.endswith("\n"):
+            raise TrialFailed(self._last_words())
+        answer: Answer = json.loads(line)
+        if not answer["ok"]:
+            if not self._sturdy:
+                self.stop()
+            raise TrialFailed(answer["why"])
+        return answer
 
     def _last_words(self) -> str:
         assert self._process is not None
@@ -131,26 +113,31 @@ class Pool:
 
     def __init__(self, module: str, size: int) -> None:
         self.workers = [Worker(module, sturdy=True) for _ in range(size)]
+        self._threads = ThreadPoolExecutor(size)
+        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        for worker in self.workers:
+            self._idle.put(worker)
 
-    def map(self, requests: Sequence[Request], timeout: float) -> list[Answer | TrialFailed]:
-        """The answers, or why there is none, in order."""
-        found: dict[int, Answer | TrialFailed] = {}
-        waiting = deque(enumerate(requests))
-        idle, busy = deque(self.workers), dict[Worker, int]()
-        while waiting or busy:
-            while waiting and idle:
-                worker, (place, request) = idle.popleft(), waiting.popleft()
-                worker.send(request, timeout)
-                busy[worker] = place
-            for worker in _ready(busy):
-                found[busy.pop(worker)] = _caught(worker.receive)
-                idle.append(worker)
-        return [found[place] for place in range(len(requests))]
+    def ask(self, request: Request, timeout: float) -> Answer:
+        """The answer of whoever is idle first, as of Worker.ask. Threads may ask at the same time."""
+        worker = self._idle.get()
+        try:
+            return worker.ask(request, timeout)
+        finally:
+            self._idle.put(worker)
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """What a function that asks once at a time has for each item, in order: as many at a time as there are workers.
+
+        The function must not call `map` itself.
+        """
+        return list(self._threads.map(function, items))
 
     def close(self) -> None:
         """End all."""
         for worker in self.workers:
             worker.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Pool:
         for worker in self.workers:
@@ -159,16 +146,3 @@ class Pool:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _ready(busy: dict[Worker, int]) -> Iterator[Worker]:
-    """Those that have answered, or will not any more."""
-    readable, _, _ = select.select(list(busy), [], [], min(worker.seconds_left for worker in busy))
-    yield from [worker for worker in busy if worker in readable or not worker.seconds_left]
-
-
-def _caught(ask: Callable[[], Answer]) -> Answer | TrialFailed:
-    try:
-        return ask()
-    except TrialFailed as reason:
-        return reason
