@@ -1,7 +1,7 @@
 """Filter gradients of few channels a group on a CPU, of data that lies by channels, position after position.
 
 Vectors lie along positions, as the data does, so that nothing is transposed. A register tile holds a vector of partial
-sums for each of several taps:
+sums for each of several taps and pairs of channels, and so does memory: few channels, or those would not fit the cache:
 
     parallel (split, group range)        # `split`: a fixed share of the chunks, with a result of its own
       for chunk:                         # an image or a few, or as many of its rows as fit the cache

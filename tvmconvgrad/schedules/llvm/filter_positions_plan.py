@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
 from tvmconvgrad.schedules.base import MOST_APART
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, PACKING
+from tvmconvgrad.schedules.llvm.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import divisors, inner_extents, largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
@@ -25,10 +26,9 @@ WHOLE_ROWS = 16
 """Vectors of whole rows in a tile, at most."""
 
 LOADING = 0.4
-"""What a vector that is loaded costs, as a part of an FMA: two start in a cycle, and most are in two cache lines."""
-
-READING = 0.25
-"""Cycles an element to read data where it lies."""
+LOADING_MANY, LOADING_MANY_UNMASKED = 1.0, 2.0
+"""What a vector that is loaded costs, as a part of an FMA. Two start in a cycle, and most are in two cache lines; where
+many channels meet, most come from the L2 cache, and without registers of masks the loop has others to spare."""
 
 MASKED_LANES = 8
 """Machines with vectors of at least so many lanes load some of them only; where shorter ones are, each lane would be
@@ -36,6 +36,9 @@ asked for."""
 
 AHEAD = 1024
 """How many elements ahead data is fetched."""
+
+ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
+"""Cycles to add a vector of sums to one in the L2 cache, or beyond it."""
 
 LEAST_CHUNK = 128
 """Vectors of a chunk, at least: each chunk adds its tiles to memory."""
@@ -86,11 +89,16 @@ class Planner:
     problem: Problem
 
     def takes(self) -> bool:
-        """Whether the rule is for this problem: depthwise filter gradients of data that lies by channels."""
+        """Whether the rule is for this problem: a filter gradient of data that lies by channels, depthwise or not
+        grouped. Where many channels meet, each would pick anew what a stride sets apart, and have masks of its own."""
         geometry = self.problem.geometry
-        depthwise = geometry.groups == geometry.c == geometry.o > 1
         ncx = self.problem.gradient is Gradient.FILTER and self.problem.data_format == "NCX"
-        return ncx and depthwise
+        whole = geometry.strides[-1] == 1 and (self.machine.masked_stores or prod(geometry.k) == 1)
+        return ncx and (self._is_depthwise or (geometry.groups == 1 and whole))
+
+    @property
+    def _is_depthwise(self) -> bool:
+        return self.problem.geometry.groups == self.problem.geometry.c == self.problem.geometry.o
 
     def least_cost(self) -> float:
         """Cycles of one core, about, with the best tile."""
@@ -106,7 +114,7 @@ class Planner:
         limits = [8 << power for power in range(8)]
         chunk = tuple(inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile))))
         chunks = prod(extents) // prod(chunk)
-        splits = decisions.draw_divisor("splits", chunks, -(-TASKS // geometry.groups))
+        splits = decisions.draw_divisor("splits", chunks, self._least_splits)
         g_ranges = decisions.draw_divisor("g_ranges", geometry.groups, -(-TASKS // splits))
         tile = self._with_rows(tile, chunk)
         in_place = self._in_place()
@@ -130,12 +138,15 @@ class Planner:
 
     def _chunk(self, tile: Tile) -> int:
         """How many vectors of positions are a chunk: an image or several small ones, so that groups follow each other
-        as they lie in memory. It stays in L2."""
+        as they lie in memory. What is read again for a group's other channels stays in L2."""
         geometry = self.problem.geometry
+        c_group, o_group = group_sizes(geometry)
         swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
-        cache = self.machine.l2 // 2
+        again = swept_by * tile.c + (o_group if c_group > tile.c else tile.o)
+        vectors = (self.machine.l2 // 2) // (F32_BYTES * tile.lanes * again)
         image = prod(geometry.x[:-1]) * -(-geometry.x[-1] // tile.lanes)
-        return max(min(cache // (F32_BYTES * tile.lanes * (swept_by + 1)), max(image, LEAST_CHUNK)), 1)
+        share = -(-geometry.batch * image // self._least_splits)
+        return max(min(vectors, share, max(image, LEAST_CHUNK)), 1)
 
     def _best_tiles(self) -> list[Tile]:
         """The cheapest tiles, cheapest first."""
@@ -173,8 +184,21 @@ class Planner:
         last = ceil_to(geometry.x[-1], tile.lanes)
         positions = geometry.batch * prod(geometry.x[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
-        moving = (READING if self._in_place() else PACKING) * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
-        return fmas / 2 / self._efficiency(tile) + moving + ADDING_LANES * prod(self.problem.filter_shape)
+        moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
+        return fmas / 2 / self._efficiency(tile) + moving + self._adding(tile, positions)
+
+    def _adding(self, tile: Tile, positions: int) -> float:
+        """Cycles of one core, about, to add each chunk's tiles to memory, and each split's lanes."""
+        sums = prod(self.problem.filter_shape)
+        chunks = positions / (tile.lanes * self._chunk(tile))
+        near = F32_BYTES * tile.lanes * sums <= self.machine.l2 // 2
+        lanes = ADDING_LANES * tile.lanes * min(self._least_splits, math.ceil(chunks))
+        return sums * (chunks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
+
+    @property
+    def _least_splits(self) -> int:
+        """How many splits there should be at least, so that there are enough tasks."""
+        return -(-TASKS // self.problem.geometry.groups)
 
     def _efficiency(self, tile: Tile) -> float:
         """The share of peak that a tile may reach: each row of Y that it meets is loaded for every tap along the last
@@ -183,7 +207,9 @@ class Planner:
         apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
         loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
         fmas = tile.rows * tile.sums
-        return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + LOADING * loads)
+        many = LOADING_MANY if self.machine.masked_stores else LOADING_MANY_UNMASKED
+        loading = LOADING if self._is_depthwise else many
+        return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + loading * loads)
 
     def _rows_met(self, tile: Tile) -> int:
         """How many rows of Y meet a tile's rows of X."""
