@@ -26,8 +26,9 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     forward = problem.gradient is Gradient.FORWARD
     channels, multiple = (c_group, multiples.c) if forward else (o_group, multiples.o)
     rounded = problem.geometry.groups % multiples.groups or channels % multiple
-    inside = all(window.is_inside for window in data_windows(problem, multiples))
-    return inside and not rounded and not converts(problem, multiples)
+    if rounded or converts(problem, multiples):
+        return False
+    return all(window.is_inside for window in data_windows(problem, multiples))
 
 
 def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
