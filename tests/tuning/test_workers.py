@@ -17,7 +17,7 @@ from tvmconvgrad.tuning import measure
 from tvmconvgrad.tuning.measure import LocalMeasurer
 from tvmconvgrad.tuning.measuring import make_inputs
 from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.workers import TrialFailed, Worker
+from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
 
 SERVICES = Path(tvmconvgrad.__file__).parent / "compiling" / "services.c"
 BODIES = {
@@ -119,3 +119,11 @@ def test_a_module_that_is_none_is_told() -> None:
     with pytest.raises(TrialFailed, match="No module named"):
         worker.ask({"do": "measure"}, 30.0)
     worker.close()
+
+
+def test_a_closed_pool_starts_nobody() -> None:
+    with Pool("tvmconvgrad.tuning.nothing", 1) as pool, pytest.raises(TrialFailed, match="No module named"):
+        pool.ask({"do": "describe"}, 30.0)
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.ask({"do": "describe"}, 30.0)
+    assert [worker._process for worker in pool.workers] == [None]

@@ -91,10 +91,10 @@ class Session:
             self.entries.append(known)
             self.display.done(task, known, "was tuned before")
             return
-        space = StockSpace(task) if self.space == STOCK else Decisions(task, pool)
-        folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
+            space = StockSpace(task) if self.space == STOCK else Decisions(task, pool)
+            folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
             with Search(space, folder, pool, self.measurer, self.display.trial) as search:
                 self.found.append(search.found)
                 found = search.run(limits)

@@ -82,9 +82,10 @@ class DecisionSpace:
         return self._workload
 
     def default(self, rule: str | None = None) -> Candidate:
-        """What a rule does without a search, by default the cheapest rule."""
+        """What a rule does without a search, by default the cheapest rule. TrialFailed where no worker can tell."""
         found = self.make(rule or self.rules[0], {})
-        assert found is not None, "a rule refuses its own numbers"
+        if found is None:
+            raise TrialFailed("the default cannot be scheduled")
         return found
 
     def make(self, rule: str, numbers: Mapping[str, int]) -> Candidate | None:

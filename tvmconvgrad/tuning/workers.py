@@ -114,12 +114,18 @@ class Pool:
     def __init__(self, module: str, size: int) -> None:
         self.workers = [Worker(module, sturdy=True) for _ in range(size)]
         self._threads = ThreadPoolExecutor(size)
+        self._closed = False
         self._idle: SimpleQueue[Worker] = SimpleQueue()
         for worker in self.workers:
             self._idle.put(worker)
 
     def ask(self, request: Request, timeout: float) -> Answer:
-        """The answer of whoever is idle first, as of Worker.ask. Threads may ask at the same time."""
+        """The answer of whoever is idle first, as of Worker.ask. Threads may ask at the same time.
+
+        RuntimeError after `close`: a function under way in `map` would start workers again.
+        """
+        if self._closed:
+            raise RuntimeError("the pool of workers is closed")
         worker = self._idle.get()
         try:
             return worker.ask(request, timeout)
@@ -135,6 +141,7 @@ class Pool:
 
     def close(self) -> None:
         """End all."""
+        self._closed = True
         for worker in self.workers:
             worker.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
