@@ -26,9 +26,7 @@ from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning.metaschedule import MeasureCandidate, make_context
 from tvmconvgrad.tuning.noted import choice_of
 from tvmconvgrad.tuning.task import Task
-
-Request = dict[str, Any]
-Answer = dict[str, Any]
+from tvmconvgrad.tuning.workers import Answer, Request
 
 
 def description(task: Task, rule: str, numbers: Mapping[str, int]) -> Request:

@@ -26,7 +26,7 @@ from tvmconvgrad.tuning import making
 from tvmconvgrad.tuning.metaschedule import ArgInfo, MeasureCandidate
 from tvmconvgrad.tuning.noted import choice_of, noted
 from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.workers import Pool, TrialFailed
+from tvmconvgrad.tuning.workers import Answer, Pool, TrialFailed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -116,7 +116,7 @@ class DecisionSpace:
         measured = MeasureCandidate(noted(self._workload, choice, answer["open"]), self._arguments)
         return Candidate(choice, measured, answer["open"], making.read_features(answer))
 
-    def _describe(self, rule: str, numbers: Mapping[str, int]) -> dict[str, Any]:
+    def _describe(self, rule: str, numbers: Mapping[str, int]) -> Answer:
         request = making.description(self.task, rule, numbers)
         return making.describe(request) if self._pool is None else self._pool.ask(request, _SECONDS)
 
