@@ -41,7 +41,10 @@ _SOURCES = (
     "compiling/compiler.py",
     "compiling/cuda",
     "runtime/cuda/launches.py",
+    "compiling/library.c",
     "compiling/services.c",
+    "compiling/calling.c",
+    "compiling/python.c",
 )
 
 

@@ -7,6 +7,8 @@
 
 enum { OK, NULL_POINTER, MISALIGNED, OVERLAP, WORKSPACE_TOO_SMALL, NO_MEMORY, UNSUPPORTED_CPU, BAD_THREADS, FAILED };
 
+#include "calling.c"
+
 #include "call.c"
 
 #include <string.h>
@@ -72,8 +74,7 @@ static int kernel_function(void *self, const Any *arguments, int32_t count, Any 
 }
 
 static const Function functions[] = {kernel_function};
-static const int64_t shape[] = {2};
-static const Kernel kernel = {functions, 0, 32, {1, 1, 1}, {shape, shape, shape}, {8, 8, 8}, WORKSPACE, EACH};
+static const Kernel kernel = {functions, {0, 32, {1, 1, 1}, {{2}, {2}, {2}}, {8, 8, 8}}, WORKSPACE, EACH};
 static int seen; /* the most threads that ran at once */
 
 static void call_once(int room) {

@@ -17,7 +17,7 @@ from tests.deploy.conftest import Built
 from tests.support.case import assert_same
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.layers import Layer
-from tvmconvgrad.runtime.native import BundledFunction, Function
+from tvmconvgrad.runtime.python_calls import NOT_PLAIN
 
 OP = cg.ConvolutionBackpropFilters(
     strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 17, 25)
@@ -35,14 +35,25 @@ def nothing_in_use() -> Iterator[None]:
 def test_operators_find_their_kernels_there(built: Built) -> None:
     first, second, wanted = example(built.gradients["dense_3x3_f32_filters"])
     assert_same(OP(first, second), wanted)  # built
-    assert isinstance(OP.compile(FIRST, SECOND).function, Function)
+    compiled = OP.compile(FIRST, SECOND).function
     bundle = cg.use(built.folder)
-    assert isinstance(OP.compile(FIRST, SECOND).function, BundledFunction)
+    bundled = bundle["dense_3x3_f32_filters"].function
+    assert OP.compile(FIRST, SECOND).function is bundled is not compiled
     assert OP.compile(FIRST, SECOND).target == bundle.target
     assert_same(OP(first, second), wanted)
-    assert isinstance(next(reversed(OP._seen.values())).function, BundledFunction)  # not the one of before
+    assert next(reversed(OP._seen.values())).function is bundled  # not the one of before
     registry.forget()
-    assert isinstance(OP.compile(FIRST, SECOND).function, Function)
+    assert OP.compile(FIRST, SECOND).function is compiled
+
+
+def test_plain_arrays_go_the_quick_way(built: Built) -> None:
+    for name, kernel in cg.load(built.folder).items():
+        first, second, wanted = example(built.gradients[name])
+        out = np.zeros_like(wanted)
+        assert kernel._quick is not None
+        assert kernel._quick(first, second, out) == 0
+        assert_same(out, wanted)
+        assert kernel._quick(first, second, out[None]) == NOT_PLAIN
 
 
 def test_a_target_or_schedule_is_taken_at_its_word(built: Built) -> None:
@@ -70,8 +81,8 @@ def test_the_one_used_last_comes_first(built: Built, tmp_path: Path) -> None:
 
 
 def test_what_no_bundle_has_is_built(built: Built) -> None:
-    cg.use(built.folder)
-    assert isinstance(OP.compile((1, 9, 8, 17), (1, 9, 8, 25)).function, Function)
+    functions = {kernel.function for kernel in cg.use(built.folder).values()}
+    assert OP.compile((1, 9, 8, 17), (1, 9, 8, 25)).function not in {None, *functions}
 
 
 @pytest.mark.parametrize("word", ["never", " never "])
@@ -130,5 +141,5 @@ def test_the_error_says_how_to_build_it(
     assert Layer(**json.loads(layers)["layers"][0])
     result = invoke(*shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
-    cg.use("missing")
-    assert isinstance(op.compile(first, second, dtype=dtype).function, BundledFunction)
+    (kernel,) = cg.use("missing").values()
+    assert op.compile(first, second, dtype=dtype).function is kernel.function

@@ -50,7 +50,7 @@ def own_library(case: Case) -> tuple[Any, Kernel]:
     entry = KernelCache().load(describe(kernel.problem, kernel.target))
     assert entry is not None
     function = load_function(entry.library, kernel.problem)
-    return function._library, Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, function)
+    return function.library, Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, function)
 
 
 class Meter:

@@ -10,7 +10,6 @@ import pytest
 from tests.runtime.layers import FILTERS, NEW_NAMES, WIDE_FILTERS, layer
 from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Array
-from tvmconvgrad.runtime import arrays
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -23,34 +22,6 @@ def to_torch(array: Array, dtype: str = "f32") -> Any:
 def torch_layer(case: Case = FILTERS) -> tuple[Any, list[Any], Any]:
     kernel, inputs, want = layer(case)
     return kernel, [to_torch(array, case.dtype) for array in inputs], to_torch(want, case.dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_dense_tensors_and_parameters_take_the_quick_way(dtype: str) -> None:
-    kernel, inputs, want = torch_layer(FILTERS.with_dtype(dtype))
-    kernel(*inputs)  # from now on PyTorch is known
-    parameter = torch.nn.Parameter(inputs[0])
-    for value in (inputs[0], parameter, inputs[0].clone().requires_grad_()):
-        assert arrays.ready(value, tuple(value.shape), dtype) == value.data_ptr()
-        assert torch.equal(kernel(value, inputs[1]), want)
-    out = torch.zeros_like(want)
-    assert arrays.ready(out, tuple(out.shape), dtype, write=True) == out.data_ptr()
-    assert arrays.ready(parameter, tuple(parameter.shape), dtype, write=True) == 0
-
-
-def test_tensors_that_need_a_closer_look() -> None:
-    _, (first, _), _ = torch_layer()
-    shape = tuple(first.shape)
-    for value in (
-        first.transpose(0, 1).contiguous().transpose(0, 1),
-        torch._neg_view(first),
-        first.double(),
-        first.to("meta"),
-        first.to_sparse(),
-        first[:1],
-        torch.empty(first.nbytes + 1, dtype=torch.uint8)[:-1].view(torch.float32).view(shape).expand(shape)[::1].mT,
-    ):
-        assert arrays.ready(value, shape, "f32") == 0
 
 
 @pytest.mark.parametrize("case", [FILTERS, NEW_NAMES], ids=["old names", "new names"])

@@ -19,7 +19,7 @@ from tvmconvgrad.tuning.measuring import make_inputs
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
 
-SERVICES = Path(tvmconvgrad.__file__).parent / "compiling" / "services.c"
+LIBRARY = Path(tvmconvgrad.__file__).parent / "compiling" / "library.c"
 BODIES = {
     "crash": "*(volatile int *)0 = 1; return 0;",
     "hang": "for (;;) ;",
@@ -41,7 +41,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, body in BODIES.items():
         source = folder / f"{name}.c"
         source.write_text(f"#include <unistd.h>\nint __tvm_ffi_main(void *s, void *a, int n, void *r) {{ {body} }}\n")
-        command = ["gcc", "-shared", "-fPIC", "-pthread", str(source), str(SERVICES), "-o", str(paths[name])]
+        command = ["gcc", "-shared", "-fPIC", "-pthread", str(source), str(LIBRARY), "-o", str(paths[name])]
         subprocess.run(command, check=True)
     return {name: str(path) for name, path in paths.items()}
 

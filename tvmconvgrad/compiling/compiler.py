@@ -24,7 +24,7 @@ from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
-_SERVICES = Path(__file__).with_name("services.c")
+_LIBRARY = Path(__file__).with_name("library.c")
 # Hidden: a symbol of the same name elsewhere in the process (TVM's own runtime) must not take its place.
 _C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
 
@@ -154,10 +154,10 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 def _link(executable: Any, architecture: str) -> bytes:
     compiler = find_compiler(architecture)
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path, services = Path(folder, "kernel.so"), Path(folder, "services.o")
-        services.write_bytes(_services(compiler, architecture))
+        path, rest = Path(folder, "kernel.so"), Path(folder, "library.o")
+        rest.write_bytes(_library(compiler, architecture))
         link = functools.partial(_run_linker, compiler, architecture)
-        executable.export_library(str(path), addons=[str(services)], fcompile=link)
+        executable.export_library(str(path), addons=[str(rest)], fcompile=link)
         return path.read_bytes()
 
 
@@ -196,11 +196,11 @@ def advice(architecture: str) -> str:
 
 
 @functools.cache
-def _services(compiler: str, architecture: str) -> bytes:
-    """The object file of services.c, compiled once in a process."""
+def _library(compiler: str, architecture: str) -> bytes:
+    """The object file of library.c, compiled once in a process."""
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "services.o")
-        command = [compiler, *_C_OPTIONS, "-c", str(_SERVICES), "-o", str(path)]
+        path = Path(folder, "library.o")
+        command = [compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except OSError as reason:

@@ -19,6 +19,7 @@ from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
 from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.runtime.native import PYTHON_SYMBOL
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
@@ -148,8 +149,8 @@ def _link(
 
 
 def public_symbols(made: Manifest) -> list[str]:
-    """What a bundle's header declares."""
-    common = ("status_text", "set_threads", "get_threads", "target", "get_kernel")
+    """What a bundle's header declares, and what Python calls (compiling/python.c)."""
+    common = ("status_text", "set_threads", "get_threads", "target", "get_kernel", PYTHON_SYMBOL)
     return [f"{made.name}_{word}" for word in common] + [kernel.function for kernel in made.kernels]
 
 

@@ -1,28 +1,12 @@
-/* A bundle's kernels by C's rules: addresses in, a status out. The generated file includes this after services.c; it
- * names the statuses, and defines find_target. */
+/* A bundle's kernels by C's rules: addresses in, a status out. The generated file includes this after services.c and
+ * calling.c; it names the statuses, and defines find_target. */
 
 #define MOST_THREADS 4096
 
-/* DLTensor of DLPack; TVMFFIAny and the packed functions of tvm/ffi/c_api.h, as far as pointers go. */
-typedef struct {
-    void *data;
-    int32_t device_type, device_id, ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    const int64_t *shape, *strides;
-    uint64_t byte_offset;
-} Tensor;
-typedef struct { int32_t type_index; uint32_t padding; void *pointer; } Any;
-typedef int (*Function)(void *self, const Any *arguments, int32_t count, Any *result);
-enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 3 };
-
-/* Of the two inputs and the result; `workspace` is for the calling thread, `each` for every other one. */
+/* `workspace` is for the calling thread, `each` for every other one. */
 typedef struct {
     const Function *functions; /* one for each target */
-    uint8_t code, bits;
-    int32_t ndim[TENSORS];
-    const int64_t *shape[TENSORS];
-    uint64_t bytes[TENSORS];
+    Layout layout;
     uint64_t workspace, each;
 } Kernel;
 
@@ -40,18 +24,12 @@ static int target(void) {
     return found - 2;
 }
 
-static int overlap(const void *one, uint64_t bytes, const void *other, uint64_t other_bytes) {
-    return (uintptr_t)one < (uintptr_t)other + other_bytes && (uintptr_t)other < (uintptr_t)one + bytes;
-}
-
 static int check_tensors(const Kernel *kernel, void *const data[TENSORS]) {
     for (int i = 0; i < TENSORS; ++i) {
         if (!data[i]) return NULL_POINTER;
-        if ((uintptr_t)data[i] % (kernel->bits / 8)) return MISALIGNED;
+        if ((uintptr_t)data[i] % (kernel->layout.bits / 8)) return MISALIGNED;
     }
-    for (int i = 0; i < 2; ++i)
-        if (overlap(data[i], kernel->bytes[i], data[2], kernel->bytes[2])) return OVERLAP;
-    return OK;
+    return overlaps_result(&kernel->layout, data) ? OVERLAP : OK;
 }
 
 static int check_workspace(const Kernel *kernel, const void *workspace, size_t bytes) {
@@ -66,15 +44,9 @@ static int threads_within(const Kernel *kernel, uint64_t bytes, int wanted) {
 }
 
 static int run(const Kernel *kernel, Function function, void *const data[TENSORS], const Arena *mine) {
-    Tensor tensors[TENSORS];
-    Any arguments[TENSORS], answer = {0, 0, NULL};
-    for (int i = 0; i < TENSORS; ++i) {
-        tensors[i] = (Tensor){data[i], CPU, 0, kernel->ndim[i], kernel->code, kernel->bits, 1, kernel->shape[i], NULL, 0};
-        arguments[i] = (Any){TENSOR_POINTER, 0, &tensors[i]};
-    }
     arena = mine;
     if (mine->memory) stack = (Stack){mine->memory, mine->memory + mine->first, NULL};
-    int failed = function(NULL, arguments, TENSORS, &answer);
+    int failed = invoke(function, &kernel->layout, data);
     arena = NULL;
     stack = (Stack){NULL, NULL, NULL};
     return failed ? FAILED : OK;

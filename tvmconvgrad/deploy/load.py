@@ -17,7 +17,7 @@ from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.deploy.manifest import CUDA, FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
 from tvmconvgrad.deploy.statuses import explain
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.runtime.native import BundledFunction, load_bundle
+from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
@@ -86,7 +86,9 @@ class _Library:
         try:
             opened = load_bundle(library, f"{manifest.name}_set_threads")
             self.place = _place(manifest, opened[f"{manifest.name}_target"])
-            self._functions = {one.name: BundledFunction(opened, one.function, explain) for one in manifest.kernels}
+            self._functions = {
+                one.name: Function(opened, manifest.name, one.function, explain) for one in manifest.kernels
+            }
         except AttributeError as reason:
             raise BundleError(f"{manifest.library} is not the manifest's: {reason}") from None
 

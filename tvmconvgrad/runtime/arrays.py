@@ -7,7 +7,6 @@ memory. Only what is strided or misaligned is copied.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from math import prod
 from typing import Any, NamedTuple, Protocol
@@ -40,14 +39,14 @@ class _Dtypes(dict[str, np.dtype[Any]]):
 CACHE_LINE = 64
 """Bytes."""
 
+MANY_LINES = 64 * CACHE_LINE
+"""Bytes: to align less takes longer than it saves."""
+
 NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 
 
 class Kind(Protocol):
     """What a kernel's call does with tensors of one library."""
-
-    def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
-        """The address of a tensor that is just as a kernel takes it; 0 for one that needs a closer look."""
 
     def dense(self, value: Any) -> Any:
         """The tensor itself, or a copy where its memory is strided or misaligned."""
@@ -80,32 +79,12 @@ class Tensor(NamedTuple):
     kind: Kind
 
 
-class _Interface(ctypes.Structure):
-    """NumPy's PyArrayInterface: what __array_struct__ tells faster than any other attribute."""
-
-    _fields_ = (
-        ("two", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("typekind", ctypes.c_char),
-        ("itemsize", ctypes.c_int),
-        ("flags", ctypes.c_int),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("data", ctypes.c_void_p),
-    )
-
-
-_DENSE = 0x001 | 0x100  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED
-_WRITEABLE = 0x400
-_get_interface: Any = ctypes.PYFUNCTYPE(ctypes.POINTER(_Interface), ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-
-
 def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """An array that begins with a cache line: large results are then stored past the caches (compiling/streaming.py).
-    NumPy's own begin 16 bytes behind one."""
+    """An array that begins with a cache line, where it has many: large results are then stored past the caches
+    (compiling/streaming.py). NumPy's own begin 16 bytes behind one."""
     size = prod(shape) * dtype.itemsize
+    if size < MANY_LINES:
+        return np.empty(shape, dtype)
     memory: Any = np.empty(size + CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % CACHE_LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
@@ -113,13 +92,6 @@ def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
 
 class _NumpyKind:
     """NumPy's arrays."""
-
-    def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
-        if value.shape != shape or value.dtype != NUMPY_DTYPES[dtype]:
-            return 0
-        interface = _get_interface(value.__array_struct__, None).contents
-        needed = _DENSE | _WRITEABLE if write else _DENSE
-        return interface.data or 0 if interface.flags & needed == needed else 0
 
     def dense(self, value: Any) -> Any:
         return value if self.is_dense(value) else np.array(value, order="C")
@@ -154,12 +126,6 @@ def check_places(name: str, shape: Shape, strides: Shape) -> None:
 
 NUMPY: Kind = _NumpyKind()
 _kinds: dict[type, Kind] = {np.ndarray: NUMPY}  # by exact type: what a subclass does to its methods is unknown
-
-
-def ready(value: Any, shape: Shape, dtype: str, write: bool = False) -> int:
-    """The address of a tensor that a kernel takes without further checks, else 0."""
-    kind = _kinds.get(type(value))
-    return 0 if kind is None else kind.address(value, shape, dtype, write)
 
 
 def known_kind(value: Any) -> Kind | None:

@@ -13,7 +13,7 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES
 _CPU_DEVICES = (1, 3, 11, 13)
 _DTYPES = {(code, bits, 1): dtype for dtype, (code, bits) in DL_DTYPES.items()}
 _READ_ONLY = 1
-_capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _capsule_is: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
@@ -96,9 +96,9 @@ def _capsule(value: Any, **options: Any) -> object:
 
 def _read(name: str, capsule: object) -> tuple[DLTensor, int]:
     if _capsule_is(capsule, b"dltensor"):
-        return DLTensor.from_address(_capsule_pointer(capsule, b"dltensor")), 0
+        return DLTensor.from_address(capsule_pointer(capsule, b"dltensor")), 0
     if _capsule_is(capsule, b"dltensor_versioned"):
-        versioned = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+        versioned = _Versioned.from_address(capsule_pointer(capsule, b"dltensor_versioned"))
         if versioned.major == 1:
             return versioned.tensor, versioned.flags
     raise ValueError(f"{name}: its __dlpack__ gave {capsule!r}, expected a DLPack tensor of version 0 or 1")

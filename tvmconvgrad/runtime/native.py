@@ -1,20 +1,20 @@
 """The libraries of built kernels in this process, called by C's rules; neither TVM nor its runtime is loaded.
 
-A library's function follows TVM's calling convention for packed functions: tagged values (TVMFFIAny), among them
-pointers to DLPack's DLTensor. What it needs of a runtime is in compiling/services.c.
+What a library needs of a runtime is in compiling/services.c, how it calls its kernel in compiling/calling.c.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from math import prod
+from typing import Any
 
 from tvmconvgrad.compiling.private_file import library_file
 from tvmconvgrad.spec import Problem
 
-_DLTENSOR_POINTER = 7  # TVMFFITypeIndex
-_CPU = 1  # DLDeviceType
 DL_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
 """DLDataType: code and bits."""
 
@@ -36,66 +36,62 @@ class DLTensor(ctypes.Structure):
     )
 
 
-class _Any(ctypes.Structure):
-    """TVMFFIAny, as far as pointers and nothing go."""
+PYTHON_SYMBOL = "call_python_1"
+"""How the name of compiling/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
-    _fields_ = (("type_index", ctypes.c_int32), ("padding", ctypes.c_uint32), ("pointer", ctypes.c_void_p))
+_TENSORS, _AXES = 3, 5
 
 
-class _Frame:
-    """The memory of one call: what the function is passed, with the tensors' addresses left to be filled in."""
+class Layout(ctypes.Structure):
+    """Layout of compiling/calling.c: the type of two inputs and the result, and their shapes."""
 
-    def __init__(self, shapes: Sequence[Sequence[int]], dtype: str) -> None:
-        self.first, self.second, self.out = tensors = [_tensor(shape, dtype) for shape in shapes]
-        self.arguments = (_Any * 3)(*(_Any(_DLTENSOR_POINTER, 0, ctypes.addressof(tensor)) for tensor in tensors))
-        self.result = _Any()
-        self.pointers = ctypes.addressof(self.arguments), ctypes.addressof(self.result)
+    _fields_ = (
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("ndim", ctypes.c_int32 * _TENSORS),
+        ("shape", ctypes.c_int64 * _AXES * _TENSORS),
+        ("bytes", ctypes.c_uint64 * _TENSORS),
+    )
+
+
+def layout_of(problem: Problem) -> Layout:
+    """What C is told of a problem's tensors."""
+    shapes = (*problem.input_shapes, problem.output_shape)
+    code, bits = DL_DTYPES[problem.dtype]
+    layout = Layout(code, bits, tuple(map(len, shapes)))
+    for place, shape in enumerate(shapes):
+        layout.shape[place][: len(shape)] = shape
+        layout.bytes[place] = prod(shape) * bits // 8
+    return layout
 
 
 class Function:
-    """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs."""
+    """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs.
 
-    def __init__(self, library: ctypes.CDLL, problem: Problem) -> None:
-        self._library = library
-        self._problem = problem
-        self._main = library["__tvm_ffi_main"]
-        self._main.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
-        self._idle: list[_Frame] = []  # a call takes one out: calls of several threads, and nested ones, have their own
+    `name` is what the library's functions begin with, `run` the kernel's; `explain` makes an exception of a status that
+    is not 0. `call_python` is None where an older version of this package made the library.
+    """
 
-    def __call__(self, first: int, second: int, out: int) -> None:
-        """Run on dense tensors at these addresses. MemoryError without memory for the workspace."""
-        try:
-            frame = self._idle.pop()
-        except IndexError:
-            frame = _Frame((*self._problem.input_shapes, self._problem.output_shape), self._problem.dtype)
-        frame.first.data, frame.second.data, frame.out.data = first, second, out
-        arguments, result = frame.pointers
-        if self._main(None, arguments, 3, result):
-            self._raise()
-        self._idle.append(frame)
-
-    def _raise(self) -> None:
-        text = bytes(self._library.tvmconvgrad_error()).decode(errors="replace")
-        self._library.tvmconvgrad_clear_error()
-        if text:
-            raise RuntimeError(text)
-        raise MemoryError("no memory for the workspace of the kernel")
-
-
-class BundledFunction:
-    """A bundle's function of a kernel; called like Function."""
-
-    def __init__(self, library: ctypes.CDLL, name: str, explain: Callable[[int], Exception]) -> None:
-        self._library = library
-        self._function = library[name]
-        self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-        self._explain = explain
+    def __init__(self, library: ctypes.CDLL, name: str, run: str, explain: Callable[[int], Exception]) -> None:
+        python = f"{name}_{PYTHON_SYMBOL}"
+        self.library = library
+        self._run = library[run]
+        self._run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        self.explain = explain
+        self.address = ctypes.cast(self._run, ctypes.c_void_p).value
+        self.call_python = _CALL_PYTHON((python, library)) if hasattr(library, python) else None
 
     def __call__(self, first: int, second: int, out: int) -> None:
         """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
-        status = self._function(first, second, out, None, 0)
+        status = self._run(first, second, out, None, 0)
         if status:
-            raise self._explain(status)
+            raise self.explain(status)
+
+
+# Called with Python's lock, which it releases itself.
+_CALL_PYTHON: Any = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.py_object, ctypes.py_object
+)
 
 
 class _Process:
@@ -148,9 +144,13 @@ load_bundle = _process.load_bundle
 
 def load_function(library: bytes, problem: Problem) -> Function:
     """The function of a built kernel."""
-    return Function(_process.load(library), problem)
+    loaded = _process.load(library)
+    loaded.tvmconvgrad_set_layout(ctypes.byref(layout_of(problem)))
+    return Function(loaded, "tvmconvgrad", "tvmconvgrad_run", functools.partial(_explain, loaded))
 
 
-def _tensor(shape: Sequence[int], dtype: str) -> DLTensor:
-    sizes = (ctypes.c_int64 * len(shape))(*shape)  # ctypes keeps it alive with the tensor
-    return DLTensor(None, _CPU, 0, len(shape), *DL_DTYPES[dtype], 1, sizes, None, 0)
+def _explain(library: ctypes.CDLL, status: int) -> Exception:
+    """Why the last call of this thread failed."""
+    text = bytes(library.tvmconvgrad_error()).decode(errors="replace")
+    library.tvmconvgrad_clear_error()
+    return RuntimeError(text) if text else MemoryError("no memory for the workspace of the kernel")

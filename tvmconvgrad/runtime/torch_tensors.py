@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvmconvgrad.runtime import python_calls
 from tvmconvgrad.runtime.arrays import Kind, Shape, WrongDevice, check_places
 
 _EXPECTED = {"cpu": "the CPU", "cuda": "an NVIDIA GPU"}
@@ -28,6 +29,7 @@ def check(name: str, value: Any, device: str = "cpu") -> None:
 
 def torch_kind(torch: Any) -> Kind:
     """What a kernel's call does with tensors of the module `torch`."""
+    python_calls.meet_torch(torch)
     return _TorchKind(torch)
 
 
@@ -36,21 +38,7 @@ class _TorchKind:
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        self.strided = torch.strided
         self.dtypes = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-
-    def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
-        if value.shape != shape or value.dtype is not self.dtypes[dtype] or not value.is_cpu:
-            return 0
-        if value.layout is not self.strided or not value.is_contiguous() or value.is_neg():
-            return 0
-        if write and value.requires_grad:
-            return 0
-        try:
-            address: int = value.data_ptr()
-        except RuntimeError:
-            return 0
-        return 0 if address % value.itemsize else address
 
     def dense(self, value: Any) -> Any:
         value = value.detach().contiguous().resolve_neg()

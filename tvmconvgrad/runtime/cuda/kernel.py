@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from typing import Any, cast
 
 from tvmconvgrad.runtime.arrays import Shape, Tensor
@@ -10,6 +12,7 @@ from tvmconvgrad.runtime.cuda import driver, tensors
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
 from tvmconvgrad.runtime.cuda.kinds import GpuKind
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,13 @@ class CudaKernel(Kernel):
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
         return self._call_checked(first, second, out)
+
+    @cached_property
+    def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
+        """What a call compares with: shapes and bytes of the inputs and the result, and the type."""
+        shapes = (*self.problem.input_shapes, self.problem.output_shape)
+        dtype = self.problem.dtype
+        return shapes, tuple(prod(shape) * ITEM_BYTES[dtype] for shape in shapes), dtype
 
     def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
         return self._fitting(name, tensors.understand(name, value), shape)

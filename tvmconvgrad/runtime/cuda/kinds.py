@@ -20,6 +20,9 @@ class GpuKind(Kind, Protocol):
     foreign: bool
     """Whether the library's stream is unknown."""
 
+    def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
+        """The address of a tensor that is just as a kernel takes it; 0 for one that needs a closer look."""
+
     def stream(self) -> int:
         """The stream that its library works on now."""
 

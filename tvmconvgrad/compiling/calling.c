@@ -1,0 +1,44 @@
+/* Calls of a kernel by TVM's convention: the addresses of three dense tensors in, a status out. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* DLTensor of DLPack; TVMFFIAny and the packed functions of tvm/ffi/c_api.h, as far as pointers go. */
+typedef struct {
+    void *data;
+    int32_t device_type, device_id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    const int64_t *shape, *strides;
+    uint64_t byte_offset;
+} Tensor;
+typedef struct { int32_t type_index; uint32_t padding; void *pointer; } Any;
+typedef int (*Function)(void *self, const Any *arguments, int32_t count, Any *result);
+enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 3, AXES = 5 };
+
+/* Of the two inputs and the result: DLPack's numbers of their type, and their shapes. */
+typedef struct {
+    uint8_t code, bits;
+    int32_t ndim[TENSORS];
+    int64_t shape[TENSORS][AXES];
+    uint64_t bytes[TENSORS];
+} Layout;
+
+static int overlap(const void *one, uint64_t bytes, const void *other, uint64_t other_bytes) {
+    return (uintptr_t)one < (uintptr_t)other + other_bytes && (uintptr_t)other < (uintptr_t)one + bytes;
+}
+
+static int overlaps_result(const Layout *layout, void *const data[TENSORS]) {
+    return overlap(data[0], layout->bytes[0], data[2], layout->bytes[2])
+        || overlap(data[1], layout->bytes[1], data[2], layout->bytes[2]);
+}
+
+static int invoke(Function function, const Layout *layout, void *const data[TENSORS]) {
+    Tensor tensors[TENSORS];
+    Any arguments[TENSORS], answer = {0, 0, NULL};
+    for (int i = 0; i < TENSORS; ++i) {
+        tensors[i] = (Tensor){data[i], CPU, 0, layout->ndim[i], layout->code, layout->bits, 1, layout->shape[i], NULL, 0};
+        arguments[i] = (Any){TENSOR_POINTER, 0, &tensors[i]};
+    }
+    return function(NULL, arguments, TENSORS, &answer);
+}

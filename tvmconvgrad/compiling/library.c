@@ -1,0 +1,23 @@
+/* What is linked to a single kernel: its services, and how it is called. */
+#include "services.c"
+
+#include "calling.c"
+#include "python.c"
+
+extern int __tvm_ffi_main(void *self, const Any *arguments, int32_t count, Any *result);
+
+static Layout layout;
+
+/* Said once, before the first call: the tensors as the kernel was compiled for them. */
+EXPORT void tvmconvgrad_set_layout(const Layout *given) { layout = *given; }
+
+/* A bundle's functions have the same arguments; a single kernel finds its workspace itself. */
+EXPORT int tvmconvgrad_run(const void *first, const void *second, void *result, void *memory, size_t bytes) {
+    void *const data[TENSORS] = {(void *)first, (void *)second, result};
+    (void)memory, (void)bytes;
+    return invoke(__tvm_ffi_main, &layout, data) != 0;
+}
+
+EXPORT int tvmconvgrad_call_python_1(const PythonCall *call, Object *first, Object *second, Object *result) {
+    return call_python(call, first, second, result);
+}
