@@ -30,3 +30,19 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, 
     loops = [loop for loop in nodes(scheduled.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
     packing = [loop for loop in loops if any("extended" in block.name_hint for block in nodes(loop, SBlock))]
     assert packing and all(int(loop.extent) >= 16 for loop in packing)
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, cpu: Cpu) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.spec.merging import merged
+
+    operator = cg.ConvolutionBackpropData(
+        strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), output_shape=(8, 7, 7, 2048)
+    )
+    problem = merged(operator.problem((8, 7, 7, 512), (1, 1, 2048, 512), dtype=dtype))
+    built = build(problem, cpu.target, "positions-channels")
+    assert built.workspace_bytes <= problem.tensor_bytes
+    assert ("packs_filter=task" in str(built.scheduled)) == (dtype != "f32")

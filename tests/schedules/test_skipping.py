@@ -83,16 +83,33 @@ def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
 def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
     """The sums of 32 columns go by phases over 17 positions, of which each tile takes several, with 2 taps."""
     from tvm import tirx
-    from tvm.s_tir.stmt import SBlock
 
     from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.base import CONDITION
     from tvmconvgrad.schedules.rewriting import nodes, uses
     from tvmconvgrad.targets import parse_target
 
     conv = Convolution(1, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
     problem = Case("ConvolutionBackpropData", conv).call.problem()
     module = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v3"), "positions-channels").module
-    conditions = [node.condition for node in nodes(module, tirx.IfThenElse) if nodes(node.then_case, SBlock)]
+    conditions = [mark.value for mark in nodes(module, tirx.AttrStmt) if mark.attr_key == CONDITION]
     taps = {loop.loop_var.name: loop.loop_var for loop in nodes(module, tirx.For)}
     assert any(uses(condition, taps["k_h"]) for condition in conditions)
     assert not any(uses(condition, taps["k_w"]) for condition in conditions)
+
+
+def test_a_task_packs_no_more_than_its_chunk_reads() -> None:
+    """Chunks are one of 32 planes: of the data, which lies around, three are read, with pads."""
+    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.schedules import schedule
+    from tvmconvgrad.targets import parse_target
+
+    conv = Convolution(1, 1, 16, 32, (32,) * 3, (32,) * 3, (3,) * 3, (1,) * 3, (1,) * 3, (1,) * 3, (1,) * 3)
+    problem = Case("ConvolutionBackpropFilters", conv).with_dtype("f16").call.problem()
+    target = parse_target("llvm -mcpu=x86-64-v4")
+    plan = str(schedule(problem, target, "filter-o"))
+    assert "packs=('task', 'task')" in plan
+    assert "chunk=(1, 1, 32, 32)" in plan
+    built = build(problem, target, "filter-o")
+    both = 4 * (3 * 34 * 34 * 16 + 32 * 32 * 32)
+    assert both <= sum(built.workspace.task_sizes) < 1.05 * both  # blocks of channels lie a little apart

@@ -1,4 +1,4 @@
-"""TVM's lowering, with four changes.
+"""TVM's lowering, with five changes.
 
 A kernel takes tensors at any address. TVM promises LLVM that a tensor's memory is aligned to 64 bytes, and nothing
 checks it: vector moves then crash on a NumPy array, which is often aligned to 16. Only elements are aligned in the code
@@ -9,6 +9,9 @@ register tile spills: half of the speed.
 
 Register tiles stay on the stack, which LLVM turns into registers. Above 1 KiB TVM would ask its runtime for each tile's
 memory anew, for every tile.
+
+Memory is planned before the conditions are there that leave out products with pads: of what is read under a condition
+TVM finds no constant bound, and each task would allocate all of the data that it packs a part of.
 
 Loops that pack data fetch what they will copy a little later. A core's own prefetcher does not look beyond a page, and
 is put off by copies that go to many places.
@@ -21,7 +24,7 @@ from math import prod
 from typing import Any
 
 import tvm
-from tvm import DataType, tirx
+from tvm import DataType, s_tir, tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
@@ -30,7 +33,7 @@ from tvmconvgrad.compiling.pairs import with_pairs
 from tvmconvgrad.compiling.spreading import with_spread_stores
 from tvmconvgrad.compiling.streaming import with_streamed_stores
 from tvmconvgrad.compiling.transposition import transposed
-from tvmconvgrad.schedules.base import PREFETCH, PREFETCH_FAR
+from tvmconvgrad.schedules.base import CONDITION, PREFETCH, PREFETCH_FAR
 from tvmconvgrad.schedules.fetching import prefetch
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
 from tvmconvgrad.schedules.rewriting import nodes, rewritten
@@ -127,6 +130,28 @@ def _line_ahead(load: tvm.ir.TensorLoad, distance: int, cache: int) -> tirx.Stmt
     return prefetch(load.source, [*outer, vector.base + distance], cache=cache)
 
 
+_PLAN = tvm.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ]
+)
+"""The passes that end with memory being planned, as TVM's lowering begins."""
+
+
+def _with_conditions(module: tvm.IRModule) -> tvm.IRModule:
+    if all(mark.attr_key != CONDITION for mark in nodes(module, tirx.AttrStmt)):
+        return module
+    return rewritten(_PLAN(module), (tirx.AttrStmt, _with_condition))
+
+
+def _with_condition(marked: tirx.AttrStmt) -> tirx.Stmt:
+    return tirx.IfThenElse(marked.value, marked.body, None) if marked.attr_key == CONDITION else marked
+
+
 def _pass(name: str, kind: type, callback: Callable[[Any], Any]) -> Any:
     """A pass that rewrites all nodes of a type."""
     return tvm.transform.module_pass(lambda module, _: rewritten(module, (kind, callback)), opt_level=0, name=name)
@@ -134,6 +159,7 @@ def _pass(name: str, kind: type, callback: Callable[[Any], Any]) -> Any:
 
 def _pipeline() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = tirx.get_tir_pipeline("s_tir")
+    condition = tvm.transform.module_pass(lambda module, _: _with_conditions(module), opt_level=0, name="SetConditions")
     align = _pass("AlignArgumentsToElements", tirx.AttrStmt, _align_to_elements)
     stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
@@ -144,7 +170,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
     stream = tvm.transform.module_pass(lambda module, _: with_streamed_stores(module), opt_level=0, name="StreamStores")
     vectorize = tirx.transform.VectorizeLoop()
     return (
-        tvm.transform.Sequential([lower, align, stack, transpose, pairs, mask, vectorize, spread, stream, fetch]),
+        tvm.transform.Sequential(
+            [condition, lower, align, stack, transpose, pairs, mask, vectorize, spread, stream, fetch]
+        ),
         finalize_host,
         finalize_device,
     )

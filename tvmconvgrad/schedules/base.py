@@ -18,6 +18,10 @@ PREFETCH, PREFETCH_FAR = "pragma_prefetch_distance", "pragma_prefetch_far"
 """Mark a loop: vectors that are read in it are to be fetched so many elements ahead, into the L1 cache or into L2, see
 compiling/pipeline.py."""
 
+CONDITION = "tvmconvgrad.condition"
+"""Marks what is done under a condition, which compiling/pipeline.py sets once memory is planned: for what is read under
+one TVM finds no constant bound, and a task would allocate all of a stage."""
+
 TRANSPOSE = "pragma_transpose"
 """Marks two loops that copy what lies along the outer one to where it lies along the inner one, see
 compiling/transposition.py."""

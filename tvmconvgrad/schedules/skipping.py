@@ -14,7 +14,7 @@ from tvm.ir import Expr, IRModule, Range, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
-from tvmconvgrad.schedules.base import PAIRS
+from tvmconvgrad.schedules.base import CONDITION, PAIRS
 from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, uses, with_body
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Window
@@ -117,7 +117,7 @@ class _Skipping:
         reading = [bool(_loads(block, self.data)) for block in nodes(body, SBlock)]
         if isinstance(body, tirx.For) and any(reading) and not all(reading):
             return with_body(body, self._guarded(body.body, condition))
-        return tirx.IfThenElse(condition, body, None) if all(reading) else body
+        return tirx.AttrStmt(tirx.IntImm("int32", 0), CONDITION, condition, body) if all(reading) else body
 
 
 def _loads(node: tirx.Stmt | SBlock, name: str) -> list[TensorLoad]:

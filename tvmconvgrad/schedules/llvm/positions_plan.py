@@ -148,7 +148,7 @@ def _best_tiles(planner: Planner) -> list[Tile]:
     found = tiles(planner.machine, planner.lanes, planner.sizes)
     costs = [(cost(planner.access(tile)), planner.sizes.products(tile), tile) for tile in found]
     best = [
-        (cycles + TRAFFIC * Splitting(planner.access(tile)).ranges.traffic, products, tile)
+        (cycles + TRAFFIC * Splitting(planner.access(tile)).best.traffic, products, tile)
         for cycles, products, tile in sorted(costs)[:BEST_TILES]
     ]
     return [tile for *_, tile in sorted(best)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
@@ -40,6 +41,8 @@ class Ranges:
     """How much more data the ranges read than there is: neighbours read the same at their border."""
     traffic: float
     """Bytes that come from beyond the L2 cache, about."""
+    read: int
+    """Elements of a channel that a range reads."""
 
 
 def _ranges(extents: Sequence[int], range_tiles: int) -> int:
@@ -55,6 +58,11 @@ class Splitting:
 
     @cached_property
     def ranges(self) -> Ranges:
+        """The best ranges; without room for the panels that they share, a single one, whose tasks pack their own."""
+        return self.best if self._has_room(self.best) else self._range(self._extents, self._extents)
+
+    @cached_property
+    def best(self) -> Ranges:
         """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
 
         A range reads every panel, and its data for every column block, from wherever they fit. Panels that several
@@ -62,7 +70,7 @@ class Splitting:
         """
         sizes, tile = self.access.sizes, self.access.tile
         if not sizes.sums:
-            return Ranges(1, 1, 1.0, 0.0)
+            return Ranges(1, 1, 1.0, 0.0, 0)
         extents = self._extents
         if self._has_small_images:
             return self._range(extents, [1, *extents[1:]])
@@ -105,6 +113,14 @@ class Splitting:
         rows = self.access.sizes.row_blocks(self.access.tile)
         return max((_ranges(extents, range_tiles) for extents in rows), default=1)
 
+    def _has_room(self, ranges: Ranges) -> bool:
+        """Whether all panels, and the data of a task, take no more memory than the tensors."""
+        access, problem = self.access, self.access.sizes.problem
+        if access.tile.lanes != "channels" or access.filter_in_place:
+            return True
+        data = 0 if access.data_in_place else ranges.read * access.sizes.summed
+        return access.bytes * (prod(problem.filter_shape) + data) <= ROOM * problem.tensor_bytes
+
     def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         """Ranges of `inner` images and tiles along each axis, of `extents` in all."""
         access, sizes, geometry = self.access, self.access.sizes, self.access.sizes.problem.geometry
@@ -121,7 +137,7 @@ class Splitting:
         again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
         once = 1 if tasks == 1 or access.filter_stays else 3
         traffic = data * packed * times + filter_ * (once + again * (tasks - 1))
-        return Ranges(prod(inner), tasks, surplus, traffic)
+        return Ranges(prod(inner), tasks, surplus, traffic, read)
 
     @cached_property
     def _extents(self) -> list[int]:
