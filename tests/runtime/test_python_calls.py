@@ -160,6 +160,22 @@ def test_other_threads_run_meanwhile() -> None:
         other.join()
 
 
+def test_inputs_are_refused_before_there_is_memory_for_a_result() -> None:
+    channels = 2**21  # a result of 16 TiB
+    op = cg.ConvolutionBackpropFilters(
+        strides=(1,), dilations=(1,), pads_begin=(0,), pads_end=(0,), filter_shape=(1, channels, channels)
+    )
+    kernel = op.compile((1, 1, channels), (1, 1, channels))
+    assert kernel._quick is not None
+    right, wrong = np.zeros((1, 1, channels), np.float32), np.zeros((1, 1, 3), np.float32)
+    with pytest.raises(ValueError, match="input_forward: shape"):
+        kernel(wrong, right)
+    with pytest.raises(ValueError, match="output_delta: shape"):
+        kernel(right, wrong)
+    with pytest.raises(MemoryError):
+        kernel(right, right)
+
+
 def test_a_status_is_raised() -> None:
     kernel, inputs, want = layer()
     failing = Kernel(kernel.problem, kernel.target, kernel.schedule, 0, kernel.function)

@@ -21,8 +21,9 @@ typedef struct {
     void *(*unlock)(void);                           /* PyEval_SaveThread */
     void (*lock)(void *);                            /* PyEval_RestoreThread */
     Object *no;                                      /* False */
-    Object *array, *array_struct, *dtype;            /* NumPy's class; names of attributes */
-    Object *tensor, *parameter, *is_neg, *requires_grad; /* PyTorch's classes, once it is known; names */
+    Object *array;                                   /* NumPy's class */
+    Object *array_struct, *dtype, *is_neg, *requires_grad; /* names of attributes */
+    Object *tensor, *parameter;                      /* PyTorch's classes, once it is known */
     int (*read_tensor)(Object *, Tensor *);          /* DLTensorFromPyObjectNoSync of its DLPackExchangeAPI */
 } Python;
 

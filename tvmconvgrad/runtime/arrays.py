@@ -39,8 +39,8 @@ class _Dtypes(dict[str, np.dtype[Any]]):
 CACHE_LINE = 64
 """Bytes."""
 
-MANY_LINES = 64 * CACHE_LINE
-"""Bytes: to align less takes longer than it saves."""
+MANY_ELEMENTS = 1024
+"""To align less of a result takes longer than it saves."""
 
 NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 
@@ -80,11 +80,9 @@ class Tensor(NamedTuple):
 
 
 def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """An array that begins with a cache line, where it has many: large results are then stored past the caches
-    (compiling/streaming.py). NumPy's own begin 16 bytes behind one."""
+    """An array that begins with a cache line: large results are then stored past the caches (compiling/streaming.py).
+    NumPy's own begin 16 bytes behind one."""
     size = prod(shape) * dtype.itemsize
-    if size < MANY_LINES:
-        return np.empty(shape, dtype)
     memory: Any = np.empty(size + CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % CACHE_LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
@@ -100,7 +98,8 @@ class _NumpyKind:
         return bool(value.flags.c_contiguous and value.flags.aligned)
 
     def empty(self, shape: Shape, dtype: str) -> Any:
-        return aligned_empty(shape, NUMPY_DTYPES[dtype])
+        few = prod(shape) < MANY_ELEMENTS
+        return (np.empty if few else aligned_empty)(shape, NUMPY_DTYPES[dtype])
 
     def copy(self, target: Any, source: Any) -> None:
         target[...] = source

@@ -26,8 +26,8 @@ class Kernel:
     """One gradient, compiled for its shapes, type and target. Calls from several threads at once are safe.
 
     `schedule` says which schedule made the code, and with which numbers, `origin` where those come from: "default" or a
-    tuning log; `workspace_bytes` is the memory that a call
-    needs besides its tensors. `function` is None when the sum is empty: the result is then zero, or has no elements.
+    tuning log; `workspace_bytes` is the memory that a call needs besides its tensors. `function` is None when the sum
+    is empty: the result is then zero, or has no elements.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class Kernel:
         # First what most calls are, in C: a tiny layer takes a microsecond or two.
         quick = self._quick
         if quick is not None:
-            result = self._new_result(first) if out is None else out
+            result = self._new_result(first, second) if out is None else out
             threads.prepare()
             status = quick(first, second, result)
             if status == 0:
@@ -69,9 +69,12 @@ class Kernel:
             return None
         return python_call(self.function, self.problem)
 
-    def _new_result(self, first: Any) -> Any:
-        kind = arrays.known_kind(first)
-        return None if kind is None else kind.empty(self.problem.output_shape, self.problem.dtype)
+    def _new_result(self, first: Any, second: Any) -> Any:
+        """A result for plain inputs. None for others: there may be no memory for what they are refused for."""
+        kind, shapes = arrays.known_kind(first), self.problem.input_shapes
+        if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes:
+            return None
+        return kind.empty(self.problem.output_shape, self.problem.dtype)
 
     def _call_checked(self, first: Any, second: Any, out: Any) -> Any:
         problem = self.problem

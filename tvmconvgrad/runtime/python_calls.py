@@ -18,16 +18,31 @@ NOT_PLAIN = -1
 """What a call returns that has done nothing: one of its tensors needs a closer look."""
 
 
-class _Python(ctypes.Structure):
-    """Python of compiling/python.c."""
+_FUNCTIONS = {
+    "type": "PyObject_Type",
+    "get": "PyObject_GetAttr",
+    "ask": "PyObject_CallMethodObjArgs",
+    "pointer": "PyCapsule_GetPointer",
+    "release": "Py_DecRef",
+    "clear_error": "PyErr_Clear",
+    "unlock": "PyEval_SaveThread",
+    "lock": "PyEval_RestoreThread",
+}
+_OBJECTS = {
+    "no": False,
+    "array": np.ndarray,
+    "array_struct": "__array_struct__",
+    "dtype": "dtype",
+    "is_neg": "is_neg",
+    "requires_grad": "requires_grad",
+}
+"""Held here, since C has their addresses."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            *("type", "get", "ask", "pointer", "release", "clear_error", "unlock", "lock", "no"),
-            *("array", "array_struct", "dtype", "tensor", "parameter", "is_neg", "requires_grad", "read_tensor"),
-        )
-    )
+
+class _Python(ctypes.Structure):
+    """Python of compiling/python.c; the last three are PyTorch's, once it is known."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, *_OBJECTS, "tensor", "parameter", "read_tensor"))
 
 
 class _PythonCall(ctypes.Structure):
@@ -40,19 +55,6 @@ class _PythonCall(ctypes.Structure):
         ("layout", Layout),
     )
 
-
-_FUNCTIONS = {
-    "type": "PyObject_Type",
-    "get": "PyObject_GetAttr",
-    "ask": "PyObject_CallMethodObjArgs",
-    "pointer": "PyCapsule_GetPointer",
-    "release": "Py_DecRef",
-    "clear_error": "PyErr_Clear",
-    "unlock": "PyEval_SaveThread",
-    "lock": "PyEval_RestoreThread",
-}
-_NAMES = {name: name for name in ("dtype", "is_neg", "requires_grad")} | {"array_struct": "__array_struct__"}
-_OBJECTS = _NAMES | {"no": False, "array": np.ndarray}  # held, since C has their addresses
 
 _python = _Python(
     **{name: ctypes.cast(ctypes.pythonapi[symbol], ctypes.c_void_p) for name, symbol in _FUNCTIONS.items()},
