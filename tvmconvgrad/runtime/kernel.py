@@ -71,10 +71,14 @@ class Kernel:
 
     def _new_result(self, first: Any, second: Any) -> Any:
         """A result for plain inputs. None for others: there may be no memory for what they are refused for."""
-        kind, shapes = arrays.known_kind(first), self.problem.input_shapes
-        if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes:
+        kind, shapes = arrays.known_kind(first), self._shapes
+        if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes[:2]:
             return None
-        return kind.empty(self.problem.output_shape, self.problem.dtype)
+        return kind.empty(shapes[2], self.problem.dtype)
+
+    @cached_property
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        return (*self.problem.input_shapes, self.problem.output_shape)
 
     def _call_checked(self, first: Any, second: Any, out: Any) -> Any:
         problem = self.problem
