@@ -18,6 +18,7 @@ EXPORT int tvmconvgrad_run(const void *first, const void *second, void *result, 
     return invoke(__tvm_ffi_main, &layout, data) != 0;
 }
 
+/* runtime/native.py has the number (PYTHON_SYMBOL). */
 EXPORT int tvmconvgrad_call_python_1(const PythonCall *call, Object *first, Object *second, Object *result) {
     return call_python(call, first, second, result);
 }

@@ -42,6 +42,16 @@ NAME = "tvmconvgrad"
 DISABLED = ("tirx.NarrowDataType",)
 LARGEST_TILE_BYTES = 4096
 _CACHES = {PREFETCH: 1, PREFETCH_FAR: 2}
+_PLAN = tvm.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ]
+)
+"""The passes that end with memory being planned, as TVM's lowering begins."""
 _ALLOCATES = "tirx.LowerTVMBuiltin"
 _ALLOCATE = tvm.ir.Op.get("tirx.TVMBackendAllocWorkspace")
 
@@ -128,18 +138,6 @@ def _line_ahead(load: tvm.ir.TensorLoad, distance: int, cache: int) -> tirx.Stmt
     """Fetch the line `distance` elements after a vector's first one."""
     *outer, vector = load.indices
     return prefetch(load.source, [*outer, vector.base + distance], cache=cache)
-
-
-_PLAN = tvm.transform.Sequential(
-    [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.CompactBufferAllocation(),
-    ]
-)
-"""The passes that end with memory being planned, as TVM's lowering begins."""
 
 
 def _with_conditions(module: tvm.IRModule) -> tvm.IRModule:

@@ -1,5 +1,4 @@
-/* A kernel called with Python's own objects. To look at three tensors from Python takes longer than a small layer does;
- * here it takes less than a microsecond.
+/* A kernel called with Python's own objects: to look at three tensors from Python takes longer than a small layer does.
  *
  * Only what can be passed on as it is goes this way: dense and aligned memory of the right shape and type, in arrays of
  * NumPy and in tensors of PyTorch's on the CPU. Everything else is NOT_PLAIN; runtime/kernel.py copies it, or says what

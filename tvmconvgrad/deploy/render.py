@@ -13,7 +13,7 @@ import jinja2
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
 from tvmconvgrad.deploy.names import comment
 from tvmconvgrad.deploy.statuses import STATUSES
-from tvmconvgrad.runtime.native import DL_DTYPES
+from tvmconvgrad.runtime.native import DL_DTYPES, PYTHON_SYMBOL
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.merging import merged
@@ -45,6 +45,7 @@ def render(template: str, manifest: Manifest, checks: Mapping[str, str]) -> str:
         "sixteen_bits": any(kernel.dtype != "f32" for kernel in manifest.kernels),
         "kernels": kernels,
         "small_integers": _SMALL_INTEGERS,
+        "python_symbol": PYTHON_SYMBOL,
     }
     return _environment().get_template(template).render(context)
 

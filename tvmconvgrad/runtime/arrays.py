@@ -40,7 +40,7 @@ CACHE_LINE = 64
 """Bytes."""
 
 MANY_ELEMENTS = 1024
-"""To align less of a result takes longer than it saves."""
+"""A result of fewer is not aligned: that takes several times as long as to allocate it."""
 
 NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.schedules.base import LEAST_SIDE
+from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import largest_divisor
@@ -107,6 +108,10 @@ class Access:
     def filter_stays(self) -> bool:
         """Whether the filter stays in the L2 cache, beside data."""
         return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
+
+    def has_room(self, elements: int) -> bool:
+        """Whether so many elements of the operands, packed, take no more memory than the tensors."""
+        return self.bytes * elements <= ROOM * self.sizes.problem.tensor_bytes
 
     # ---- what is written ----
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES, ROOM
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
@@ -133,10 +133,9 @@ class Planner:
 
     def _has_room(self, access: Access, packs_filter: str) -> bool:
         """Whether what is packed before all tasks takes no more memory than the tensors."""
-        problem = self.sizes.problem
         data = self.sizes.packed(access.multiples(in_place=False, bare_axes=access.bare_axes))
-        panels = prod(problem.filter_shape) if packs_filter == "before" else 0
-        return access.bytes * (data + panels) <= ROOM * problem.tensor_bytes
+        panels = prod(self.sizes.problem.filter_shape) if packs_filter == "before" else 0
+        return access.has_room(data + panels)
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
@@ -115,11 +114,11 @@ class Splitting:
 
     def _has_room(self, ranges: Ranges) -> bool:
         """Whether all panels, and the data of a task, take no more memory than the tensors."""
-        access, problem = self.access, self.access.sizes.problem
+        access = self.access
         if access.tile.lanes != "channels" or access.filter_in_place:
             return True
         data = 0 if access.data_in_place else ranges.read * access.sizes.summed
-        return access.bytes * (prod(problem.filter_shape) + data) <= ROOM * problem.tensor_bytes
+        return access.has_room(prod(access.sizes.problem.filter_shape) + data)
 
     def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         """Ranges of `inner` images and tiles along each axis, of `extents` in all."""
