@@ -19,6 +19,7 @@ from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.tuning import measure
 from tvmconvgrad.tuning.entry import parse
 from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.measure import LocalMeasurer
@@ -182,11 +183,15 @@ def test_neighbours_differ_in_one_decision_and_are_all_of_them(task: Task) -> No
 
 
 @pytest.mark.slow
-def test_the_stock_space_is_searched_by_the_same_workers(task: Task, tmp_path: Path, pool: Pool) -> None:
+def test_the_stock_space_is_searched_by_the_same_workers(
+    task: Task, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tvmconvgrad.compiling.compiler import compile_problem
     from tvmconvgrad.tuning.session import make_entry
     from tvmconvgrad.tuning.stock import StockSpace
 
+    for limit in ("BUILD_SECONDS", "RUN_SECONDS"):  # a busy machine may take longer than a search waits
+        monkeypatch.setattr(measure, limit, 600.0)
     measurer = LocalMeasurer()
     space = StockSpace(task)
     with Search(space, tmp_path, pool, measurer) as under_way:
