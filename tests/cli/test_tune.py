@@ -29,8 +29,8 @@ Fails = Callable[..., str]
 WORDS = ["ConvolutionBackpropFilters", "--shapes", "1,9,8", "1,9,16", "--auto-pad", "same_upper"]
 ONE = [*WORDS, "--filter-shape", "3,8,16", "--threads", "1"]
 # a layer with more candidates than a search with fifty kills measures
-MANY = ["ConvolutionBackpropData", "--shapes", "1,16,16", "1,16,16", "--auto-pad", "same_upper"]
-MANY += ["--output-shape", "1,16,16", "--threads", "1"]
+MANY = ["ConvolutionBackpropData", "--shapes", "1,32,64", "3,64,64", "--auto-pad", "same_upper"]
+MANY += ["--output-shape", "1,32,64", "--threads", "1"]
 
 
 @pytest.fixture(autouse=True)

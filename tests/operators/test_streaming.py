@@ -9,6 +9,7 @@ import tvmconvgrad as cg
 from tests.support import layouts
 from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
+from tvmconvgrad.targets import host_features
 
 pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 
@@ -39,6 +40,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_element_is_stored_and_nothing_else(case: Case, threads: int) -> None:
     kernel = case.call.compile()
+    if case.dtype != "f32" and case.convolution.groups == 1 and "avx512f" not in host_features():
+        pytest.skip("without AVX-512 a tile's results of 16 bits are half a cache line")
     assert "streams=1" in kernel.schedule
     tensors = operands(case.convolution, case.result)
     inputs = case.arrays(tensors)

@@ -31,7 +31,7 @@ def _tune(seed: int, *words: str) -> None:
     from tvmconvgrad.tuning import search, session, strategy, workers
 
     search.BATCH = 4
-    strategy.POPULATION, strategy.MEASURED, strategy.GENERATIONS = 12, 4, 1
+    strategy.POPULATION, strategy.MEASURED, strategy.NEAR, strategy.GENERATIONS = 12, 4, 4, 1
     session.Decisions = partial(session.Decisions, seed=seed)
     workers.Worker._start = _fork
     main(["tune", *words])

@@ -124,7 +124,8 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         best = self._best()
         near = (each for parent in best[:1] for each in self._space.neighbours(parent))
         new = (each for each in near if each.choice.plan not in self._seen)
-        random = [*islice(new, NEAR), *self._space.samples(POPULATION - MEASURED - NEAR)]
+        random = list(islice(new, NEAR))
+        random += self._space.samples(POPULATION - len(best) - len(random))
         population = [*best, *random]
         scored: dict[str, tuple[float, Candidate]] = {}
         for generation in range(GENERATIONS + 1):

@@ -12,14 +12,14 @@ the result; taps and the other side's channels are summed:
           result[rows, columns] += tile
 
 A panel (all taps and a part of the summed channels of one column block, packed in the order in which it is read) is
-used for a range of positions while it is in the L2 cache; so is the range's data. There is one part, and a tile is
-written once, unless a panel would be too large for the cache. A result of 16 bits is then added up aside, in f32.
-Panels are packed before all tasks, or by the only task that uses them. Where the data needs zeros or another type, it
-is packed, by each task or before all tasks; else it is read where it lies and, with vectors over the result's channels,
-fetched ahead (schedules/fetching.py). With vectors over groups, a tile fetches the lines that it will write, or, where
-a group has several channels, is transposed in registers to write these side by side. Results that are large are stored
-past the caches (compiling/streaming.py). A tap at which all that a tile reads are pads is left out
-(schedules/skipping.py).
+used for a range of positions while it is in the L2 cache; so is the range's data. A small tile adds several summed
+channels in an iteration. There is one part, and a tile is written once, unless a panel would be too large for the
+cache. A result of 16 bits is then added up aside, in f32. Panels are packed before all tasks, or by the only task that
+uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is read
+where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py). With vectors over
+groups, a tile fetches the lines that it will write, or, where a group has several channels, is transposed in registers
+to write these side by side. Results that are large are stored past the caches (compiling/streaming.py). A tap at which
+all that a tile reads are pads is left out (schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
@@ -106,7 +106,7 @@ class PositionsRule:
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
-        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, lanes, access.pairs) for name in expression.sums]
+        nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
         for nest, result in zip(nests, results):
             if access.transposes_result:
                 _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
@@ -151,9 +151,9 @@ class Nest:
     reduction: LoopRV
 
 
-def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int, pairs: bool) -> Nest:
+def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, access: Access) -> Nest:
     """Nest the loops as the module's text says, and write the tiles."""
-    tile, block = plan.tile, total
+    tile, block, lanes = plan.tile, total, access.machine.lanes
     if tile.lanes == "summed":
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
@@ -179,8 +179,12 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int,
     if tile.lanes != "summed":
         block_of, run = sch.split(summed, [None, plan.summed])
         summing = [block_of, *taps, run]
-        if pairs:
+        if access.pairs:
             summing[-1], *pair = sch.split(run, [None, 2])
+        steps = largest_divisor(blocks.extent(sch, summing[-1]), access.steps)
+        if steps > 1:
+            summing[-1:] = sch.split(summing[-1], [None, steps])
+            sch.unroll(summing[-1])
     rows = [n, *outer, row0]
     inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
@@ -191,7 +195,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, lanes: int,
     order = {"positions": [g1, column1, *register_rows, row1], "summed": [g1, row1, column1, *lane]}
     register_tile = order.get(tile.lanes, [row1, column1, g1])
     sch.reorder(*tasks, *part, g0, column0, *rows, *summing, *register_tile, *pair)
-    blocks.vectorize_tile(sch, register_tile, lanes, pairs)
+    blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
     if tile.lanes == "summed":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)

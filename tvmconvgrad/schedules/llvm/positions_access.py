@@ -22,6 +22,10 @@ from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
 SUMMED = 16
 """Channels that are summed in one run: a cache line of f32."""
 
+LEAST_FMAS = 48
+"""How many an iteration of the innermost loop should have, where registers are few: small tiles make loops so short
+that they wait for their instructions while another thread shares the core."""
+
 FEW_ROWS = 256
 """How many positions a panel must serve to be worth a copy without being transposed."""
 
@@ -68,6 +72,19 @@ class Access:
         if self.tile.lanes == "summed":
             return self.machine.lanes
         return largest_divisor(self.sizes.summed, SUMMED) if in_place else min(self.sizes.summed, SUMMED)
+
+    @property
+    def steps(self) -> int:
+        """How many summed channels an iteration of the innermost loop adds, one after the other.
+
+        One where a row's last tile has a single position, which LLVM computes alone, but only in a short loop; and of
+        tall tiles of one vector, which LLVM would spill.
+        """
+        rows, columns, _ = self.tile.vectors(self.machine.lanes)
+        leaves_one = any(size.positions[-1] % self.tile.positions == 1 for size in self.sizes.sums)
+        if self.tile.lanes != "channels" or self.machine.registers > 16 or columns == 1 or leaves_one:
+            return 1
+        return max(LEAST_FMAS // (rows * columns), 1)
 
     def multiples(self, in_place: bool, bare_axes: int = 0) -> Multiples:
         """What the tensor expression is rounded up to, and the type of its operands."""
