@@ -33,14 +33,17 @@ ADDING_LANES = 0.75
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 FAR_PANEL = 0.7
 ALONG_POSITIONS, APART, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 1.3)
-SUMMED_LANES, SUMMED_LANES_FAR = (1.0, 1.0), (1.6, 1.6)
+SUMMED_LANES, SUMMED_LANES_FAR = 1.0, 1.6
 """What a row's and a column's operand costs, as parts of an FMA.
 
 Panels come from the L2 cache, or from beyond it where they are too large and cannot be used in parts; data read in
 place comes from there, too, or from memory; vectors over positions cross cache lines, lie far apart where they are read
 in place, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
-operands are whole vectors, from the L2 cache if the filter fits it.
+operands are whole vectors, from the L2 cache if the filter fits it; those as long as a cache line cross into the next.
 """
+
+BROADCASTING = 0.3
+"""What it costs besides to spread a row's operand over the lanes, where that takes an instruction of its own."""
 
 ROOM = 0.98
 """How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""

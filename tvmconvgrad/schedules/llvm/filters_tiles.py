@@ -68,17 +68,19 @@ def _efficiency(access: Access) -> float:
     """The share of peak that a tile may reach; 0 when it spills. Y's operands are read for each tap, X's once."""
     machine, problem, tile = access.machine, access.problem, access.tile
     taps = prod(tile.taps)
+    enough = 12 if machine.broadcasts else 15  # the loop is short, and broadcasts take their part of it
     if tile.lanes == "groups":
         rows = taps * tile.c
         # Y of neighbouring positions is the next taps', and LLVM keeps what several products share.
         fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
-        return machine.tile_efficiency(rows, tile.o, tile.groups) if fits else 0.0
+        return machine.tile_efficiency(rows, tile.o, tile.groups, enough=enough) if fits else 0.0
     vector = min(tile.o if tile.lanes == "o" else tile.c, machine.lanes)
     # Of what is read where it lies, and fetched, LLVM loads more ahead: it would spill a sum in each step.
     spare = 2 if all(access.blocks) else machine.registers // 8
     if tile.lanes == "o":
-        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector, spare=spare)
-    return machine.tile_efficiency(tile.o, taps * tile.c // vector, vector, VECTORS_OF_TAPS, spare=spare)
+        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector, enough=enough, spare=spare)
+    rows, columns = tile.o, taps * tile.c // vector
+    return machine.tile_efficiency(rows, columns, vector, VECTORS_OF_TAPS, enough, spare)
 
 
 def _packing(access: Access, channels: int, block: int) -> float:

@@ -25,6 +25,8 @@ class Machine:
     registers: int
     masked_stores: bool = False
     """Whether a vector is stored but for some lanes as fast as a whole one: else lane by lane is faster."""
+    broadcasts: bool = False
+    """Whether an FMA itself spreads an operand in memory over all lanes: else that takes an instruction."""
     multiplies_pairs: bool = False
     """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
     streams: bool = False
@@ -40,7 +42,7 @@ class Machine:
         if codegen.llvm_cpu_has_features("avx512f", target):
             # VL: the instruction on vectors of half the width.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
-            return cls(lanes=16, registers=32, masked_stores=True, multiplies_pairs=pairs, streams=True)
+            return cls(lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, streams=True)
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16, streams=True)
         neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
@@ -69,15 +71,16 @@ class Machine:
 
         A step of the innermost loop loads `columns` vectors and `rows` more operands for `rows * columns` FMAs. All
         sums and the vectors are kept in registers, with one operand of a row and one register to `spare`. Two FMAs
-        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, unless
-        the loop is so short that several tiles are under way. `costs` are what loading a row's and a column's operand
-        costs, as parts of an FMA, since some miss the L1 cache.
+        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, a quarter
+        of the time with half of them, unless the loop is so short that several tiles are under way. `costs` are what
+        loading a row's and a column's operand costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
         if fmas + columns + spare > self.registers:
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
-        return min(1.0, fmas / enough) * fmas / (fmas + loading) * lanes / self.lanes
+        idle = max(0.0, 1 - fmas / enough) ** 2
+        return (1 - idle) * fmas / (fmas + loading) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side: half of the lines of L1 that they map to."""

@@ -15,6 +15,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     ALONG_POSITIONS,
     APART,
     BORDERED,
+    BROADCASTING,
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
@@ -28,7 +29,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     SUMMED_LANES_FAR,
     TRANSPOSING,
 )
-from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import divisors
@@ -85,23 +86,27 @@ def _efficiency(access: Access, in_place: bool) -> float:
     if tile.lanes == "groups":
         # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
         fits = rows * (columns + 1) < machine.registers
-        return machine.tile_efficiency(rows, columns, used, PANELS, enough=6) if fits else 0.0
+        return machine.tile_efficiency(rows, columns, used, PANELS, enough=8) if fits else 0.0
     if tile.lanes == "positions" and access.sizes.is_depthwise:
         # The same, and what taps of three rows read is another one for each.
         fits = 3 * rows * columns < machine.registers
-        return machine.tile_efficiency(rows, columns, used, ALONE, enough=6) if fits else 0.0
-    enough = 8 if tile.lanes == "summed" else 12  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+        return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
+    enough = 10 if tile.lanes == "summed" else 12  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
     return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
 
 
 def _loading(access: Access, in_place: bool) -> tuple[float, float]:
     """What a row's and a column's operand costs, as parts of an FMA."""
-    if access.tile.lanes == "positions":
-        return APART if in_place else ALONG_POSITIONS
     if access.tile.lanes == "summed":
-        return SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR
-    row, column = IN_PLACE if in_place else PANELS
-    return row, column if access.may_add or access.parts == 1 else FAR_PANEL
+        aligned = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
+        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - aligned / 2)
+        return each, each
+    if access.tile.lanes == "positions":
+        row, column = APART if in_place else ALONG_POSITIONS
+    else:
+        row, column = IN_PLACE if in_place else PANELS
+        column = column if access.may_add or access.parts == 1 else FAR_PANEL
+    return row if access.machine.broadcasts else row + BROADCASTING, column
 
 
 def _packing(access: Access) -> float:
