@@ -20,7 +20,7 @@ TASKS = 28
 """How many parallel tasks a sum should have at least: enough for many cores, few enough to stay large; and a divisor of
 many layers' rows."""
 
-SURPLUS = 1.6
+SURPLUS = 2
 """How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
 
 REPACKS = 4
