@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tvm
+from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
@@ -19,7 +21,7 @@ from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.tuning import measure
+from tvmconvgrad.tuning import measure, strategy
 from tvmconvgrad.tuning.entry import parse
 from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.measure import LocalMeasurer
@@ -183,6 +185,23 @@ def test_neighbours_differ_in_one_decision_and_are_all_of_them(task: Task) -> No
 
 
 @pytest.mark.slow
+def test_a_best_without_new_neighbours_ends_no_search(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its neighbours do not fill of a population is drawn at random."""
+    monkeypatch.setattr(strategy, "POPULATION", strategy.MEASURED + strategy.NEAR)
+    monkeypatch.setattr(strategy, "GENERATIONS", 0)
+    space = Decisions(task)
+    default = space.default()
+    near = [default, *space.neighbours(default)]
+    evolution = strategy.Evolution(space)
+    evolution.pre_tuning(64, 4, [], None, SimpleNamespace(predict=lambda _, some: np.zeros(len(some)), update=print))
+    results = [RunnerResult([1.0 + i], None) for i in range(len(near))]
+    evolution.notify_runner_results([each.measured for each in near], results)
+    known = {each.choice.plan for each in near}
+    found = [choice_of(each.sch) for each in evolution.generate_measure_candidates()]
+    assert found
+    assert not known & {choice.plan for choice in found if choice}
+
+
 def test_the_stock_space_is_searched_by_the_same_workers(
     task: Task, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
