@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tvm
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 pytest.importorskip("xgboost")
@@ -190,16 +190,12 @@ def test_a_best_without_new_neighbours_ends_no_search(task: Task, monkeypatch: p
     monkeypatch.setattr(strategy, "POPULATION", strategy.MEASURED + strategy.NEAR)
     monkeypatch.setattr(strategy, "GENERATIONS", 0)
     space = Decisions(task)
-    default = space.default()
-    near = [default, *space.neighbours(default)]
-    evolution = strategy.Evolution(space)
-    evolution.pre_tuning(64, 4, [], None, SimpleNamespace(predict=lambda _, some: np.zeros(len(some)), update=print))
-    results = [RunnerResult([1.0 + i], None) for i in range(len(near))]
-    evolution.notify_runner_results([each.measured for each in near], results)
-    known = {each.choice.plan for each in near}
-    found = [choice_of(each.sch) for each in evolution.generate_measure_candidates()]
+    near = [space.default(), *space.neighbours(space.default())]
+    context = space.begin(tvm.target.Target(task.target.to_dict()), 1, 64, 4, MemoryDatabase())
+    space.learn([each.measured for each in near], [RunnerResult([1.0 + i], None) for i in range(len(near))])
+    found = [choice_of(each.sch) for each in context.generate_measure_candidates()]
     assert found
-    assert not known & {choice.plan for choice in found if choice}
+    assert not {each.choice for each in near} & set(found)
 
 
 def test_the_stock_space_is_searched_by_the_same_workers(

@@ -27,7 +27,7 @@ SPREADING = 3.3
 DISPERSING = 3.5
 """To write vectors of which each lane goes to a line of its own."""
 
-ADDING_LANES = 0.75
+ADDING_LANES = 0.51
 """To add up the lanes of a sum, for each."""
 
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
@@ -39,7 +39,7 @@ SUMMED_LANES, SUMMED_LANES_FAR = 1.0, 1.6
 Panels come from the L2 cache, or from beyond it where they are too large and cannot be used in parts; data read in
 place comes from there, too, or from memory; vectors over positions cross cache lines, lie far apart where they are read
 in place, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
-operands are whole vectors, from the L2 cache if the filter fits it; those as long as a cache line cross into the next.
+operands are whole vectors, from the L2 cache if the filter fits it; those that cross no cache line cost half.
 """
 
 BROADCASTING = 0.3

@@ -42,7 +42,9 @@ class Machine:
         if codegen.llvm_cpu_has_features("avx512f", target):
             # VL: the instruction on vectors of half the width.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
-            return cls(lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, streams=True)
+            return cls(
+                lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, streams=True
+            )
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16, streams=True)
         neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
@@ -71,9 +73,9 @@ class Machine:
 
         A step of the innermost loop loads `columns` vectors and `rows` more operands for `rows * columns` FMAs. All
         sums and the vectors are kept in registers, with one operand of a row and one register to `spare`. Two FMAs
-        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, a quarter
-        of the time with half of them, unless the loop is so short that several tiles are under way. `costs` are what
-        loading a row's and a column's operand costs, as parts of an FMA, since some miss the L1 cache.
+        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, with
+        half of them a quarter of the time, unless the loop is so short that several tiles are under way. `costs` are
+        what loading a row's and a column's operand costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
         if fmas + columns + spare > self.registers:

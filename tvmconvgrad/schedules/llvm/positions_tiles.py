@@ -98,8 +98,8 @@ def _efficiency(access: Access, in_place: bool) -> float:
 def _loading(access: Access, in_place: bool) -> tuple[float, float]:
     """What a row's and a column's operand costs, as parts of an FMA."""
     if access.tile.lanes == "summed":
-        aligned = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
-        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - aligned / 2)
+        within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
+        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
         return each, each
     if access.tile.lanes == "positions":
         row, column = APART if in_place else ALONG_POSITIONS
