@@ -9,8 +9,10 @@ from math import prod
 import pytest
 
 import tvmconvgrad as cg
+from tvmconvgrad.schedules import schedule
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import parse_target
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
 
@@ -42,6 +44,19 @@ def test_products_of_a_strided_forward_sum(stride: int, width: int) -> None:
 def test_small_tiles_compute_less_where_taps_lie_far_apart() -> None:
     sizes = Sizes(_data_gradient((21, 21), (18, 18)))
     assert sizes.products(Tile(3, 16, 1, "channels")) < 0.8 * sizes.products(Tile(7, 16, 1, "channels"))
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("row", [7, 8, 14, 16, 28])
+def test_tiles_suit_short_rows(row: int, level: str) -> None:
+    """In tiles of 6 positions a row of 8 would be computed as 12."""
+    operator = cg.ConvolutionBackpropData(
+        strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), dilations=(1, 1), output_shape=(2, row, row, 128)
+    )
+    problem = operator.problem((2, row, row, 128), (3, 3, 128, 128), dtype="f32")
+    made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "positions-channels")
+    tile = made.decisions["tile"]["positions"]
+    assert 7 * -(-row // tile) * tile <= 8 * row
 
 
 def _data_gradient(x: tuple[int, int], dilations: tuple[int, int]) -> Problem:
