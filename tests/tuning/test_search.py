@@ -184,7 +184,6 @@ def test_neighbours_differ_in_one_decision_and_are_all_of_them(task: Task) -> No
     assert {name for ((name, _),) in changes} > {"tile"}
 
 
-@pytest.mark.slow
 def test_a_best_without_new_neighbours_ends_no_search(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its neighbours do not fill of a population is drawn at random."""
     monkeypatch.setattr(strategy, "POPULATION", strategy.MEASURED + strategy.NEAR)
@@ -198,6 +197,7 @@ def test_a_best_without_new_neighbours_ends_no_search(task: Task, monkeypatch: p
     assert not {each.choice for each in near} & set(found)
 
 
+@pytest.mark.slow
 def test_the_stock_space_is_searched_by_the_same_workers(
     task: Task, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
