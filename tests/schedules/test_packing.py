@@ -1,4 +1,4 @@
-"""What is packed before all tasks is packed by many threads."""
+"""What is packed before all tasks is packed by many threads, and only where there is room; tasks are enough."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tvm import tirx
 from tvm.s_tir.stmt import SBlock
 
 from tests.support.cpus import CPUS, Cpu
+from tvmconvgrad.spec import Problem
 
 LEVELS = [cpu for cpu in CPUS if cpu.name in ("x86-64-v3", "x86-64-v4")]
 
@@ -46,3 +47,44 @@ def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, c
     built = build(problem, cpu.target, "positions-channels")
     assert built.workspace_bytes <= problem.tensor_bytes
     assert ("packs_filter=task" in str(built.scheduled)) == (dtype != "f32")
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    "name", ["unet_3d up2 filters", "unet_3d up2_1 filters", "dcgan draw2 filters", "dcgan draw1 data", "unet up2 data"]
+)
+def test_operands_of_16_bits_need_no_more_memory_as_f32_than_the_tensors(name: str, dtype: str, cpu: Cpu) -> None:
+    from tvmconvgrad.compiling.compiler import build
+
+    problem = _problem(name, dtype)
+    assert build(problem, cpu.target).workspace_bytes <= problem.tensor_bytes
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize(
+    "name", ["resnet_50 res4a_branch2b filters", "deeplab aspp_dilated6 data", "vgg_19 conv3_2 filters"]
+)
+def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.rewriting import nodes
+
+    problem = _problem(name, "f16")
+    loops = [
+        loop
+        for loop in nodes(schedules.schedule(problem, cpu.target).module, tirx.For)
+        if loop.kind == tirx.ForKind.PARALLEL
+    ]
+    summing = [loop for loop in loops if any("sum" in block.name_hint for block in nodes(loop, SBlock))]
+    assert summing and all(int(loop.extent) >= 9 for loop in summing)
+
+
+def _problem(name: str, dtype: str) -> Problem:
+    """The problem of "suite layer kind", as it is compiled."""
+    from tvmconvgrad import layers
+    from tvmconvgrad.layers.gradient import make_gradient
+    from tvmconvgrad.spec.merging import merged
+
+    suite, layer_name, kind = name.split()
+    (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]
+    return merged(make_gradient(layer, kind, "NXC", "XIO", dtype).problem)

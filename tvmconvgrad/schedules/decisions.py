@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tvm.s_tir import Schedule
 
-from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+from tvmconvgrad.schedules.splitting import divisors, nearest_divisor
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Decisions:
         return self.drawn[name]
 
     def draw_divisor(self, name: str, count: int, wanted: int) -> int:
-        """A divisor of `count` for `name`: by default the largest that is not above `wanted`, or else 1."""
-        return self.draw(name, divisors(count), largest_divisor(count, wanted))
+        """A divisor of `count` for `name`: by default the one nearest to `wanted`."""
+        return self.draw(name, divisors(count), nearest_divisor(count, wanted))
 
     def record(self, sch: Schedule) -> None:
         """Write the draws to the trace of a schedule that has just begun."""

@@ -17,6 +17,11 @@ def largest_divisor(value: int, limit: int) -> int:
     return max(d for d in divisors(value) if d <= max(limit, 1))
 
 
+def nearest_divisor(value: int, wanted: int) -> int:
+    """The divisor of `value` by which `wanted` is missed by the least factor (`wanted` below 1 is 1)."""
+    return min(divisors(value), key=lambda d: max(d / max(wanted, 1), max(wanted, 1) / d))
+
+
 def least_divisor(value: int, limit: int) -> int:
     """The least divisor of `value` that is not below `limit`, or else `value`."""
     return min((d for d in divisors(value) if d >= limit), default=value)

@@ -45,6 +45,9 @@ operands are whole vectors, from the L2 cache if the filter fits it; those that 
 BROADCASTING = 0.3
 """What it costs besides to spread a row's operand over the lanes, where that takes an instruction of its own."""
 
+TRAFFIC = 0.1
+"""Cycles that a byte from memory takes."""
+
 ROOM = 0.98
 """How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""
 

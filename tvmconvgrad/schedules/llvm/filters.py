@@ -76,9 +76,7 @@ class FilterRule:
         tile = plan.tile
         access = planner.access(tile)
         direct, multiples = access.writes_result, access.multiples
-        # A position is a step of its own: where taps are, too, no pads are stored of what is packed before all tasks.
-        bare = plan.packs[0] == "before" and plan.c_block > 0 and max(tile.taps) == 1 and multiples.bands == 1
-        bare_axes = problem.geometry.rank if bare else 0
+        bare_axes = access.bare_axes if plan.packs[0] == "before" and plan.c_block else 0
         expression = express(problem, replace(multiples, direct=direct, bare_axes=bare_axes))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)

@@ -16,7 +16,7 @@ from typing import TypeVar
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.tensors import group_sizes
+from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
 
 T = TypeVar("T")
 
@@ -114,6 +114,32 @@ class Access:
             return lanes if self.tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
 
         return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
+
+    @property
+    def bare_axes(self) -> int:
+        """Along how many axes no pads are stored of Y, packed before all tasks: a position is a step of its own, and
+        along all of them where taps are, too."""
+        return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.bands == 1 else 0
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Elements of Y, and of X, as stages that are packed before all tasks."""
+        geometry, tile, bands = self.problem.geometry, self.tile, self.multiples.bands
+        sweeps = swept(geometry, geometry.x, self.bare_axes)
+        y_extents = [sweep.window.extent for sweep in sweeps]
+        y_extents[0] -= (bands - 1) * geometry.x[0] // bands * sweeps[0].stride
+        c_group, o_group = group_sizes(geometry)
+        images = geometry.batch * ceil_to(geometry.groups, tile.groups)
+        y_channels, x_channels = ceil_to(c_group, tile.c), ceil_to(o_group, tile.o)
+        return images * bands * y_channels * prod(y_extents), images * x_channels * prod(geometry.x)
+
+    @property
+    def sums(self) -> int:
+        """Elements of the filter that whole tiles add up."""
+        geometry, tile = self.problem.geometry, self.tile
+        c_group, o_group = group_sizes(geometry)
+        channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o)
+        return ceil_to(geometry.groups, tile.groups) * prod(geometry.k) * channels
 
     @property
     def is_whole_product(self) -> bool:

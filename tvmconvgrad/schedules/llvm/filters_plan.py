@@ -13,16 +13,20 @@ from itertools import product
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES, ROOM
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access, Tile
-from tvmconvgrad.schedules.llvm.filters_splitting import Splitting, chunk_size, sweeps_small_groups
+from tvmconvgrad.schedules.llvm.filters_splitting import TASKS, Splitting, chunk_size, sweeps_small_groups
 from tvmconvgrad.schedules.llvm.filters_tiles import cost, products, tiles
-from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.splitting import inner_extents
 from tvmconvgrad.spec import Problem
 
 AHEAD = 64
 """How many positions ahead vectors over groups have their data fetched."""
+
+
+FEW_TASKS = 1.05
+"""By what factor the cost of a tile counts more that leaves no more than half as many tasks as there should be."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,12 @@ class Planner:
         best = _best_tiles(self)
         access = self.access(best[decisions.draw("tile", range(len(best)), 0)])
         blocks = self._draw_blocks(decisions, access)
-        splitting = Splitting(access, self._draw_chunk(decisions, access))
+        splitting = Splitting(access, self._draw_chunk(decisions, access), blocks)
         splits = decisions.draw_divisor("splits", splitting.chunks, splitting.splits)
         names = ("g_ranges", "o_ranges", "c_ranges")
         wanted = zip(names, splitting.parts, splitting.ranges(splits))
         ranges = [decisions.draw_divisor(*draw) for draw in wanted]
-        packs = self._draw_packs(decisions, splitting, blocks, splits, ranges)
+        packs = self._draw_packs(decisions, splitting, splits, ranges)
         if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
         fetch = self._draw_fetch(decisions, splitting, blocks, packs)
@@ -102,31 +106,15 @@ class Planner:
         return tuple(inner_extents(access.extents, decisions.draw("chunk", limits, chunk_size(access))))
 
     def _draw_packs(
-        self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], splits: int, ranges: Sequence[int]
+        self, decisions: Decisions, splitting: Splitting, splits: int, ranges: Sequence[int]
     ) -> tuple[str, str]:
-        """Where Y, and X, are packed; X by tasks where there is no room for all of it."""
-        wanted = splitting.packs(ranges)
-        if not self._has_room(splitting.access, blocks, splits, ranges, wanted):
-            wanted = wanted[0], "task"
-        if not any(blocks):
-            return wanted
-        where = ("task", "before")
-        places = list(product(where, where))
-        y_packs, x_packs = places[decisions.draw("packs", range(len(places)), places.index(wanted))]
+        """Where Y, and X, are packed."""
+        default = splitting.packs(splits, ranges)
+        if not any(splitting.blocks):
+            return default
+        places = list(product(("task", "before"), repeat=2))
+        y_packs, x_packs = places[decisions.draw("packs", range(len(places)), places.index(default))]
         return y_packs, x_packs
-
-    def _has_room(
-        self, access: Access, blocks: tuple[int, int], splits: int, ranges: Sequence[int], packs: tuple[str, str]
-    ) -> bool:
-        """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
-        problem = self.problem
-        operands = zip((problem.y_shape, problem.x_shape), blocks, packs)
-        packed = sum(prod(shape) for shape, block, where in operands if block and where == "before")
-        sums = 0 if access.writes_result and splits == 1 else splits * prod(problem.filter_shape)
-        if access.finishes_by_task(splits, ranges):
-            sums //= prod(ranges)
-        operand_bytes = BF16_BYTES if access.pairs else F32_BYTES
-        return operand_bytes * packed + F32_BYTES * sums <= ROOM * problem.tensor_bytes
 
     def _draw_fetch(
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
@@ -149,4 +137,14 @@ def _best_tiles(planner: Planner) -> list[Tile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
     found = tiles(planner.machine, planner.lanes, planner.problem)
     costs = [(cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found]
-    return [tile for *_, tile in sorted(costs)[:BEST_TILES]]
+    cheapest = sorted(costs)[:BEST_TILES]
+    best = [(cycles * _slowed(planner.access(tile)), products, tile) for cycles, products, tile in cheapest]
+    return [tile for *_, tile in sorted(best)]
+
+
+def _slowed(access: Access) -> float:
+    """By what factor a tile is slowed that leaves few tasks, as where it makes a prime number of blocks."""
+    splitting = Splitting(access, tuple(inner_extents(access.extents, chunk_size(access))), access.blocks)
+    splits = splitting.splits
+    tasks = splits * prod(splitting.ranges(splits))
+    return 1.0 if 2 * tasks > TASKS else FEW_TASKS

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
-from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES
+from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
 
 TASKS = 16
 """How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+
+PLACES = [(True, True), (True, False), (False, True), (False, False)]
+"""Whether Y, and X, may be packed before all tasks, which takes memory for all of it."""
+
+ANYWHERE = (True, True)
 
 RUN = 7
 """Positions of a row that LLVM unrolls, so that what is packed for them stays in registers."""
@@ -82,6 +88,8 @@ class Splitting:
 
     access: Access
     chunk: tuple[int, ...]
+    blocks: tuple[int, int]
+    """How many channels of Y, and of X, are packed together; 0: none."""
 
     @property
     def chunks(self) -> int:
@@ -110,42 +118,73 @@ class Splitting:
         splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
         if sweeps_small_groups(self.access):
             return 1
-        before = any(self.access.blocks) and "before" in self.packs(self.ranges(splits))
-        return 1 if before and prod(self.parts) >= TASKS else splits
+        before = any(self.blocks) and "before" in self._packs(self._ranges(splits, ANYWHERE), ANYWHERE)
+        if before and prod(self.parts) >= TASKS and self._has_room(1, self._ranges(1, ANYWHERE), ANYWHERE):
+            return 1
+        return splits
 
     def ranges(self, splits: int) -> list[int]:
-        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits.
+        """Ranges of groups, of channels o and of channels c, that make enough tasks together with the splits: those to
+        which it takes least to bring the operands, in what room there is."""
+        found = [(self._ranges(splits, may), may) for may in PLACES]
+        fitting = [each for each in found if self._has_room(splits, *each)] or found[-1:]
+        ranges, _ = min(fitting, key=lambda each: self._reading(*each))
+        return ranges
+
+    def packs(self, splits: int, ranges: Sequence[int]) -> tuple[str, str]:
+        """Where Y, and X, are packed: what so many ranges would pack too often before all tasks, if there is room."""
+        fitting = [may for may in PLACES if self._has_room(splits, ranges, may)] or PLACES[-1:]
+        return self._packs(ranges, min(fitting, key=lambda may: self._reading(ranges, may)))
+
+    def _has_room(self, splits: int, ranges: Sequence[int], may: tuple[bool, bool]) -> bool:
+        """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
+        access, packs = self.access, self._packs(ranges, may)
+        operands = zip(access.packed, self.blocks, packs)
+        packed = sum(size for size, block, where in operands if block and where == "before")
+        sums = 0 if access.writes_result and splits == 1 else splits * access.sums
+        if access.finishes_by_task(splits, ranges):
+            sums //= prod(ranges)
+        operand_bytes = BF16_BYTES if access.pairs else F32_BYTES
+        return operand_bytes * packed + F32_BYTES * sums <= ROOM * access.problem.tensor_bytes
+
+    def _ranges(self, splits: int, may: tuple[bool, bool]) -> list[int]:
+        """Ranges for operands that may be packed before all tasks, or may not.
 
         Each range of o reads all of Y, and each of c all of X, so the larger one is better read less often. A range
         that ends inside of a block packs all of it.
         """
         (groups, o_parts, c_parts), tile = self.parts, self.access.tile
-        c_block, o_block = self.access.blocks
+        c_block, o_block = self.blocks
         g_ranges = largest_divisor(groups, TASKS // splits)
         wanted = max(-(-(TASKS // splits) // g_ranges), 1)
         pairs = [(o, c) for o in divisors(o_parts) for c in divisors(c_parts) if o <= wanted and c <= -(-wanted // o)]
         most = max(o * c for o, c in pairs)
-        enough = [(o, c) for o, c in pairs if 4 * o * c >= 3 * most]
+        enough = [(o, c) for o, c in pairs if 3 * o * c >= 2 * most]
 
-        def cost(pair: tuple[int, int]) -> tuple[bool, float]:
+        def cost(pair: tuple[int, int]) -> tuple[bool, bool, float]:
+            ranges = [g_ranges, *pair]
             o_range, c_range = o_parts // pair[0] * tile.o, c_parts // pair[1] * tile.c
             inside = bool((c_block and c_range % c_block) or (o_block and o_range % o_block))
-            return inside, self._reading(pair)
+            return not self._has_room(splits, ranges, may), inside, self._reading(ranges, may)
 
         return [g_ranges, *min(enough, key=cost)]
 
-    def packs(self, ranges: Sequence[int]) -> tuple[str, str]:
-        """What so many ranges would pack too often is packed before."""
-        _, o_ranges, c_ranges = ranges
-        y_packs = "task" if _by_task(o_ranges, self._surplus) <= _before(o_ranges) else "before"
-        return y_packs, "task" if _by_task(c_ranges) <= _before(c_ranges) else "before"
+    def _packs(self, ranges: Sequence[int], may: tuple[bool, bool]) -> tuple[str, str]:
+        """Where operands that may be packed before all tasks, or may not, are packed at least cost."""
+        ways = zip(may, self._ways(ranges))
+        y, x = ("before" if able and before < by_task else "task" for able, (by_task, before) in ways)
+        return y, x
 
-    def _reading(self, ranges: tuple[int, int]) -> float:
-        """Cycles to bring the operands to so many ranges of o and of c."""
-        o_ranges, c_ranges = ranges
-        y = min(_by_task(o_ranges, self._surplus), _before(o_ranges))
-        x = min(_by_task(c_ranges), _before(c_ranges))
-        return y * prod(self.access.problem.y_shape) + x * prod(self.access.problem.x_shape)
+    def _reading(self, ranges: Sequence[int], may: tuple[bool, bool]) -> float:
+        """Cycles to bring the operands to so many ranges."""
+        each = [min(ways) if able else ways[0] for able, ways in zip(may, self._ways(ranges))]
+        shapes = self.access.problem.y_shape, self.access.problem.x_shape
+        return sum(cycles * prod(shape) for cycles, shape in zip(each, shapes))
+
+    def _ways(self, ranges: Sequence[int]) -> list[tuple[float, float]]:
+        """Cycles an element of Y, and of X, packed by each range and before all tasks."""
+        _, o_ranges, c_ranges = ranges
+        return [(_by_task(o_ranges, self._surplus), _before(o_ranges)), (_by_task(c_ranges), _before(c_ranges))]
 
     @cached_property
     def _surplus(self) -> float:

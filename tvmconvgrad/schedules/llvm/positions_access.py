@@ -126,6 +126,21 @@ class Access:
         """Whether the filter stays in the L2 cache, beside data."""
         return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
+    @property
+    def panel(self) -> int:
+        """Elements of a panel that a task packs; 0 where the filter is read where it lies."""
+        if self.tile.lanes != "channels" or self.filter_in_place:
+            return 0
+        products = max((size.products for size in self.sizes.sums), default=0)
+        return products * self.tile.columns // (self.parts if self.may_add else 1)
+
+    @property
+    def has_panels(self) -> bool:
+        """Whether there may be room for panels: for all of them, or for one beside all data."""
+        data, weights = (prod(shape) for shape in self.sizes.problem.input_shapes)
+        alone = self.panel + (0 if self.data_in_place else data)
+        return self.panel == 0 or self.has_room(min(alone, weights))
+
     def has_room(self, elements: int) -> bool:
         """Whether so many elements of the operands, packed, take no more memory than the tensors."""
         return self.bytes * elements <= ROOM * self.sizes.problem.tensor_bytes

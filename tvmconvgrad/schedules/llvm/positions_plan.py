@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES, TRAFFIC
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
@@ -20,9 +20,6 @@ from tvmconvgrad.schedules.llvm.positions_tiles import cost, tiles
 from tvmconvgrad.schedules.splitting import divisors, least_divisor
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.plain import filter_is_plain
-
-TRAFFIC = 0.1
-"""Cycles that a byte from memory takes."""
 
 
 @dataclass(frozen=True)
@@ -142,12 +139,15 @@ class Planner:
 def _best_tiles(planner: Planner) -> list[Tile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
 
-    A tile whose blocks cannot be split evenly may have ranges with much traffic, which counts among the cheapest.
+    A tile whose blocks cannot be split evenly may have ranges with much traffic, which counts among the cheapest; and
+    wide ones may have panels for which there is no room.
     """
-    found = tiles(planner.machine, planner.lanes, planner.sizes)
-    costs = [(cost(planner.access(tile)), planner.sizes.products(tile), tile) for tile in found]
-    best = [
-        (cycles + TRAFFIC * Splitting(planner.access(tile)).best.traffic, products, tile)
-        for cycles, products, tile in sorted(costs)[:BEST_TILES]
-    ]
+    costs = []
+    for tile in tiles(planner.machine, planner.lanes, planner.sizes):
+        access = planner.access(tile)
+        costs.append((not access.has_panels, cost(access), planner.sizes.products(tile), tile))
+    best = []
+    for no_room, cycles, products, tile in sorted(costs)[:BEST_TILES]:
+        traffic = Splitting(planner.access(tile)).ranges.traffic
+        best.append((no_room, cycles + TRAFFIC * traffic, products, tile))
     return [tile for *_, tile in sorted(best)]

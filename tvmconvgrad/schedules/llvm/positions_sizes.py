@@ -149,11 +149,18 @@ class Sizes:
         return tensor_bytes(self.problem.output_shape, self.problem.dtype) > cache
 
     @property
+    def steps(self) -> list[int]:
+        """How far apart neighbouring positions read along each axis; a single tap reads what is kept of the data."""
+        geometry = self.problem.geometry
+        forward = self.problem.gradient is Gradient.FORWARD
+        return [s if forward and k > 1 else 1 for k, s in zip(geometry.k, geometry.strides)]
+
+    @property
     def halo(self) -> list[int]:
-        """How many more elements of the data a range reads along each axis than it has positions."""
+        """How many more elements of the data a range reads along each axis than its positions are apart."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
-            return [(k - 1) * d // s for k, d, s in zip(geometry.k, geometry.dilations, geometry.strides)]
+            return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
         found = parts(self.problem, Multiples())
         return [
             max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)

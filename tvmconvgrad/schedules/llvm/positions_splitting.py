@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tvmconvgrad.schedules.llvm.costs import TRAFFIC
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES
 from tvmconvgrad.schedules.llvm.positions_access import Access
+from tvmconvgrad.schedules.llvm.positions_tiles import cost
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
 
 TASKS = 28
@@ -28,6 +30,10 @@ REPACKS = 4
 
 NEAR = 0.1
 """What a byte of panels from the last-level cache costs, one after the other, as a part of what one of memory costs."""
+
+
+SLACK = 0.01
+"""How much longer a sum may take for ranges of which there are enough, as a part of what it takes."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +63,8 @@ class Splitting:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The best ranges; without room for the panels that they share, a single one, whose tasks pack their own."""
-        return self.best if self._has_room(self.best) else self._range(self._extents, self._extents)
-
-    @cached_property
-    def best(self) -> Ranges:
-        """The ranges with the least traffic from beyond the L2 cache; of those, the largest of which there are enough.
+        """The ranges with about the least traffic from beyond the L2 cache, of those that have room; of these, the
+        largest of which there are enough.
 
         A range reads every panel, and its data for every column block, from wherever they fit. Panels that several
         ranges share are written to memory before, and read from there.
@@ -77,8 +79,10 @@ class Splitting:
         limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._range(extents, inner) for inner in sorted(inners)]
+        found = [ranges for ranges in found if self.has_room(ranges)] or [self._range(extents, extents)]
         least = min(ranges.traffic for ranges in found)
-        best = [ranges for ranges in found if ranges.traffic <= 1.1 * least]
+        allowed = max(1.1 * least, least + SLACK * cost(self.access) / TRAFFIC)
+        best = [ranges for ranges in found if ranges.traffic <= allowed]
         enough = [ranges for ranges in best if ranges.tasks * sizes.group_blocks(tile) >= TASKS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
 
@@ -112,13 +116,15 @@ class Splitting:
         rows = self.access.sizes.row_blocks(self.access.tile)
         return max((_ranges(extents, range_tiles) for extents in rows), default=1)
 
-    def _has_room(self, ranges: Ranges) -> bool:
-        """Whether all panels, and the data of a task, take no more memory than the tensors."""
-        access = self.access
-        if access.tile.lanes != "channels" or access.filter_in_place:
+    def has_room(self, ranges: Ranges) -> bool:
+        """Whether panels, all or those of a task that shares them with no other, and the data of a task take no more
+        memory than the tensors."""
+        access, sizes = self.access, self.access.sizes
+        if access.panel == 0:
             return True
-        data = 0 if access.data_in_place else ranges.read * access.sizes.summed
-        return access.has_room(prod(access.sizes.problem.filter_shape) + data)
+        data = 0 if access.data_in_place else ranges.read * sizes.summed
+        alone = ranges.tasks == 1 and not access.filter_stays
+        return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
     def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
         """Ranges of `inner` images and tiles along each axis, of `extents` in all."""
@@ -147,7 +153,8 @@ class Splitting:
         """Elements of a channel that so many images and tiles along each axis read."""
         images, *blocks = extents
         covered = self.access.tile.covered(blocks)
-        return images * prod(size + halo for size, halo in zip(covered, self.access.sizes.halo))
+        axes = zip(covered, self.access.sizes.steps, self.access.sizes.halo)
+        return images * prod(size * step + halo for size, step, halo in axes)
 
     def _may_pack_again(self, surplus: float) -> bool:
         """Whether ranges may pack so much more data than there is."""
