@@ -121,7 +121,7 @@ class Access:
         along all of them where taps are, too."""
         return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.bands == 1 else 0
 
-    @property
+    @cached_property
     def packed(self) -> tuple[int, int]:
         """Elements of Y, and of X, as stages that are packed before all tasks."""
         geometry, tile, bands = self.problem.geometry, self.tile, self.multiples.bands

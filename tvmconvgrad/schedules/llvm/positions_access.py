@@ -136,10 +136,13 @@ class Access:
 
     @property
     def has_panels(self) -> bool:
-        """Whether there may be room for panels: for all of them, or for one beside all data."""
+        """Whether there may be room for panels: for all of them, or for one beside all data.
+
+        There always is for one that L1 holds: a narrow tile for a small problem's few channels would save little.
+        """
         data, weights = (prod(shape) for shape in self.sizes.problem.input_shapes)
         alone = self.panel + (0 if self.data_in_place else data)
-        return self.panel == 0 or self.has_room(min(alone, weights))
+        return self.bytes * self.panel <= self.machine.l1 or self.has_room(min(alone, weights))
 
     def has_room(self, elements: int) -> bool:
         """Whether so many elements of the operands, packed, take no more memory than the tensors."""
