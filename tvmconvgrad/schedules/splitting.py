@@ -17,9 +17,11 @@ def largest_divisor(value: int, limit: int) -> int:
     return max(d for d in divisors(value) if d <= max(limit, 1))
 
 
-def nearest_divisor(value: int, wanted: int) -> int:
-    """The divisor of `value` by which `wanted` is missed by the least factor (`wanted` below 1 is 1)."""
-    return min(divisors(value), key=lambda d: max(d / max(wanted, 1), max(wanted, 1) / d))
+def nearest_divisor(value: int, wanted: int, limit: int | None = None) -> int:
+    """The divisor of `value` by which `wanted` (at least 1) is missed by the least factor; none above `limit`."""
+    wanted = max(wanted, 1)
+    fitting = (d for d in divisors(value) if limit is None or d <= limit)
+    return min(fitting, key=lambda d: max(d / wanted, wanted / d))
 
 
 def least_divisor(value: int, limit: int) -> int:

@@ -24,7 +24,6 @@ from tvmconvgrad.spec import Problem
 AHEAD = 64
 """How many positions ahead vectors over groups have their data fetched."""
 
-
 FEW_TASKS = 1.05
 """By what factor the cost of a tile counts more that leaves no more than half as many tasks as there should be."""
 

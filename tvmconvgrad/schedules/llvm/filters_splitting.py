@@ -15,7 +15,7 @@ from math import prod
 from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES
-from tvmconvgrad.schedules.splitting import divisors, largest_divisor
+from tvmconvgrad.schedules.splitting import divisors, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
 
@@ -26,6 +26,7 @@ PLACES = [(True, True), (True, False), (False, True), (False, False)]
 """Whether Y, and X, may be packed before all tasks, which takes memory for all of it."""
 
 ANYWHERE = (True, True)
+"""Both may."""
 
 RUN = 7
 """Positions of a row that LLVM unrolls, so that what is packed for them stays in registers."""
@@ -108,14 +109,12 @@ class Splitting:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
 
         Where data is packed before all tasks, ranges of channels cost nothing, and neither do ranges of small groups:
-        they are better if there are enough.
+        they are better if there are enough, and room for what is packed.
         """
-        problem, tile = self.access.problem, self.access.tile
-        elements = prod(self.parts) * tile.groups * tile.o * tile.c * prod(problem.geometry.k)
+        problem = self.access.problem
         operands = sum(tensor_bytes(shape, problem.dtype) for shape in problem.input_shapes)
-        limit = max(operands // (2 * F32_BYTES * elements), 1)
-        fitting = [count for count in divisors(self.chunks) if count <= limit]
-        splits = min(fitting, key=lambda count: max(count / TASKS, TASKS / count))
+        limit = max(operands // (2 * F32_BYTES * self.access.sums), 1)
+        splits = nearest_divisor(self.chunks, TASKS, limit)
         if sweeps_small_groups(self.access):
             return 1
         before = any(self.blocks) and "before" in self._packs(self._ranges(splits, ANYWHERE), ANYWHERE)
