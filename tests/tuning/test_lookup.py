@@ -240,3 +240,21 @@ def test_shipped_logs_are_all_of_use() -> None:
 
 def test_the_warning_is_public() -> None:
     assert issubclass(cg.TuningWarning, UserWarning)
+
+
+def test_similar_are_the_problem_itself_and_other_types(fresh: Path, problem: Problem) -> None:
+    one, other = (make_entry(dataclasses.replace(problem, dtype=dtype)) for dtype in ("f16", "f32"))
+    best = make_entry(dataclasses.replace(problem, dtype="bf16"), rule=None, decisions={}, plan="")
+    elsewhere = make_entry(problem, parse_target("llvm -mcpu=x86-64-v2"))
+    logs.append(fresh, [one, other, best, elsewhere])
+    assert lookup.similar(problem, TARGET, fresh) == [other.choice, one.choice]
+    assert lookup.similar(dataclasses.replace(problem, dtype="f16"), TARGET, fresh) == [one.choice, other.choice]
+    assert lookup.similar(problem, TARGET, fresh / "nothing") == []
+
+
+def test_similar_are_the_shipped_ones_too(fresh: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, theirs = make_entry(problem), make_entry(problem, decisions={"tile": 2})
+    monkeypatch.setattr(logs, "SHIPPED", fresh / "shipped")
+    logs.append(fresh / "shipped", [theirs])
+    logs.append(fresh / "mine", [mine])
+    assert lookup.similar(problem, TARGET, fresh / "mine") == [mine.choice, theirs.choice]

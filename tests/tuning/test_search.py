@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
@@ -17,19 +18,23 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 
+from tests.tuning.entries import make_entry
 from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.tuning import measure, strategy
+from tvmconvgrad.tuning import logs, measure, strategy
 from tvmconvgrad.tuning.entry import parse
 from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.measure import LocalMeasurer
 from tvmconvgrad.tuning.noted import choice_of
+from tvmconvgrad.tuning.progress import Quiet
 from tvmconvgrad.tuning.search import Found, Limits, Search, _gains
+from tvmconvgrad.tuning.session import Budget, Session
 from tvmconvgrad.tuning.space import Candidate, DecisionSpace
 from tvmconvgrad.tuning.strategy import Decisions
 from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.trials import Trials
 from tvmconvgrad.tuning.workers import Pool, TrialFailed
 
 
@@ -195,6 +200,34 @@ def test_a_best_without_new_neighbours_ends_no_search(task: Task, monkeypatch: p
     found = [choice_of(each.sch) for each in context.generate_measure_candidates()]
     assert found
     assert not {each.choice for each in near} & set(found)
+
+
+def test_a_search_begins_with_what_is_known(task: Task) -> None:
+    winner = DecisionSpace(task).default().choice
+    winner = dataclasses.replace(winner, decisions=(("tile", 1),))
+    strange = [dataclasses.replace(winner, rule="nothing"), dataclasses.replace(winner, decisions=(("tile", 10**6),))]
+    space = Decisions(task, known=[*strange, winner])
+    defaults = [space.default(rule).choice for rule in space.rules]
+    context = space.begin(tvm.target.Target(task.target.to_dict()), 1, 64, 8, MemoryDatabase())
+    first = [choice_of(each.sch) for each in context.generate_measure_candidates()]
+    assert first[: len(defaults)] == defaults
+    known = first[len(defaults)]
+    assert known is not None
+    assert known.decisions == winner.decisions
+    assert len(first) == 8
+
+
+def test_a_session_measures_what_the_log_has_in_another_type(task: Task, logs_here: Path) -> None:
+    entry = make_entry(task.problem)
+    logs.append(logs_here, [entry])
+    other = dataclasses.replace(task, problem=dataclasses.replace(task.problem, dtype="bf16"))
+    budget = Budget(1 + len(DecisionSpace(other).rules))
+    Session([other], logs_here, budget, Quiet(), LocalMeasurer()).run()
+    (folder,) = logs.target_folder(logs_here, task.target).glob("trials/*")
+    with closing(Trials(folder, Decisions(other))) as trials:
+        measured = [each.choice.decisions for each in trials.best(budget.trials)]
+    assert len(measured) == budget.trials
+    assert tuple(entry.decisions.items()) in measured
 
 
 @pytest.mark.slow

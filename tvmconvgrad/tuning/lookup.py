@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tvmconvgrad.choice import VERSION, Choice, made_by
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.entry import Entry, key
@@ -35,16 +37,19 @@ def find(problem: Problem, target: Target) -> Tuned:
 
     Whatever is wrong with a log costs a TuningWarning, once for each file.
     """
-    wanted = None
-    for folder, owner in ((logs.user_folder(), "the user's log"), (logs.SHIPPED, "the shipped log")):
-        entries = _entries(logs.target_folder(folder, target) / logs.FILE, str(target))
-        if not entries:
-            continue
-        wanted = wanted or key(problem, target, tvm_version(), VERSION)
-        entry = entries.get(wanted)
-        if entry is not None:
-            return Tuned(entry.choice, f"{'tuned' if entry.choice else 'default, found to be the best'}: {owner}")
+    for entry, owner in _found(problem, target, logs.user_folder()):
+        return Tuned(entry.choice, f"{'tuned' if entry.choice else 'default, found to be the best'}: {owner}")
     return Tuned(None, DEFAULT)
+
+
+def similar(problem: Problem, target: Target, folder: Path) -> list[Choice]:
+    """What a folder of logs and the shipped ones have for a problem, and then for the same one in other types.
+
+    Where the shapes are the same, what is fast in one type is likely to be so in another.
+    """
+    types = sorted(ITEM_BYTES, key=lambda dtype: dtype != problem.dtype)
+    found = [entry for dtype in types for entry, _ in _found(replace(problem, dtype=dtype), target, folder)]
+    return [entry.choice for entry in found if entry.choice is not None]
 
 
 def make_tuned(problem: Problem, target: Target, make: Callable[[Choice | None], T]) -> tuple[T, str]:
@@ -54,6 +59,18 @@ def make_tuned(problem: Problem, target: Target, make: Callable[[Choice | None],
     if refused:
         logs.warn_set_aside(problem, refused, stacklevel=6)
     return made, DEFAULT if refused else tuned.origin
+
+
+def _found(problem: Problem, target: Target, folder: Path) -> Iterator[tuple[Entry, str]]:
+    """The entries of a problem, with whose log they are of: what the folder has goes before what was shipped."""
+    wanted = None
+    for logs_of, owner in ((folder, "the user's log"), (logs.SHIPPED, "the shipped log")):
+        entries = _entries(logs.target_folder(logs_of, target) / logs.FILE, str(target))
+        if not entries:
+            continue
+        wanted = wanted or key(problem, target, tvm_version(), VERSION)
+        if wanted in entries:
+            yield entries[wanted], owner
 
 
 def _entries(path: Path, target: str) -> dict[str, Entry]:

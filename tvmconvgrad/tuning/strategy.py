@@ -2,7 +2,8 @@
 
 MetaSchedule's own EvolutionarySearch mutates traces and replays them. Ours cannot be replayed: layouts and loops
 change with the decisions, and the last rewrites of a schedule are no instructions of a trace. So the same loop is run
-here, and makes each candidate by scheduling anew: a population of the best that were measured, of neighbours of the
+here, and makes each candidate by scheduling anew. It begins with the default, with what was found before, and with what
+differs from the default in one decision. Then comes a population of the best that were measured, of neighbours of the
 very best and of random ones; generations of mutations, with parents chosen by the cost model's scores; the best
 unmeasured ones are measured, and a few random ones.
 """
@@ -24,6 +25,8 @@ from tvmconvgrad.tuning.features import make_model
 from tvmconvgrad.tuning.metaschedule import make_context
 from tvmconvgrad.tuning.noted import choice_of
 from tvmconvgrad.tuning.space import Candidate, DecisionSpace
+from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.workers import Pool
 
 POPULATION = 24
 MEASURED = 8
@@ -37,7 +40,17 @@ RANDOM = 0.15
 
 
 class Decisions(DecisionSpace):
-    """The space of decisions, with its search."""
+    """The space of decisions, with its search, which begins with the default and with what is `known` to be fast."""
+
+    def __init__(self, task: Task, pool: Pool | None = None, seed: int = 0, known: Sequence[Choice] = ()) -> None:
+        super().__init__(task, pool, seed)
+        self._known = known
+
+    def starts(self) -> list[Candidate]:
+        """The default of each rule, the cheapest rule's first, and what is known where it can be made."""
+        defaults = [self.default(rule) for rule in self.rules]
+        known = [self.make(each.rule, dict(each.decisions)) for each in self._known if each.rule in self.rules]
+        return [*defaults, *(each for each in known if each is not None)]
 
     def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
         """A context that searches, from what the database knows."""
@@ -55,7 +68,7 @@ class Decisions(DecisionSpace):
 class Evolution(PySearchStrategy):  # type: ignore[misc]
     """MetaSchedule's evolutionary search over a space of decisions. The default is the first candidate of all."""
 
-    def __init__(self, space: DecisionSpace) -> None:
+    def __init__(self, space: Decisions) -> None:
         super().__init__()
         self._space = space
         self._times: dict[Choice, float] = {}
@@ -87,7 +100,8 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         count = min(self._batch, self._left)
         if count <= 0:
             return None
-        picks = self._evolve(count) if self._times else self._first(count)
+        more = self._evolve(count) if self._times else self._near_default(count)
+        picks = self._new([*self._space.starts(), *more])[:count]
         self._left -= len(picks)
         self._seen.update(pick.choice.plan for pick in picks)
         return [pick.measured for pick in picks] or None
@@ -113,11 +127,9 @@ class Evolution(PySearchStrategy):  # type: ignore[misc]
         if seconds:
             self._times[choice] = median(float(each) for each in seconds)
 
-    def _first(self, count: int) -> list[Candidate]:
-        """The default of each rule, the cheapest rule's first; then what differs from that in one decision."""
-        defaults = [self._space.default(rule) for rule in self._space.rules]
-        near = islice(self._space.neighbours(defaults[0]), count)
-        return self._new([*defaults, *near, *self._space.samples(count)])[:count]
+    def _near_default(self, count: int) -> list[Candidate]:
+        """What differs from the default in one decision, and random ones where that is too little."""
+        return [*islice(self._space.neighbours(self._space.default()), count), *self._space.samples(count)]
 
     def _evolve(self, count: int) -> list[Candidate]:
         """The best of some generations by the model's scores, and a few of the random ones that they began with."""
