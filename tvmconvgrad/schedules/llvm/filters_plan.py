@@ -27,6 +27,9 @@ AHEAD = 64
 FEW_TASKS = 1.05
 """By what factor the cost of a tile counts more that leaves no more than half as many tasks as there should be."""
 
+NO_ROOM = 1.1
+"""By what factor the cost of a tile counts more whose sums, or packed data, take more memory than the tensors do."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -142,8 +145,10 @@ def _best_tiles(planner: Planner) -> list[Tile]:
 
 
 def _slowed(access: Access) -> float:
-    """By what factor a tile is slowed that leaves few tasks, as where it makes a prime number of blocks."""
+    """By what factor a tile is slowed whose channels cannot be split well: that leaves few tasks, as where it makes a
+    prime number of blocks, or tasks that cannot finish their parts of the filter, all of which then waits for them."""
     splitting = Splitting(access, tuple(inner_extents(access.extents, chunk_size(access))), access.blocks)
     splits = splitting.splits
-    tasks = splits * prod(splitting.ranges(splits))
-    return 1.0 if 2 * tasks > TASKS else FEW_TASKS
+    ranges = splitting.ranges(splits)
+    few_tasks = 2 * splits * prod(ranges) <= TASKS
+    return (FEW_TASKS if few_tasks else 1.0) * (1.0 if splitting.has_room(splits, ranges) else NO_ROOM)

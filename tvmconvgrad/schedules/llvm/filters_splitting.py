@@ -135,6 +135,10 @@ class Splitting:
         fitting = [may for may in PLACES if self._has_room(splits, ranges, may)] or PLACES[-1:]
         return self._packs(ranges, min(fitting, key=lambda may: self._reading(ranges, may)))
 
+    def has_room(self, splits: int, ranges: Sequence[int]) -> bool:
+        """Whether there is a way to pack for which the workspace is no larger than the tensors."""
+        return any(self._has_room(splits, ranges, may) for may in PLACES)
+
     def _has_room(self, splits: int, ranges: Sequence[int], may: tuple[bool, bool]) -> bool:
         """Whether what is packed before all tasks, and what is added up, take no more memory than the tensors."""
         access, packs = self.access, self._packs(ranges, may)
