@@ -89,11 +89,11 @@ def _packing(access: Access, channels: int, block: int) -> float:
     if block == 0:
         return 0.0
     if problem.data_format == "NCX":
-        # Of a row that a single tap strides along all is loaded for each square of channels; the last ones overlap.
-        strided = problem.geometry.strides[-1] > 1 == problem.geometry.k[-1]
-        strided &= tile.groups == 1 and block >= FEW_CHANNELS
+        if tile.groups > 1 or block < FEW_CHANNELS:
+            return TRANSPOSING
+        # Squares of channels and positions are transposed: the last ones of a block overlap, small ones fill no vectors.
         side = min(1 << block.bit_length() - 1, machine.lanes)
-        return TRANSPOSING * (ceil_to(block, side) / block * max(1.0, 8 / side) if strided else 1.0)
+        return TRANSPOSING * ceil_to(block, side) / block * max(1.0, machine.lanes / 2 / side)
     if tile.groups > 1 and channels > 1:
         return GROUPING
     return max(PACKING, 8 / largest_divisor(tile.groups * block, machine.lanes))
