@@ -13,9 +13,9 @@ import tvmconvgrad
 from tests.tuning.conftest import OP, SHAPES
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import measure
+from tvmconvgrad.tuning import measure, measuring
 from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.measuring import make_inputs
+from tvmconvgrad.tuning.measuring import Measuring, make_inputs
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
 
@@ -80,8 +80,24 @@ def test_who_is_slow_is_measured_once(measurer: LocalMeasurer, libraries: dict[s
 
 def test_comparing_measures_all_in_each_round(measurer: LocalMeasurer, libraries: dict[str, str]) -> None:
     one, other = measurer.compare([libraries["right"]] * 2, 5)
-    assert len(one) == len(other) == 5
-    assert 0.2 < sorted(one)[2] / sorted(other)[2] < 5
+    assert len(one) == len(other) == 10
+    assert 0.2 < sorted(one)[5] / sorted(other)[5] < 5
+
+
+def test_half_of_the_rounds_are_on_tensors_that_no_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    worker = Measuring()
+    worker._near = tuple(np.zeros(2 << 20, np.float32) for _ in range(3))
+    monkeypatch.setattr(worker, "_load", lambda _: lambda *tensors: used.append(id(tensors[-1])))
+    monkeypatch.setattr(measuring, "loops", lambda _: 4)
+    found = worker.compare({"libraries": ["one", "other"], "rounds": 2})["seconds"]
+    assert [len(each) for each in found] == [4, 4]
+    near, far = used[: -2 * 2 * 5], used[-2 * 2 * 5 :]  # each round begins with a call that is not timed
+    assert set(near) == {id(worker._near[-1])}
+    timed = [each for place, each in enumerate(far) if place % 5]
+    copies = 3  # of 24 MB
+    assert not set(timed) & set(near)
+    assert all(len(set(timed[place : place + copies])) == copies for place in range(len(timed) - copies))
 
 
 def test_inputs_are_small_integers_at_cache_lines(problem: Problem) -> None:

@@ -2,15 +2,18 @@
 
     {"do": "prepare", "problem": ..., "threads": n, "library": path}            inputs, and the result of the default
     {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of several runs
-    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of both, run in turn
+    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of both, run in turn, n times on
+                                                                                tensors in the caches, then n times not
 
 Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +33,13 @@ from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning.serving import serve
 
 Array = npt.NDArray[Any]
+Tensors = tuple[Array, ...]
+"""Both inputs and the result."""
 
 _ENOUGH = 0.05  # seconds that a candidate is measured for
 _ROUNDS = (2, 10)  # at least and at most
+_FAR = 64 << 20  # bytes of tensors that kernels use before they use the same ones again: more than caches hold
+_MOST_COPIES = 4096  # a call with smaller tensors takes no longer
 
 
 class WrongResult(ValueError):
@@ -52,20 +59,21 @@ class Measuring:
         if threads < len(self._cpus):
             os.sched_setaffinity(0, choose_cpus(threads))
         tvmconvgrad.set_num_threads(threads)
-        self._first, self._second = make_inputs(problem)
-        self._out: Array = aligned(np.zeros(problem.output_shape, NUMPY_DTYPES[problem.dtype]))
-        self._run(self._load(request["library"]))
-        self._expected = self._out.copy()
+        out: Array = aligned(np.zeros(problem.output_shape, NUMPY_DTYPES[problem.dtype]))
+        self._near: Tensors = (*make_inputs(problem), out)
+        self._load(request["library"])(*self._near)
+        self._expected = out.copy()
         return {}
 
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """Seconds of some runs; of a single one where that took longer than the limit. WrongResult."""
         kernel = self._load(request["library"])
-        self._out.fill(np.nan)
-        self._run(kernel)
-        wrong = int(np.count_nonzero(self._out != self._expected))
+        out = self._near[-1]
+        out.fill(np.nan)
+        kernel(*self._near)
+        wrong = int(np.count_nonzero(out != self._expected))
         if wrong:
-            raise WrongResult(f"{wrong} of {self._out.size} elements differ from the default's")
+            raise WrongResult(f"{wrong} of {out.size} elements differ from the default's")
         first = self._seconds(kernel, 1)
         if first > request["limit"]:
             return {"seconds": [first]}
@@ -75,26 +83,35 @@ class Measuring:
         return {"seconds": [self._seconds(kernel, together) for _ in range(rounds)]}
 
     def compare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Seconds of a run in each round, of all libraries; who begins a round changes from one to the next."""
+        """Seconds of a run in each round, of all libraries; who begins a round changes from one to the next.
+
+        In a program the caches may hold the tensors, or what was computed between: what a kernel does not fetch ahead,
+        or reads again and again, takes longer then.
+        """
         kernels = [self._load(path) for path in request["libraries"]]
         together = [loops(max(self._seconds(kernel, 1) for _ in range(2))) for kernel in kernels]
         seconds: list[list[float]] = [[] for _ in kernels]
-        for place in in_turn(range(len(kernels)), request["rounds"]):
-            self._run(kernels[place])  # its own data in the caches
-            seconds[place].append(self._seconds(kernels[place], together[place]))
+        for tensors in (itertools.repeat(self._near), itertools.cycle(self._far())):
+            for place in in_turn(range(len(kernels)), request["rounds"]):
+                kernels[place](*self._near)  # its own data in the caches, and its code
+                seconds[place].append(self._seconds(kernels[place], together[place], tensors))
         return {"seconds": seconds}
+
+    def _far(self) -> list[Tensors]:
+        """Copies of the tensors: by the time that each was used, the first one is in memory alone."""
+        size = sum(each.nbytes for each in self._near)
+        return [tuple(map(aligned, self._near)) for _ in range(min(-(-_FAR // size), _MOST_COPIES))]
 
     def _load(self, path: str) -> Kernel:
         function = load_function(Path(path).read_bytes(), self._problem)
         return Kernel(self._problem, Target(), "", 0, function)
 
-    def _run(self, kernel: Kernel) -> None:
-        kernel(self._first, self._second, self._out)
-
-    def _seconds(self, kernel: Kernel, count: int) -> float:
+    def _seconds(self, kernel: Kernel, count: int, tensors: Iterable[Tensors] | None = None) -> float:
+        """Of a run, the mean of some; by default on the same tensors each time."""
+        several = list(itertools.islice(tensors or itertools.repeat(self._near), count))
         begin = time.perf_counter()
-        for _ in range(count):
-            self._run(kernel)
+        for each in several:
+            kernel(*each)
         return (time.perf_counter() - begin) / count
 
 

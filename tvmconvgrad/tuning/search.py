@@ -30,7 +30,7 @@ BATCH = 16
 
 _logger = logging.getLogger("tvmconvgrad.tuning")
 _FINALISTS = 3
-_ROUNDS = (7, 21)  # of the final, at least and at most
+_ROUNDS = (4, 11)  # of the final, at least and at most, with tensors in the caches, and as many without
 _FINAL_SECONDS = 4.0
 _LEAST_GAIN = 1.02
 """What a winner must gain to be kept: less is noise."""
@@ -173,7 +173,7 @@ class Search:
         able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
         count = 1 + len(able)
         best = self.found.best or 0.01
-        rounds = max(_ROUNDS[0], min(_ROUNDS[1], int(_FINAL_SECONDS / (2 * count * best))))
+        rounds = max(_ROUNDS[0], min(_ROUNDS[1], int(_FINAL_SECONDS / (4 * count * best))))
         mine, *others = self._measurer.compare([default, *(path for _, path in able)], rounds)
         self.found.default_seconds = self.found.seconds = median(mine)
         for (candidate, _), theirs in zip(able, others):

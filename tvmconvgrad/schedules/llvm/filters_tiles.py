@@ -91,7 +91,7 @@ def _packing(access: Access, channels: int, block: int) -> float:
     if problem.data_format == "NCX":
         if tile.groups > 1 or block < FEW_CHANNELS:
             return TRANSPOSING
-        # Squares of channels and positions are transposed: the last ones of a block overlap, small ones fill no vectors.
+        # Squares of channels and positions are transposed: the last of a block overlap, small ones fill no vectors.
         side = min(1 << block.bit_length() - 1, machine.lanes)
         return TRANSPOSING * ceil_to(block, side) / block * max(1.0, machine.lanes / 2 / side)
     if tile.groups > 1 and channels > 1:
