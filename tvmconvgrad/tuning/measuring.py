@@ -98,9 +98,9 @@ class Measuring:
         return {"seconds": seconds}
 
     def _far(self) -> list[Tensors]:
-        """Copies of the tensors: by the time that each was used, the first one is in memory alone."""
-        size = sum(each.nbytes for each in self._near)
-        return [tuple(map(aligned, self._near)) for _ in range(min(-(-_FAR // size), _MOST_COPIES))]
+        """Copies of the tensors: by the time that each was used, the first one is in memory alone, as large ones are."""
+        count = min(_FAR // sum(each.nbytes for each in self._near), _MOST_COPIES)
+        return [tuple(map(aligned, self._near)) for _ in range(count)] or [self._near]
 
     def _load(self, path: str) -> Kernel:
         function = load_function(Path(path).read_bytes(), self._problem)
