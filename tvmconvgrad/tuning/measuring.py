@@ -98,7 +98,7 @@ class Measuring:
         return {"seconds": seconds}
 
     def _far(self) -> list[Tensors]:
-        """Copies of the tensors: by the time that each was used, the first one is in memory alone, as large ones are."""
+        """Copies of the tensors: when each was used, the first one is in memory alone, as large ones always are."""
         count = min(_FAR // sum(each.nbytes for each in self._near), _MOST_COPIES)
         return [tuple(map(aligned, self._near)) for _ in range(count)] or [self._near]
 
