@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from tvmconvgrad.choice import SPACES, STOCK, VERSION, Choice
+from tvmconvgrad.choice import SPACES, STOCK, VERSION
 from tvmconvgrad.tuning import logs, lookup
 from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.measure import Measurer, ServersGone
@@ -93,7 +93,8 @@ class Session:
             return
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
-            space = StockSpace(task) if self.space == STOCK else Decisions(task, pool, known=self._similar(task))
+            similar = lookup.similar(task.problem, task.target, self.folder)
+            space = StockSpace(task) if self.space == STOCK else Decisions(task, pool, known=similar)
             folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
             with Search(space, folder, pool, self.measurer, self.display.trial) as search:
                 self.found.append(search.found)
@@ -115,10 +116,6 @@ class Session:
             logs.append(self.folder, [entry])
             self.entries.append(entry)
             self.display.done(task, entry, "")
-
-    def _similar(self, task: Task) -> list[Choice]:
-        """What other searches have found, for a search to begin with."""
-        return lookup.similar(task.problem, task.target, self.folder)
 
     def _known(self, task: Task) -> Entry | None:
         """The log's entry for a task, if it is of as many trials."""
