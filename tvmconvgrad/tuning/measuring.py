@@ -1,11 +1,12 @@
 """A worker that runs built libraries: python -m tvmconvgrad.tuning.measuring. It loads no compiler.
 
     {"do": "prepare", "problem": ..., "threads": n, "library": path}            inputs, and the result of the default
-    {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of several runs
-    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of both, run in turn, n times on
-                                                                                tensors in the caches, then n times not
+    {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of a run, some rounds
+    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of a run of both, n rounds in turn
 
-Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's.
+Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's. A round
+is half on tensors that the caches may hold, half on tensors that they do not hold: in a program there are both, and what
+a kernel does not fetch ahead, or reads again and again, takes longer from memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,59 +61,63 @@ class Measuring:
             os.sched_setaffinity(0, choose_cpus(threads))
         tvmconvgrad.set_num_threads(threads)
         out: Array = aligned(np.zeros(problem.output_shape, NUMPY_DTYPES[problem.dtype]))
-        self._near: Tensors = (*make_inputs(problem), out)
-        self._load(request["library"])(*self._near)
+        self.hold((*make_inputs(problem), out))
+        self._load(request["library"])(*self.near)
         self._expected = out.copy()
         return {}
 
+    def hold(self, tensors: Tensors) -> None:
+        """The tensors to run on."""
+        self.near, self._far = tensors, itertools.cycle(copies(tensors))
+
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Seconds of some runs; of a single one where that took longer than the limit. WrongResult."""
+        """Seconds of some rounds; of a single run where that took longer than the limit. WrongResult."""
         kernel = self._load(request["library"])
-        out = self._near[-1]
+        out = self.near[-1]
         out.fill(np.nan)
-        kernel(*self._near)
+        kernel(*self.near)
         wrong = int(np.count_nonzero(out != self._expected))
         if wrong:
             raise WrongResult(f"{wrong} of {out.size} elements differ from the default's")
-        first = self._seconds(kernel, 1)
+        first = self._seconds(kernel, [self.near])
         if first > request["limit"]:
             return {"seconds": [first]}
         together = loops(first)
         least, most = _ROUNDS
-        rounds = max(least, min(most, int(_ENOUGH / (first * together))))
-        return {"seconds": [self._seconds(kernel, together) for _ in range(rounds)]}
+        rounds = max(least, min(most, int(_ENOUGH / (2 * first * together))))
+        return {"seconds": [self._round(kernel, together) for _ in range(rounds)]}
 
     def compare(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Seconds of a run in each round, of all libraries; who begins a round changes from one to the next.
-
-        In a program the caches may hold the tensors, or what was computed between: what a kernel does not fetch ahead,
-        or reads again and again, takes longer then.
-        """
+        """Seconds of a run in each round, of all libraries; who begins a round changes from one to the next."""
         kernels = [self._load(path) for path in request["libraries"]]
-        together = [loops(max(self._seconds(kernel, 1) for _ in range(2))) for kernel in kernels]
+        together = [loops(max(self._seconds(kernel, [self.near]) for _ in range(2))) for kernel in kernels]
         seconds: list[list[float]] = [[] for _ in kernels]
-        for tensors in (itertools.repeat(self._near), itertools.cycle(self._far())):
-            for place in in_turn(range(len(kernels)), request["rounds"]):
-                kernels[place](*self._near)  # its own data in the caches, and its code
-                seconds[place].append(self._seconds(kernels[place], together[place], tensors))
+        for place in in_turn(range(len(kernels)), request["rounds"]):
+            kernels[place](*self.near)  # its own data in the caches, and its code
+            seconds[place].append(self._round(kernels[place], together[place]))
         return {"seconds": seconds}
-
-    def _far(self) -> list[Tensors]:
-        """Copies of the tensors: when each was used, the first one is in memory alone, as large ones always are."""
-        count = min(_FAR // sum(each.nbytes for each in self._near), _MOST_COPIES)
-        return [tuple(map(aligned, self._near)) for _ in range(count)] or [self._near]
 
     def _load(self, path: str) -> Kernel:
         function = load_function(Path(path).read_bytes(), self._problem)
         return Kernel(self._problem, Target(), "", 0, function)
 
-    def _seconds(self, kernel: Kernel, count: int, tensors: Iterable[Tensors] | None = None) -> float:
-        """Of a run, the mean of some; by default on the same tensors each time."""
-        several = list(itertools.islice(tensors or itertools.repeat(self._near), count))
+    def _round(self, kernel: Kernel, together: int) -> float:
+        """Seconds of a run, the mean of so many on tensors in the caches, and of so many on others."""
+        near = self._seconds(kernel, [self.near] * together)
+        return (near + self._seconds(kernel, list(itertools.islice(self._far, together)))) / 2
+
+    def _seconds(self, kernel: Kernel, runs: Sequence[Tensors]) -> float:
+        """Of a run, the mean of some."""
         begin = time.perf_counter()
-        for each in several:
-            kernel(*each)
-        return (time.perf_counter() - begin) / count
+        for tensors in runs:
+            kernel(*tensors)
+        return (time.perf_counter() - begin) / len(runs)
+
+
+def copies(tensors: Tensors) -> list[Tensors]:
+    """So many that, when each was used, the first one is in memory alone, as large ones always are."""
+    count = min(_FAR // sum(each.nbytes for each in tensors), _MOST_COPIES)
+    return [tuple(map(aligned, tensors)) for _ in range(count)] or [tensors]
 
 
 def make_inputs(problem: Problem) -> tuple[Array, Array]:

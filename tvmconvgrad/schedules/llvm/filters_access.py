@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeVar
 
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
@@ -23,8 +23,11 @@ T = TypeVar("T")
 LEAST_CHUNK = 32
 """Positions of a chunk, at least: each chunk adds its tiles to memory."""
 
+CHUNK_IN_PLACE = 64
+"""Positions of a chunk of which nothing is packed."""
+
 FEW_SWEEPS = 8
-"""How many times X may be read where it lies, by tiles of some of its channels: for more it is worth a copy."""
+"""How many times an operand may be read where it lies, by tiles of some of its channels: for more it is worth a copy."""
 
 
 @dataclass(frozen=True, order=True)
@@ -84,7 +87,7 @@ class Access:
     def blocks(self) -> tuple[int, int]:
         """How many channels of Y, and of X, are packed together; 0: none.
 
-        In a matrix product, data whose chunk fits L1 as it lies is not packed.
+        In a matrix product, data whose chunk fits L1 as it lies is not packed, nor where few tiles read Y.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
@@ -96,7 +99,7 @@ class Access:
             return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
         if not self.is_whole_product:
             return c_block, o_block
-        if self.l1_positions(c_group + o_group) >= LEAST_CHUNK:
+        if self.l1_positions(c_group + o_group) >= LEAST_CHUNK or self._y_sweeps <= FEW_SWEEPS:
             return 0, 0
         c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
         return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
@@ -156,14 +159,19 @@ class Access:
         problem, tile = self.problem, self.tile
         if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
             return False
-        seldom = tile.lanes == "o" and problem.geometry.groups == 1 and self._sweeps <= FEW_SWEEPS
+        seldom = tile.lanes == "o" and problem.geometry.groups == 1 and self._x_sweeps <= FEW_SWEEPS
         return problem.geometry.o == o_block or (seldom and not self.is_whole_product)
 
     @property
-    def _sweeps(self) -> int:
+    def _x_sweeps(self) -> int:
         """How many times tiles read each element of X."""
         geometry, tile = self.problem.geometry, self.tile
         return prod(-(-k // t) for k, t in zip(geometry.k, tile.taps)) * -(-geometry.c // tile.c)
+
+    @property
+    def _y_sweeps(self) -> int:
+        """How many times tiles read each cache line of Y in a matrix product."""
+        return self.problem.geometry.o // self.tile.o * -(-CACHE_LINE // (F32_BYTES * self.tile.c))
 
     def l1_positions(self, channels: int) -> int:
         """How many positions fit the L1 cache with a little left, each of so many channels."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.schedules.llvm.costs import ROOM
-from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access
+from tvmconvgrad.schedules.llvm.filters_access import CHUNK_IN_PLACE, LEAST_CHUNK, Access
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
@@ -75,10 +75,12 @@ def chunk_size(access: Access) -> int:
             lines = max(F32_BYTES * groups, CACHE_LINE) * (swept + 1)
             return max(access.machine.l1 // 2 // lines, LEAST_CHUNK)
         return max(access.l1_positions(groups * swept), LEAST_CHUNK)
+    if not any(access.blocks):
+        return CHUNK_IN_PLACE
     in_place, packed = 0, 0
     for channels, block in zip((c_group, o_group), access.blocks):
         in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
-    limit = cache // (F32_BYTES * packed) if packed and not adds_far(access) else 1024
+    limit = 1024 if adds_far(access) else cache // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
     return min(limit, access.l1_positions(in_place)) if in_place else limit
 
