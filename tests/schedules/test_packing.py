@@ -89,6 +89,31 @@ def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> No
     assert summing and all(int(loop.extent) >= 9 for loop in summing)
 
 
+@pytest.mark.parametrize(
+    ("channels", "taps", "stride", "pad", "in_place"),
+    [
+        ((256, 64), 1, 1, 0, True),
+        ((256, 64), 1, 2, 0, True),
+        ((256, 128), 2, 2, 0, True),
+        ((256, 64), 3, 1, 0, False),  # nine taps read each row
+        ((256, 128), 2, 2, 1, False),
+        ((1024, 1024), 1, 1, 0, False),  # sixteen tiles of o read it
+    ],
+)
+def test_rows_that_few_tiles_read_are_not_packed(
+    channels: tuple[int, int], taps: int, stride: int, pad: int, in_place: bool
+) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad import schedules
+
+    y = 12 * stride + taps - stride - 2 * pad
+    numbers = {"strides": (stride,) * 2, "pads_begin": (pad,) * 2, "pads_end": (pad,) * 2, "dilations": (1, 1)}
+    operator = cg.ConvolutionBackpropFilters(**numbers, filter_shape=(taps, taps, *channels))
+    problem = operator.problem((2, y, y, channels[0]), (2, 12, 12, channels[1]), dtype="f32")
+    plan = schedules.schedule(problem, LEVELS[-1].target, "filter-o").decisions
+    assert ((plan["c_block"], plan["o_block"]) == (0, 0)) == in_place
+
+
 def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:
     """The problem of "suite layer kind", as it is compiled."""
     from tvmconvgrad import layers

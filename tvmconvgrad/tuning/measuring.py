@@ -1,12 +1,12 @@
 """A worker that runs built libraries: python -m tvmconvgrad.tuning.measuring. It loads no compiler.
 
     {"do": "prepare", "problem": ..., "threads": n, "library": path}            inputs, and the result of the default
-    {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of a run, some rounds
-    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of a run of both, n rounds in turn
+    {"do": "measure", "library": path, "limit": seconds}                        check, then seconds of several runs
+    {"do": "compare", "libraries": [path, path], "rounds": n}                   seconds of both, run in turn, n times
 
-Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's. A round
-is half on tensors that the caches may hold, half on tensors that they do not hold: in a program there are both, and what
-a kernel does not fetch ahead, or reads again and again, takes longer from memory.
+Inputs are small integers, whose sums are exact in whatever order: a candidate's result must equal the default's. Half
+of the runs are on tensors that the caches may hold, half on others: in a program there are both, and what a kernel does
+not fetch ahead, or reads again and again, takes longer from memory.
 """
 
 from __future__ import annotations

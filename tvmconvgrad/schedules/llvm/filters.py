@@ -11,12 +11,12 @@ c x o partial sums over a chunk of positions that stays in the cache, then adds 
           partial[split] += tile
     result = sum over splits                          # in a fixed order: the bits don't depend on the threads
 
-Y and X are packed, for a chunk or before all tasks, or read where they lie: in a matrix product whose rows are short,
-with vectors over groups, and X, which has no pads, where few tiles read it. Without splits the tiles are added up in
-the result itself where its type and its order of axes are theirs, and a tile fetches its part of a big filter before it
-begins; else in memory of the task, which brings its part of the filter into the user's type and order when all chunks
-are in it. Each position fetches what a later one reads (schedules/fetching.py): of the next chunk, where there is
-little to sum, and of the next block of Y, where that lies packed in memory.
+Y and X are packed, for a chunk or before all tasks, or read where they lie: in matrix products whose rows are short or
+of whose Y few tiles read a row, with vectors over groups, and X, which has no pads, where few tiles read it. Without
+splits the tiles are added up in the result itself where its type and its order of axes are theirs, and a tile fetches
+its part of a big filter before it begins; else in memory of the task, which brings its part of the filter into the
+user's type and order when all chunks are in it. Each position fetches what a later one reads (schedules/fetching.py):
+of the next chunk, where there is little to sum, and of the next block of Y, where that lies packed in memory.
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
 the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.

@@ -27,7 +27,7 @@ CHUNK_IN_PLACE = 64
 """Positions of a chunk of which nothing is packed."""
 
 FEW_SWEEPS = 8
-"""How many times an operand may be read where it lies, by tiles of some of its channels: for more it is worth a copy."""
+"""How many times tiles of some of an operand's channels may read it where it lies: for more it is worth a copy."""
 
 
 @dataclass(frozen=True, order=True)
@@ -87,7 +87,7 @@ class Access:
     def blocks(self) -> tuple[int, int]:
         """How many channels of Y, and of X, are packed together; 0: none.
 
-        In a matrix product, data whose chunk fits L1 as it lies is not packed, nor where few tiles read Y.
+        In matrix products, data whose chunk fits L1 as it lies is not packed, nor is any where few tiles read Y.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
@@ -99,9 +99,10 @@ class Access:
             return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
         if not self.is_whole_product:
             return c_block, o_block
-        if self.l1_positions(c_group + o_group) >= LEAST_CHUNK or self._y_sweeps <= FEW_SWEEPS:
+        read = c_group * prod(self.problem.geometry.k), o_group
+        if self.l1_positions(sum(read)) >= LEAST_CHUNK or self._y_sweeps <= FEW_SWEEPS:
             return 0, 0
-        c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in (c_group, o_group))
+        c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in read)
         return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
 
     @property
@@ -146,12 +147,13 @@ class Access:
 
     @property
     def is_whole_product(self) -> bool:
-        """Whether the sum is a plain matrix product of f32 rows of channels, in whole tiles."""
+        """Whether the sum is a plain matrix product, or one for each tap with rows of its own, of f32 rows of channels,
+        none of them pads, in whole tiles."""
         geometry = self.problem.geometry
-        numbers = (*geometry.k, *geometry.strides, geometry.groups)
-        pads = (*geometry.pads_begin, *geometry.pads_end)
-        plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.x == geometry.y
-        return self._has_whole_channels and plain and max(numbers) == 1 and not any(pads)
+        plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.groups == 1
+        axes = zip(geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin, geometry.x, geometry.y)
+        inside = all(pad == 0 and (k - 1) * d < s and (x - 1) * s + (k - 1) * d < y for k, s, d, pad, x, y in axes)
+        return self._has_whole_channels and plain and inside
 
     def serves_in_place(self, o_block: int) -> bool:
         """Whether X is as well read where it lies as in blocks of so many channels: it lies as those would, or few
@@ -170,7 +172,7 @@ class Access:
 
     @property
     def _y_sweeps(self) -> int:
-        """How many times tiles read each cache line of Y in a matrix product."""
+        """How many times tiles read each cache line of Y in matrix products."""
         return self.problem.geometry.o // self.tile.o * -(-CACHE_LINE // (F32_BYTES * self.tile.c))
 
     def l1_positions(self, channels: int) -> int:

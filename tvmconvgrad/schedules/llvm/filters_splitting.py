@@ -110,7 +110,8 @@ class Splitting:
     def splits(self) -> int:
         """How many splits: they cost memory and its traffic, at most half of that of the operands.
 
-        Where data is packed before all tasks, ranges of channels cost nothing, and neither do ranges of small groups:
+        Where data is packed before all tasks, ranges of channels cost nothing, and neither do ranges of small groups;
+        where none is packed, they cost less than splits whose sums take a quarter of the operands' memory or more. Then
         they are better if there are enough, and room for what is packed.
         """
         problem = self.access.problem
@@ -119,8 +120,11 @@ class Splitting:
         splits = nearest_divisor(self.chunks, TASKS, limit)
         if sweeps_small_groups(self.access):
             return 1
-        before = any(self.blocks) and "before" in self._packs(self._ranges(splits, ANYWHERE), ANYWHERE)
-        if before and prod(self.parts) >= TASKS and self._has_room(1, self._ranges(1, ANYWHERE), ANYWHERE):
+        if any(self.blocks):
+            ranges_are_free = "before" in self._packs(self._ranges(splits, ANYWHERE), ANYWHERE)
+        else:
+            ranges_are_free = 4 * F32_BYTES * self.access.sums * splits >= operands
+        if ranges_are_free and prod(self.parts) >= TASKS and self._has_room(1, self._ranges(1, ANYWHERE), ANYWHERE):
             return 1
         return splits
 
