@@ -95,6 +95,7 @@ def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> No
         ((256, 64), 1, 1, 0, True),
         ((256, 64), 1, 2, 0, True),
         ((256, 128), 2, 2, 0, True),
+        ((64, 256), 1, 1, 0, True),  # few tiles of c read X
         ((256, 64), 3, 1, 0, False),  # nine taps read each row
         ((256, 128), 2, 2, 1, False),
         ((1024, 1024), 1, 1, 0, False),  # sixteen tiles of o read it

@@ -87,7 +87,8 @@ class Access:
     def blocks(self) -> tuple[int, int]:
         """How many channels of Y, and of X, are packed together; 0: none.
 
-        In matrix products, data whose chunk fits L1 as it lies is not packed, nor is any where few tiles read Y.
+        In matrix products, data whose chunk fits L1 as it lies is not packed, nor is Y where few tiles read it, nor X
+        where few do beside such Y.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
@@ -100,10 +101,12 @@ class Access:
         if not self.is_whole_product:
             return c_block, o_block
         read = c_group * prod(self.problem.geometry.k), o_group
-        if self.l1_positions(sum(read)) >= LEAST_CHUNK or self._y_sweeps <= FEW_SWEEPS:
+        y_sweeps, x_sweeps = self._line_sweeps
+        if self.l1_positions(sum(read)) >= LEAST_CHUNK or y_sweeps <= FEW_SWEEPS:
             return 0, 0
         c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in read)
-        return (0, o_block) if c_fits else (c_block, 0) if o_fits else (c_block, o_block)
+        o_stays = o_fits or (c_fits and x_sweeps <= FEW_SWEEPS)
+        return 0 if c_fits else c_block, 0 if o_stays else o_block
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
@@ -171,9 +174,10 @@ class Access:
         return prod(-(-k // t) for k, t in zip(geometry.k, tile.taps)) * -(-geometry.c // tile.c)
 
     @property
-    def _y_sweeps(self) -> int:
-        """How many times tiles read each cache line of Y in matrix products."""
-        return self.problem.geometry.o // self.tile.o * -(-CACHE_LINE // (F32_BYTES * self.tile.c))
+    def _line_sweeps(self) -> tuple[int, int]:
+        """How many times tiles read each cache line of Y, and of X, in matrix products."""
+        geometry, tile, line = self.problem.geometry, self.tile, CACHE_LINE // F32_BYTES
+        return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)
 
     def l1_positions(self, channels: int) -> int:
         """How many positions fit the L1 cache with a little left, each of so many channels."""
