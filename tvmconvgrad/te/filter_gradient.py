@@ -34,10 +34,11 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
     residues = sweeps[-1].stride if multiples.residues else 1
     y_rows = rows * sweeps[0].stride
+    c_block, o_block = map(max, zip(multiples.blocks, (multiples.c, multiples.o)))
     y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, y_windows, multiples, multiples.c, residues, y_rows
+        y, problem, "y_extended", c_group, y_windows, multiples, c_block, residues, y_rows
     )
-    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, multiples, multiples.o, rows=rows)
+    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, multiples, o_block, rows=rows)
 
     extents = (geometry.batch * bands, rows, *positions[1:])
     n, *at = tensors.reduce_axes(extents, ("n", *tensors.spatial_names("x", rank)))
@@ -50,7 +51,8 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
             meets[-1:] = [ahead % residues, at[-1] + ahead // residues]
         return tensors.dot(y_extended(n, g, c, *meets), x_extended(n, g, o, *at), (n, *at), multiples)
 
-    groups, c_extent, o_extent = y_extended.shape[1], y_extended.shape[2], x_extended.shape[2]
+    groups = y_extended.shape[1]
+    c_extent, o_extent = tensors.ceil_to(c_group, multiples.c), tensors.ceil_to(o_group, multiples.o)
     total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
     operands = ("y_extended", "x_extended")
     # What is a pad for one band is data for the next.

@@ -54,6 +54,8 @@ class Multiples:
     bare_axes: int = 0
     """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
     out."""
+    blocks: tuple[int, int] = (1, 1)
+    """Of how many channels c, and o, the blocks are that a filter gradient packs together: some of its tiles'."""
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,8 @@ def pack_data(
             sch.annotate(c1, TRANSPOSE, 1)
         elif groups > 1 and _least_extent(sch, c0) * channels >= LEAST_SIDE:
             sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
+        elif groups == 1 and channels >= LEAST_SIDE:
+            sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
         if ahead:

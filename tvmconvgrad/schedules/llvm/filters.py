@@ -77,7 +77,9 @@ class FilterRule:
         access = planner.access(tile)
         direct, multiples = access.writes_result, access.multiples
         bare_axes = access.bare_axes if plan.packs[0] == "before" and plan.c_block else 0
-        expression = express(problem, replace(multiples, direct=direct, bare_axes=bare_axes))
+        expression = express(
+            problem, replace(multiples, direct=direct, blocks=(plan.c_block, plan.o_block), bare_axes=bare_axes)
+        )
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct, access.pairs)

@@ -112,14 +112,17 @@ class Access:
     def packed_blocks(self) -> tuple[int, int]:
         """How many channels of Y, and of X, are packed together where a tile reads c and o of them.
 
-        A whole vector where that suits the tile, since they are copied that way; but of groups, all are copied at once.
+        Some tiles' where that fills a vector, since they are copied that way; but no more than a vector where each tap
+        reads them again, from L1; and of groups, all are copied at once.
         """
-        c_group, o_group = group_sizes(self.problem.geometry)
-        lanes = self.machine.lanes
+        lanes, once = self.machine.lanes, prod(self.problem.geometry.k) == 1
 
         def packed(size: int, channels: int) -> int:
-            return lanes if self.tile.groups == 1 and lanes % size == 0 and channels % lanes == 0 else size
+            filled = ceil_to(lanes, size)
+            may = self.tile.groups == 1 and channels >= filled and (once or filled == lanes)
+            return filled if may else size
 
+        c_group, o_group = group_sizes(self.problem.geometry)
         return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
 
     @property
@@ -135,9 +138,8 @@ class Access:
         sweeps = swept(geometry, geometry.x, self.bare_axes)
         y_extents = [sweep.window.extent for sweep in sweeps]
         y_extents[0] -= (bands - 1) * geometry.x[0] // bands * sweeps[0].stride
-        c_group, o_group = group_sizes(geometry)
         images = geometry.batch * ceil_to(geometry.groups, tile.groups)
-        y_channels, x_channels = ceil_to(c_group, tile.c), ceil_to(o_group, tile.o)
+        y_channels, x_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
         return images * bands * y_channels * prod(y_extents), images * x_channels * prod(geometry.x)
 
     @property
