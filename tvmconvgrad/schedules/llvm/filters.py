@@ -16,7 +16,8 @@ of whose Y few tiles read a row, with vectors over groups, and X, which has no p
 splits the tiles are added up in the result itself where its type and its order of axes are theirs, and a tile fetches
 its part of a big filter before it begins; else in memory of the task, which brings its part of the filter into the
 user's type and order when all chunks are in it. Each position fetches what a later one reads (schedules/fetching.py):
-of the next chunk, where there is little to sum, and of the next block of Y, where that lies packed in memory.
+of the next chunk, where there is little to sum, and of the next block of Y, where that lies packed in memory. What is
+packed for the next chunk is fetched meanwhile (llvm/overlapping.py).
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
 the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.
@@ -42,6 +43,7 @@ from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.filters_splitting import adds_far
 from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.overlapping import overlap
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import largest_divisor
@@ -102,7 +104,11 @@ class FilterRule:
         fetched = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.fetch else {}
         if plan.fetches_blocks:
             fetched[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
-        module = place(skip(fetch(sch.mod, fetched), expression), expression, problem.output_shape)
+        module = skip(fetch(sch.mod, fetched), expression)
+        packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
+        if tile.groups == 1:
+            module = overlap(module, [name for name, block, where in packed if block and where == "task"])
+        module = place(module, expression, problem.output_shape)
         if direct and plan.splits == 1 and adds_far(access):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)

@@ -18,7 +18,7 @@ cache. A result of 16 bits is then added up aside, in f32. Panels are packed bef
 uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is read
 where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py). With vectors over
 groups, a tile fetches the lines that it will write, or, where a group has several channels, is transposed in registers
-to write these side by side. Results that are large are stored past the caches (compiling/streaming.py). A tap at which
+to write these side by side; with others, what a task packs next is fetched meanwhile (llvm/overlapping.py). Results that are large are stored past the caches (compiling/streaming.py). A tap at which
 all that a tile reads are pads is left out (schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
@@ -48,6 +48,7 @@ from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.joining import join
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.overlapping import overlap
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
@@ -98,6 +99,9 @@ class PositionsRule:
         if expression.sums:
             module = self._with_data(Schedule(module), problem, expression, plan)
             module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
+        if plan.tile.groups == 1:
+            where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
+            module = overlap(module, [name for name, each in zip(expression.operands, where) if each == "task"])
         module = place(module, expression, problem.output_shape)
         if self.lanes == "groups" and not access.transposes_result and not plan.streams:
             module = fetch_results(module)
