@@ -16,10 +16,11 @@ used for a range of positions while it is in the L2 cache; so is the range's dat
 channels in an iteration. There is one part, and a tile is written once, unless a panel would be too large for the
 cache. A result of 16 bits is then added up aside, in f32. Panels are packed before all tasks, or by the only task that
 uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is read
-where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py). With vectors over
-groups, a tile fetches the lines that it will write, or, where a group has several channels, is transposed in registers
-to write these side by side; with others, what a task packs next is fetched meanwhile (llvm/overlapping.py). Results that are large are stored past the caches (compiling/streaming.py). A tap at which
-all that a tile reads are pads is left out (schedules/skipping.py).
+where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py); what is packed next
+is fetched while products are summed (llvm/overlapping.py). With vectors over groups, a tile fetches the lines that it
+will write, or, where a group has several channels, is transposed in registers to write these side by side. Results that
+are large are stored past the caches (compiling/streaming.py). A tap at which all that a tile reads are pads is left out
+(schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
