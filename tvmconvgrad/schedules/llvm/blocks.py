@@ -9,10 +9,11 @@ from tvm import DataType
 from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
 from tvm.tirx import Buffer, IndexMap, IntImm, Var
 
 from tvmconvgrad.schedules.base import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
-from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes
+from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
 
@@ -67,11 +68,11 @@ def pack_data(
         task, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
         outer.append(task)
     if data_format == "NXC" and channels * groups > 1:
-        read = prod(_least_extent(sch, loop) for loop in (g0, g1, c0, c1))
+        read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
         if images > 1:
             sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and _least_extent(sch, c0) * channels >= LEAST_SIDE:
+        elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
             sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
         elif groups == 1 and channels >= LEAST_SIDE:
             sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
@@ -237,10 +238,11 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
     return int(sch.get(loop).extent)
 
 
-def _least_extent(sch: Schedule, loop: LoopRV) -> int:
-    """A loop's extent; 1 if it differs from task to task."""
+def _first_extent(sch: Schedule, loop: LoopRV) -> int:
+    """A loop's extent, in the first task if it differs from task to task."""
     found = sch.get(loop).extent
-    return int(found) if isinstance(found, IntImm) else 1
+    begin = {var: IntImm("int64", 0) for var in nodes(found, Var)}
+    return int(Analyzer().simplify(replaced(found, begin)))
 
 
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES
@@ -89,6 +89,7 @@ class Planner:
         wanted = zip(names, splitting.parts, splitting.ranges(splits))
         ranges = [decisions.draw_divisor(*draw) for draw in wanted]
         packs = self._draw_packs(decisions, splitting, splits, ranges)
+        blocks = _whole_blocks(splitting, blocks, packs, ranges)
         if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
         fetch = self._draw_fetch(decisions, splitting, blocks, packs)
@@ -132,6 +133,20 @@ class Planner:
         else:
             return 0
         return decisions.draw("fetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
+
+
+def _whole_blocks(
+    splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str], ranges: Sequence[int]
+) -> tuple[int, int]:
+    """Blocks, of fewer tiles where a task would begin to pack inside of one: conditions would cut it off."""
+    (_, o_ranges, c_ranges), (_, o_parts, c_parts) = ranges, splitting.parts
+    tile = splitting.access.tile
+    channels = c_parts // c_ranges * tile.c, o_parts // o_ranges * tile.o
+    c_block, o_block = (
+        gcd(block, size) if block and where == "task" and count > 1 else block
+        for block, size, where, count in zip(blocks, channels, packs, (c_ranges, o_ranges))
+    )
+    return c_block, o_block
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
