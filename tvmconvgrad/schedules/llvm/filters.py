@@ -16,7 +16,7 @@ of whose Y few tiles read a row, with vectors over groups, and X, which has no p
 splits the tiles are added up in the result itself where its type and its order of axes are theirs, and a tile fetches
 its part of a big filter before it begins; else in memory of the task, which brings its part of the filter into the
 user's type and order when all chunks are in it. Each position fetches what a later one reads (schedules/fetching.py):
-of the next chunk, where there is little to sum, and of the next block of Y, where that lies packed in memory. What is
+of the next chunk, where that is read in place, and of the next block of Y, where that lies packed in memory. What is
 packed for the next chunk is fetched meanwhile (llvm/overlapping.py).
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up

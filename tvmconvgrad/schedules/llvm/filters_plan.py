@@ -15,7 +15,7 @@ from math import gcd, prod
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES
 from tvmconvgrad.schedules.llvm.filters_access import LEAST_CHUNK, Access, Tile
-from tvmconvgrad.schedules.llvm.filters_splitting import TASKS, Splitting, chunk_size, sweeps_small_groups
+from tvmconvgrad.schedules.llvm.filters_splitting import TASKS, Splitting, chunk_size
 from tvmconvgrad.schedules.llvm.filters_tiles import cost, products, tiles
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.splitting import inner_extents
@@ -123,12 +123,11 @@ class Planner:
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
         """What a product reads in place is fetched for the next chunk while all channels sweep this one, and what is
-        packed beside it, or for small groups; what vectors over groups read once, a little ahead. X that lies packed is
-        near by then."""
+        packed beside it; what vectors over groups read once, a little ahead. X that lies packed is near by then."""
         c_block, o_block = blocks
         if self.lanes == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
-        elif not c_block or (packs[1] == "task" and not o_block) or sweeps_small_groups(splitting.access):
+        elif not c_block or (packs[1] == "task" and not o_block):
             ahead = prod(splitting.chunk)
         else:
             return 0

@@ -37,7 +37,7 @@ def overlap(module: IRModule, packed: Collection[str]) -> IRModule:
     around = nodes(module, tirx.For)
 
     def fetched(statement: tirx.SeqStmt) -> tirx.SeqStmt:
-        packs = [each for each in statement.seq if 0 < len(_names(each)) == len(_names(each) & set(packed))]
+        packs = [each for each in statement.seq if len(_names(each)) == 1 and _names(each)[0] in packed]
         sums = [_loops(each) for each in statement.seq if _has_sum(each)]
         for runs in (_next_runs(pack, around) for pack in packs if sums):
             if runs is not None:
@@ -160,6 +160,6 @@ def _has_sum(statement: tirx.Stmt) -> bool:
     return any(name.endswith("_update") for name in _names(statement))
 
 
-def _names(statement: tirx.Stmt) -> set[str]:
+def _names(statement: tirx.Stmt) -> list[str]:
     """Of all blocks in a statement."""
-    return {realize.block.name_hint for realize in nodes(statement, SBlockRealize)}
+    return [realize.block.name_hint for realize in nodes(statement, SBlockRealize)]
