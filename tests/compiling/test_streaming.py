@@ -12,7 +12,7 @@ from tvmconvgrad.compiling import compiler
 
 DENSE, DEPTHWISE = 1, 64
 """Groups."""
-LARGE, SMALL = 98, 12
+LARGE, SMALL = 144, 12
 """Positions along an axis."""
 STORE, FENCE = r"^\tv?movnt", r"^\tsfence"
 VECTORS = {4: "xmm", 8: "ymm", 16: "zmm"}
@@ -46,6 +46,13 @@ def test_large_results_of_cpus_that_have_them(cpu: Cpu, groups: int) -> None:
 def test_small_results_stay_in_the_cache(groups: int) -> None:
     for cpu in CPUS:
         assert count(code(cpu, groups, SMALL), f"{STORE}|{FENCE}") == 0
+
+
+@pytest.mark.parametrize("size, streams", [(98, False), (LARGE, True)])
+def test_depthwise_results_stay_as_long_as_all_tensors_may(size: int, streams: bool) -> None:
+    for cpu in CPUS:
+        lines = code(cpu, DEPTHWISE, size)
+        assert bool(count(lines, STORE)) == (streams and cpu.architecture == "x86_64")
 
 
 @pytest.mark.parametrize("groups", [DENSE, DEPTHWISE])

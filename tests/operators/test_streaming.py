@@ -24,8 +24,8 @@ POINTWISE = Convolution(2, 1, 64, 8, (97, 96), (97, 96), _ONE, _ONE, _ONE, _NO, 
 WINDOW = Convolution(2, 1, 96, 8, (97, 80), (97, 80), (3, 3), _ONE, _ONE, _ONE, _ONE)
 PHASES = Convolution(2, 1, 64, 8, (97, 95), (49, 48), (3, 3), (2, 2), _ONE, _ONE, _ONE)
 GROUPED = Convolution(2, 2, 64, 16, (95, 97), (95, 97), (3, 3), _ONE, _ONE, _ONE, _ONE)
-DEPTHWISE = Convolution(2, 64, 64, 64, (95, 97), (95, 97), (3, 3), _ONE, _ONE, _ONE, _ONE)
-DEPTHWISE_PHASES = Convolution(2, 64, 64, 64, (96, 97), (48, 49), (3, 3), (2, 2), _ONE, _ONE, _ONE)
+DEPTHWISE = Convolution(2, 64, 64, 64, (115, 113), (115, 113), (3, 3), _ONE, _ONE, _ONE, _ONE)
+DEPTHWISE_PHASES = Convolution(2, 64, 64, 64, (148, 145), (74, 73), (3, 3), (2, 2), _ONE, _ONE, _ONE)
 BOTH_WAYS = Convolution(2, 1, 64, 64, (96, 96), (96, 96), _ONE, _ONE, _ONE, _NO, _NO)
 
 CASES = [
