@@ -17,6 +17,14 @@ def largest_divisor(value: int, limit: int) -> int:
     return max(d for d in divisors(value) if d <= max(limit, 1))
 
 
+def nearest_run(value: int, limit: int) -> int:
+    """Of how many elements the runs should be that `value` is rounded up to, at most `limit` and no less than half of
+    it: those that add the fewest, and of these the longest."""
+    if value <= limit:
+        return value
+    return min(range(limit, limit // 2, -1), key=lambda run: -(-value // run) * run)
+
+
 def nearest_divisor(value: int, wanted: int, limit: int | None = None) -> int:
     """The divisor of `value` by which `wanted` (at least 1) is missed by the least factor; none above `limit`."""
     wanted = max(wanted, 1)

@@ -48,6 +48,9 @@ BROADCASTING = 0.3
 TRAFFIC = 0.1
 """Cycles that a byte from memory takes."""
 
+STARTING = 100
+"""Cycles that it takes to start a task."""
+
 ROOM = 0.98
 """How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""
 

@@ -14,10 +14,11 @@ from tvmconvgrad.schedules.base import LEAST_SIDE
 from tvmconvgrad.schedules.llvm.costs import ROOM
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
-from tvmconvgrad.schedules.splitting import largest_divisor
+from tvmconvgrad.schedules.splitting import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
+from tvmconvgrad.te.tensors import ceil_to
 
 SUMMED = 16
 """Channels that are summed in one run: a cache line of f32."""
@@ -64,14 +65,18 @@ class Access:
 
     def summed(self, in_place: bool) -> int:
         """How many channels are summed in one run, of data that is read where it lies or packed."""
-        if self.pairs:
-            pairs = -(-self.sizes.summed // 2)
-            return 2 * (largest_divisor(pairs, SUMMED) if in_place else min(pairs, SUMMED))
         if self.tile.lanes == "positions":
             return 1
         if self.tile.lanes == "summed":
             return self.machine.lanes
-        return largest_divisor(self.sizes.summed, SUMMED) if in_place else min(self.sizes.summed, SUMMED)
+        run = largest_divisor if in_place else nearest_run
+        return 2 * run(-(-self.sizes.summed // 2), SUMMED) if self.pairs else run(self.sizes.summed, SUMMED)
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds, with all that is rounded up, and without what is left out."""
+        sizes, run = self.sizes, self.summed(self.data_in_place)
+        return sizes.products(self.tile) // sizes.summed * ceil_to(sizes.summed, run)
 
     @property
     def steps(self) -> int:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES, TRAFFIC
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES, STARTING, TRAFFIC
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
@@ -139,8 +139,8 @@ class Planner:
 def _best_tiles(planner: Planner) -> list[Tile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
 
-    A tile whose blocks cannot be split evenly may have ranges with much traffic, which counts among the cheapest; and
-    wide ones may have panels for which there is no room.
+    A tile whose blocks cannot be split evenly may have ranges with much traffic, or a task for each block, which counts
+    among the cheapest; and wide ones may have panels for which there is no room.
     """
     costs = []
     for tile in tiles(planner.machine, planner.lanes, planner.sizes):
@@ -148,6 +148,6 @@ def _best_tiles(planner: Planner) -> list[Tile]:
         costs.append((not access.has_panels, cost(access), planner.sizes.products(tile), tile))
     best = []
     for no_room, cycles, products, tile in sorted(costs)[:BEST_TILES]:
-        traffic = Splitting(planner.access(tile)).ranges.traffic
-        best.append((no_room, cycles + TRAFFIC * traffic, products, tile))
+        ranges = Splitting(planner.access(tile)).ranges
+        best.append((no_room, cycles + TRAFFIC * ranges.traffic + STARTING * ranges.tasks, products, tile))
     return [tile for *_, tile in sorted(best)]

@@ -76,7 +76,7 @@ def cost(access: Access) -> float:
     moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
     efficiency = _efficiency(access, access.data_in_place)
     at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
-    return access.sizes.products(access.tile) / (at_a_time * efficiency) + moving
+    return access.products / (at_a_time * efficiency) + moving
 
 
 def _efficiency(access: Access, in_place: bool) -> float:
@@ -84,14 +84,15 @@ def _efficiency(access: Access, in_place: bool) -> float:
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
     if tile.lanes == "groups":
-        # Each sum has data of its own, which LLVM keeps for the next tap; and the sums are short.
+        # Each sum has data of its own, which LLVM keeps for the next tap of a single channel; and the sums are short.
         fits = rows * (columns + 1) < machine.registers
-        return machine.tile_efficiency(rows, columns, used, PANELS, enough=8) if fits else 0.0
+        loading = PANELS if access.sizes.summed == 1 else IN_PLACE
+        return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
     if tile.lanes == "positions" and access.sizes.is_depthwise:
         # The same, and what taps of three rows read is another one for each.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
-    enough = 10 if tile.lanes == "summed" else 12  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+    enough = 10 if tile.lanes == "summed" else 11.3  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
     return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
 
 
