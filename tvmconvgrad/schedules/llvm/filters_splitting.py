@@ -28,6 +28,9 @@ PLACES = [(True, True), (True, False), (False, True), (False, False)]
 ANYWHERE = (True, True)
 """Both may."""
 
+FEW_CHANNELS_FIT = 48
+"""Of channels of which L1 has room for so many positions, a product packs chunks that stay there."""
+
 RUN = 7
 """Positions of a row that LLVM unrolls, so that what is packed for them stays in registers."""
 
@@ -58,9 +61,9 @@ def sweeps_small_groups(access: Access) -> bool:
 
 
 def chunk_size(access: Access) -> int:
-    """How many positions are a chunk: what is packed stays in L2, of small groups in L1, or even in registers; what is
-    read in place in L1, by whole cache lines if each is read once. Sums that lie far should be read and written
-    seldom."""
+    """How many positions are a chunk: what is packed stays in L2, of small groups or products of few channels in L1, or
+    even in registers; what is read in place in L1, by whole cache lines if each is read once. Sums that lie far should
+    be read and written seldom."""
     geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
     c_group, o_group = group_sizes(geometry)
     if access.packs_to_registers:
@@ -73,13 +76,19 @@ def chunk_size(access: Access) -> int:
             return cache // (F32_BYTES * groups * (c_group * swept + o_group))
         if access.tile.taps == geometry.k:  # each line is read once by these groups, and maybe by the next
             lines = max(F32_BYTES * groups, CACHE_LINE) * (swept + 1)
-            return max(access.machine.l1 // 2 // lines, LEAST_CHUNK)
+            limit = access.machine.l1 // 2 // lines
+            if F32_BYTES * groups < CACHE_LINE and swept == 1:  # it is: there should be all rows, for which L1 has room
+                rows = prod(geometry.k[:-1]) + 1
+                limit = min(limit, 2 * access.machine.rows_apart(F32_BYTES * geometry.groups) // rows)
+            return max(limit, LEAST_CHUNK)
         return max(access.l1_positions(groups * swept), LEAST_CHUNK)
     if not any(access.blocks):
         return CHUNK_IN_PLACE
     in_place, packed = 0, 0
     for channels, block in zip((c_group, o_group), access.blocks):
         in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
+    if not in_place and prod(geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
+        return LEAST_CHUNK
     limit = 1024 if adds_far(access) else cache // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
     return min(limit, access.l1_positions(in_place)) if in_place else limit
