@@ -48,11 +48,11 @@ def test_small_results_stay_in_the_cache(groups: int) -> None:
         assert count(code(cpu, groups, SMALL), f"{STORE}|{FENCE}") == 0
 
 
-@pytest.mark.parametrize("size, streams", [(98, False), (LARGE, True)])
-def test_depthwise_results_stay_as_long_as_all_tensors_may(size: int, streams: bool) -> None:
+@pytest.mark.parametrize("size", [98, LARGE])
+def test_depthwise_results_by_whole_lines_stay_as_long_as_all_tensors_may(size: int) -> None:
     for cpu in CPUS:
-        lines = code(cpu, DEPTHWISE, size)
-        assert bool(count(lines, STORE)) == (streams and cpu.architecture == "x86_64")
+        stays = size < LARGE and cpu.lanes == 16
+        assert bool(count(code(cpu, DEPTHWISE, size), STORE)) == (cpu.architecture == "x86_64" and not stays)
 
 
 @pytest.mark.parametrize("groups", [DENSE, DEPTHWISE])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod
+
 import pytest
 from tvm import tirx
 from tvm.s_tir.stmt import SBlock
@@ -10,6 +13,8 @@ from tests.support.cpus import CPUS, Cpu
 from tvmconvgrad.spec import Problem
 
 LEVELS = [cpu for cpu in CPUS if cpu.name in ("x86-64-v3", "x86-64-v4")]
+L1, LINE, SETS, WAYS = 32 << 10, 64, 64, 8
+"""A core's first cache."""
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
@@ -113,6 +118,48 @@ def test_rows_that_few_tiles_read_are_not_packed(
     problem = operator.problem((2, y, y, channels[0]), (2, 12, 12, channels[1]), dtype="f32")
     plan = schedules.schedule(problem, LEVELS[-1].target, "filter-o").decisions
     assert ((plan["c_block"], plan["o_block"]) == (0, 0)) == in_place
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("mobilenet_v2 block1_project filters", True),
+        ("resnet_50 res2a_branch2a filters", True),
+        ("resnet_50 res2a_branch2b filters", False),  # nine taps read each chunk
+        ("resnet_50 res3a_branch2c filters", False),
+    ],
+)
+def test_products_of_few_channels_pack_chunks_for_l1(name: str, stays: bool, dtype: str, cpu: Cpu) -> None:
+    from tvmconvgrad import schedules
+
+    problem = _problem(name, dtype)
+    plan = schedules.schedule(problem, cpu.target).decisions
+    packed = 4 * prod(plan["chunk"]) * (problem.geometry.c + problem.geometry.o)
+    assert (packed <= L1) == stays
+
+
+@pytest.mark.parametrize("channels", [32, 96, 192, 384, 576])
+def test_depthwise_chunks_of_half_lines_keep_all_their_rows(channels: int) -> None:
+    """The next tile reads the other halves. Lines of one channel lie so far apart that they share sets of the cache."""
+    import tvmconvgrad as cg
+    from tvmconvgrad import schedules
+
+    (cpu,) = (cpu for cpu in LEVELS if cpu.lanes == 8)
+    ones, size = (1, 1), (28, 28)
+    operator = cg.ConvolutionBackpropFilters(
+        strides=ones, pads_begin=ones, pads_end=ones, dilations=ones, groups=channels, filter_shape=(3, 3, 1, channels)
+    )
+    problem = operator.problem((4, *size, channels), (4, *size, channels), dtype="f32")
+    plan = schedules.schedule(problem, cpu.target, "filter-groups").decisions
+    assert plan["tile"]["groups"] == 8
+    _, rows, columns = plan["chunk"]
+    positions = [(row, column) for row in range(rows + 2) for column in range(columns)]
+    y = [(row * size[1] + column) * channels * 4 // LINE for row, column in positions]
+    x = [line + 10**6 for line in y[: rows * columns]]
+    fullest = max(Counter(line % SETS for line in (*y, *x)).values())
+    assert fullest <= 2 * WAYS  # the two tensors begin anywhere
 
 
 def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:

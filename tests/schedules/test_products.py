@@ -6,15 +6,23 @@ import itertools
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
 import pytest
 
 import tvmconvgrad as cg
+from tests.support import layouts, reference
+from tests.support.case import DTYPES, Case, assert_same
+from tests.support.convolution import Convolution, operands
+from tvmconvgrad.compiling import compiler
+from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.schedules import schedule
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
+PLACES = {"before": 0, "task": 1}
+"""Where data is packed, as the decision `packs` has it."""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -57,6 +65,51 @@ def test_tiles_suit_short_rows(row: int, level: str) -> None:
     made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "positions-channels")
     tile = made.decisions["tile"]["positions"]
     assert 7 * -(-row // tile) * tile <= 8 * row
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "x86-64-v4 -mattr=+avx512bf16"])
+@pytest.mark.parametrize("channels", [8, 13, 17, 20, 24, 40, 56, 100, 144])
+def test_summed_channels_are_rounded_up_by_few(channels: int, target: str) -> None:
+    """To runs of 16, or of 16 pairs, 24 would be 32 and 40 would be 64."""
+    problem = _summing(channels, (8, 9), "bf16")
+    for rows in ("before", "task"):
+        made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "positions-channels", {"packs": PLACES[rows]})
+        assert made.decisions["packs"] == rows
+        run = made.decisions["summed"]
+        assert -(-channels // run) * run <= max(1.08 * channels, channels + 1)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("channels", [13, 17, 20, 24, 37, 40, 56])
+def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
+    conv = Convolution(2, 1, 16, channels, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    case = Case("ConvolutionBackpropData", conv, "NXC", "XIO", dtype)
+    problem, target, tensors = case.call.problem(), parse_target(), operands(conv, case.result)
+    expected = reference.gradient(conv, case.result, tensors).astype(DTYPES[dtype])
+    first, second = map(np.ascontiguousarray, case.arrays(tensors))
+    for place in PLACES.values():
+        made = schedule(problem, target, "positions-channels", {"packs": place})
+        result = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
+        function = load_function(compiler.compile_module(made.module, target), problem)
+        function(first.ctypes.data, second.ctypes.data, result.ctypes.data)
+        assert_same(layouts.to_canonical(result, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_a_prime_number_of_tiles_is_no_task_for_each(level: str) -> None:
+    """50176 positions are 8363 tiles of 6, and 24 channels are packed by each task."""
+    made = schedule(_summing(24, (50176,), "f32", taps=1), parse_target(f"llvm -mcpu={level}"), "positions-channels")
+    assert 16 <= made.tasks <= 1000
+
+
+def _summing(channels: int, positions: tuple[int, ...], dtype: str, taps: int = 3) -> Problem:
+    """A data gradient that sums so many channels."""
+    rank = len(positions)
+    ones, pads = (1,) * rank, (taps // 2,) * rank
+    operator = cg.ConvolutionBackpropData(
+        strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, output_shape=(1, *positions, 96)
+    )
+    return operator.problem((1, *positions, channels), (*(taps,) * rank, 96, channels), dtype=dtype)
 
 
 def _data_gradient(x: tuple[int, int], dilations: tuple[int, int]) -> Problem:

@@ -66,7 +66,7 @@ class Machine:
         columns: int,
         lanes: int,
         costs: tuple[float, float] = (0.25, 0.25),
-        enough: int = 12,
+        enough: float = 12,
         spare: int = 2,
     ) -> float:
         """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.

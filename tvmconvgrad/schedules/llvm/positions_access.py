@@ -33,6 +33,9 @@ FEW_ROWS = 256
 LEAST_RUN = 2 * CACHE_LINE
 """Bytes of a channel's positions that a tile must read to read them where they lie."""
 
+SHARED = 3
+"""How many cores' parts of the last-level cache a call may count on: others leave some."""
+
 PANEL = 0.6
 """The share of the L2 cache that a panel may take."""
 
@@ -219,5 +222,11 @@ class Access:
 
     @property
     def streams(self) -> bool:
-        """Whether they are, by default: a result that is small stays in the cache for who reads it."""
-        return self.may_stream and self.sizes.has_large_output(self.machine.l3)
+        """Whether they are, by default: a result that is small stays in the cache for who reads it.
+
+        Depthwise sums wait for memory, so theirs stays as long as all tensors may be there, if each vector is a line:
+        else one that is not in the cache would be read from memory for its parts.
+        """
+        stays = self.sizes.is_depthwise and self.machine.lanes >= self.sizes.line
+        fits = self.sizes.problem.tensor_bytes <= SHARED * self.machine.l3
+        return self.may_stream and self.sizes.has_large_output(self.machine.l3) and not (stays and fits)

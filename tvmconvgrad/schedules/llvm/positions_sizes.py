@@ -17,9 +17,6 @@ from tvmconvgrad.te.forward import positions_of
 from tvmconvgrad.te.plain import data_windows
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
-PARTS = 3
-"""How many cores' parts of the last-level cache a call may count on."""
-
 
 @dataclass(frozen=True, order=True)
 class Tile:
@@ -148,14 +145,8 @@ class Sizes:
         return CACHE_LINE // ITEM_BYTES[self.problem.dtype]
 
     def has_large_output(self, cache: int) -> bool:
-        """Whether the result has more bytes than a core's part of the last-level cache.
-
-        Depthwise sums wait for memory, so theirs is not large as long as all tensors fit the cache together: in several
-        parts, since other cores leave some.
-        """
-        problem = self.problem
-        fits = self.is_depthwise and problem.tensor_bytes <= PARTS * cache
-        return tensor_bytes(problem.output_shape, problem.dtype) > cache and not fits
+        """Whether the result has more bytes than a cache."""
+        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > cache
 
     @property
     def steps(self) -> list[int]:

@@ -92,7 +92,7 @@ def _efficiency(access: Access, in_place: bool) -> float:
         # The same, and what taps of three rows read is another one for each.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
-    enough = 10 if tile.lanes == "summed" else 11.3  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+    enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
     return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
 
 
