@@ -64,32 +64,42 @@ def chunk_size(access: Access) -> int:
     """How many positions are a chunk: what is packed stays in L2, of small groups or products of few channels in L1, or
     even in registers; what is read in place in L1, by whole cache lines if each is read once. Sums that lie far should
     be read and written seldom."""
-    geometry, groups, cache = access.problem.geometry, access.tile.groups, access.machine.l2 // 2
+    geometry = access.problem.geometry
     c_group, o_group = group_sizes(geometry)
+    swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
     if access.packs_to_registers:
         return RUN
-    swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
     if sweeps_small_groups(access):
         return max(access.machine.l1 // (F32_BYTES * (c_group * swept + o_group)), LEAST_CHUNK)
-    if groups > 1:
-        if c_group * o_group > 1:
-            return cache // (F32_BYTES * groups * (c_group * swept + o_group))
-        if access.tile.taps == geometry.k:  # each line is read once by these groups, and maybe by the next
-            lines = max(F32_BYTES * groups, CACHE_LINE) * (swept + 1)
-            limit = access.machine.l1 // 2 // lines
-            if F32_BYTES * groups < CACHE_LINE and swept == 1:  # it is: there should be all rows, for which L1 has room
-                rows = prod(geometry.k[:-1]) + 1
-                limit = min(limit, 2 * access.machine.rows_apart(F32_BYTES * geometry.groups) // rows)
-            return max(limit, LEAST_CHUNK)
-        return max(access.l1_positions(groups * swept), LEAST_CHUNK)
-    if not any(access.blocks):
-        return CHUNK_IN_PLACE
-    in_place, packed = 0, 0
-    for channels, block in zip((c_group, o_group), access.blocks):
-        in_place, packed = (in_place, packed + channels) if block else (in_place + channels, packed)
-    if not in_place and prod(geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
+    if access.tile.groups > 1 and c_group * o_group > 1:
+        return access.machine.l2 // 2 // (F32_BYTES * access.tile.groups * (c_group * swept + o_group))
+    if access.tile.groups > 1:
+        return max(_depthwise_chunk(access, swept), LEAST_CHUNK)
+    return _packed_chunk(access) if any(access.blocks) else CHUNK_IN_PLACE
+
+
+def _depthwise_chunk(access: Access, swept: int) -> int:
+    """Positions, of each of which `swept` ones of Y are read, that L1 has room for."""
+    geometry, machine, width = access.problem.geometry, access.machine, F32_BYTES * access.tile.groups
+    if access.tile.taps != geometry.k:
+        return access.l1_positions(access.tile.groups * swept)
+    # Each line is read once by these groups, and maybe by the next.
+    limit = machine.l1 // 2 // (max(width, CACHE_LINE) * (swept + 1))
+    if width >= CACHE_LINE or swept > 1:
+        return limit
+    # It is: there should be room for all rows, which lie so far apart that they share sets of the cache.
+    rows = prod(geometry.k[:-1]) + 1
+    return min(limit, 2 * machine.rows_apart(F32_BYTES * geometry.groups) // rows)
+
+
+def _packed_chunk(access: Access) -> int:
+    """Positions of which operands are packed, or one is and the other stays in L1 as it lies."""
+    packed, in_place = 0, 0
+    for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
+        packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
+    if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CHUNK
-    limit = 1024 if adds_far(access) else cache // (F32_BYTES * packed)
+    limit = 1024 if adds_far(access) else access.machine.l2 // 2 // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
     return min(limit, access.l1_positions(in_place)) if in_place else limit
 
