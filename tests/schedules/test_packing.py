@@ -162,6 +162,23 @@ def test_depthwise_chunks_of_half_lines_keep_all_their_rows(channels: int) -> No
     assert fullest <= 2 * WAYS  # the two tensors begin anywhere
 
 
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("mobilenet_v2 block2_depthwise filters", 8),
+        ("mobilenet_v2 block3_depthwise filters", 8),
+        ("mobilenet_v2 block4_depthwise filters", 16),  # the cache holds its tensors
+        ("mobilenet_v2 block3b_depthwise filters", 16),  # a position brings a line of each row
+    ],
+)
+def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups: int) -> None:
+    """On a CPU with 16 lanes: those of half a line do."""
+    from tvmconvgrad import schedules
+
+    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).decisions
+    assert plan["tile"]["groups"] == groups
+
+
 def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:
     """The problem of "suite layer kind", as it is compiled."""
     from tvmconvgrad import layers

@@ -48,6 +48,9 @@ BROADCASTING = 0.3
 TRAFFIC = 0.1
 """Cycles that a byte from memory takes."""
 
+SHARED = 3
+"""How many cores' parts of the last-level cache a call may count on: others leave some."""
+
 STARTING = 100
 """Cycles that it takes to start a task."""
 

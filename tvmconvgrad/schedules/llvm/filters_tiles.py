@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from math import prod
 
-from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, SHARED, TRAFFIC, TRANSPOSING
 from tvmconvgrad.schedules.llvm.filters_access import Access, Tile
-from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 FINISHING = 3.0
 """Cycles an element to bring a filter from the tiles' order into another."""
+
+DROPPED = 0.5
+"""What waiting for dropped fetches takes, as a part of what all tensors take from memory."""
 
 VECTORS_OF_TAPS = (0.5, 0.5)
 """Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
@@ -61,7 +64,7 @@ def cost(access: Access) -> float:
     shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)
-    return cycles + _finishing(access) * prod(problem.filter_shape)
+    return cycles + _waiting(access) + _finishing(access) * prod(problem.filter_shape)
 
 
 def _efficiency(access: Access) -> float:
@@ -97,6 +100,19 @@ def _packing(access: Access, channels: int, block: int) -> float:
     if tile.groups > 1 and channels > 1:
         return GROUPING
     return max(PACKING, 8 / largest_divisor(tile.groups * block, machine.lanes))
+
+
+def _waiting(access: Access) -> float:
+    """Cycles that strided depthwise tiles of whole lines wait for memory longer than those of half lines.
+
+    A position brings so many lines that a core drops some of the fetches. Of half lines, the next tile fetches them
+    again.
+    """
+    problem, tile = access.problem, access.tile
+    strided = problem.geometry.strides[-1] > 1 and tile.taps == problem.geometry.k
+    far = problem.tensor_bytes > SHARED * access.machine.l3
+    once = F32_BYTES * tile.groups >= CACHE_LINE and not any(access.blocks)
+    return DROPPED * TRAFFIC * problem.tensor_bytes if strided and far and once else 0.0
 
 
 def _finishing(access: Access) -> float:

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.schedules.base import LEAST_SIDE
-from tvmconvgrad.schedules.llvm.costs import ROOM
+from tvmconvgrad.schedules.llvm.costs import ROOM, SHARED
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import largest_divisor, nearest_run
@@ -32,9 +32,6 @@ FEW_ROWS = 256
 
 LEAST_RUN = 2 * CACHE_LINE
 """Bytes of a channel's positions that a tile must read to read them where they lie."""
-
-SHARED = 3
-"""How many cores' parts of the last-level cache a call may count on: others leave some."""
 
 PANEL = 0.6
 """The share of the L2 cache that a panel may take."""
