@@ -1,4 +1,5 @@
-"""What is packed before all tasks is packed by many threads, and only where there is room; tasks are enough."""
+"""What is packed before all tasks is packed by many threads, and only where there is room; tasks are enough; chunks
+stay in the caches that they are made for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The model counts the products that a kernel computes: not those of a tap at which a whole tile meets pads."""
+"""The model counts the products that a kernel computes: not those of a tap at which a whole tile meets pads.
+There are few more of them than asked for: of summed channels, and of positions of a tile."""
 
 from __future__ import annotations
 
@@ -72,9 +73,9 @@ def test_tiles_suit_short_rows(row: int, level: str) -> None:
 def test_summed_channels_are_rounded_up_by_few(channels: int, target: str) -> None:
     """To runs of 16, or of 16 pairs, 24 would be 32 and 40 would be 64."""
     problem = _summing(channels, (8, 9), "bf16")
-    for rows in ("before", "task"):
-        made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "positions-channels", {"packs": PLACES[rows]})
-        assert made.decisions["packs"] == rows
+    for name, place in PLACES.items():
+        made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "positions-channels", {"packs": place})
+        assert made.decisions["packs"] == name
         run = made.decisions["summed"]
         assert -(-channels // run) * run <= max(1.08 * channels, channels + 1)
 

@@ -198,7 +198,7 @@ class Sizes:
         return max((-(-size.columns // tile.columns) for size in self.sums), default=1)
 
     def products(self, tile: Tile) -> int:
-        """Multiply-adds, with all that is rounded up, and without what is left out."""
+        """Multiply-adds, with all that is rounded up but the summed channels, and without what is left out."""
         geometry = self.problem.geometry
         return (
             geometry.batch
