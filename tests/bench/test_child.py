@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
+from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.machine import choose_cpus
+from tvmconvgrad.bench.session import Session
+from tvmconvgrad.bench.tensors import make_inputs
 from tvmconvgrad.bench.variants import ours
+from tvmconvgrad.layers import select_gradients
 
 PARENT = """
 import time
@@ -33,6 +37,12 @@ def state(pid: int) -> str:
         return ""
 
 
+def stands(pid: int) -> bool:
+    """Whether all threads are stopped at this moment."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def reaches(pid: int, wanted: str) -> bool:
     for _ in range(200):
         if state(pid) in wanted.split("|"):
@@ -45,11 +55,11 @@ def test_it_stands_still_and_its_end_is_told() -> None:
     with Child(ours("llvm"), choose_cpus(1)) as child:
         pid = child._process.pid
         assert set(child.versions) == {"tvmconvgrad"}
-        assert reaches(pid, "T")
+        assert stands(pid)
         with pytest.raises(WorkerFailed, match="ours: KeyError: 'job'") as failed:
             child.ask({"do": "prepare"})
+        assert stands(pid)
         assert "Traceback" in failed.value.trace
-        assert reaches(pid, "T")
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(WorkerEnded, match="ours: the process ended with -9"):
             child.ask({"do": "time", "loops": 1, "wake": True})
@@ -57,6 +67,18 @@ def test_it_stands_still_and_its_end_is_told() -> None:
         assert child._process.pid != pid
         pid = child._process.pid
     assert state(pid) == ""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two CPUs")
+def test_all_its_threads_stand_still_before_another_runs() -> None:
+    ((_, gradient),) = select_gradients(["mobilenet_v2"], substring="block4_project", only="data")
+    job = Job.of(gradient.problem)
+    with Session([ours("llvm -mcpu=native")], choose_cpus(2)) as session:
+        session.prepare(job, make_inputs(gradient.problem, job, 0))
+        (child,) = session._children.values()
+        for _ in range(100):  # when it answers, its second thread still looks for the next job
+            child.ask({"do": "time", "loops": 1, "wake": True})
+            assert stands(child._process.pid)
 
 
 def test_it_ends_with_its_parent() -> None:

@@ -80,7 +80,7 @@ class Child:
             line = ""
         if not line:
             raise WorkerEnded(f"{self.variant.label}: {self._last_words()}")
-        process.send_signal(signal.SIGSTOP)
+        self._stop()
         answer: dict[str, Any] = json.loads(line)
         if answer["ok"]:
             return answer
@@ -89,6 +89,11 @@ class Child:
         failure = WorkerFailed(f"{self.variant.label}: {answer['why']}")
         failure.trace = answer["trace"]
         raise failure
+
+    def _stop(self) -> None:
+        """Stop the process and wait until all its threads stand still: until then they take the next one's CPUs."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def close(self) -> None:
         """End the process."""
