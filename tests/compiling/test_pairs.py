@@ -14,8 +14,11 @@ ADDS = r"vdpbf16ps\s.*%zmm"
 RULES = {"w": ("filter-o", "filter-c"), "y": ("positions-channels",), "x": ("positions-channels",)}
 
 
-def code(mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, size: int = 10) -> str:
-    conv = Convolution(batch, 1, 64, 64, (size, 11), (size, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+def code(
+    mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, rows: int = 10, dilation: int = 1
+) -> str:
+    apart = (dilation, dilation)
+    conv = Convolution(batch, 1, 64, 64, (rows, 11), (rows, 11), (3, 3), (1, 1), apart, apart, apart)
     problem = Case(operator, conv, dtype=dtype).call.problem()
     target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
     return str(compiler.build(problem, target, rule).executable.mod.inspect_source("s"))
@@ -38,7 +41,19 @@ def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> Non
         assert "vdpbf16ps" not in code(mcpu, operator, rule, dtype)
 
 
-@pytest.mark.parametrize(("batch", "size", "paired"), [(1, 10, True), (1, 11, False), (2, 11, True), (3, 11, False)])
-def test_filters_take_pairs_of_images_or_of_their_halves(batch: int, size: int, paired: bool) -> None:
-    found = code("znver4", "ConvolutionBackpropFilters", "filter-o", batch=batch, size=size)
+@pytest.mark.parametrize(
+    ("batch", "rows", "dilation", "paired"),
+    [
+        (1, 10, 1, True),
+        (3, 11, 1, True),
+        (2, 1, 1, True),
+        (3, 1, 1, False),
+        (1, 11, 6, True),  # taps meet 21 of 33 rows, in pairs it is 18
+        (1, 11, 8, False),  # 17
+        (1, 10, 8, False),
+        (2, 11, 8, True),
+    ],
+)
+def test_filters_take_pairs_of_images_or_of_bands(batch: int, rows: int, dilation: int, paired: bool) -> None:
+    found = code("znver4", "ConvolutionBackpropFilters", "filter-o", batch=batch, rows=rows, dilation=dilation)
     assert ("vdpbf16ps" in found) == paired

@@ -24,11 +24,15 @@ TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"
 RULES = ("positions-channels", "filter-o", "filter-c")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
-    # pairs of images; of halves of the only one; neither, where a row would be left over
+    # pairs of images; of halves of the only one, without a row in common and with one; of three
     Convolution(4, 1, 32, 48, (8, 9), (8, 9), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(1, 1, 32, 48, (8, 9), (8, 9), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(3, 1, 16, 32, (13, 9), (6, 5), (3, 3), (2, 2), (1, 2), (1, 2), (0, 2)),
     Convolution(1, 1, 32, 48, (7, 9), (7, 9), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(3, 2, 32, 64, (9, 8), (5, 4), (3, 3), (2, 2), ONE, ONE, ONE),
+    # a single row; rows that mostly meet pads: no pairs
+    Convolution(3, 1, 32, 48, (1, 9), (1, 9), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 1, 32, 48, (7, 9), (7, 9), (3, 3), ONE, (6, 6), (6, 6), (6, 6)),
     # tails of channels: an odd number of them, fewer than a vector, one
     Convolution(2, 1, 17, 33, (6, 11), (6, 11), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 3, 20, (12, 13), (6, 7), (3, 3), (2, 2), ONE, ONE, ONE),

@@ -28,17 +28,19 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
     bands = multiples.bands
     positions = (*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position))
-    rows = positions[0] // bands
+    rows = -(-positions[0] // bands)
+    apart = positions[0] - rows
     sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     y_windows = [sweep.window for sweep in sweeps]
     x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
     residues = sweeps[-1].stride if multiples.residues else 1
-    y_rows = rows * sweeps[0].stride
     c_block, o_block = map(max, zip(multiples.blocks, (multiples.c, multiples.o)))
     y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, y_windows, multiples, c_block, residues, y_rows
+        y, problem, "y_extended", c_group, y_windows, multiples, c_block, residues, apart * sweeps[0].stride
     )
-    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, x_windows, multiples, o_block, rows=rows)
+    x_extended = tensors.extended_data(
+        x, problem, "x_extended", o_group, x_windows, multiples, o_block, apart=apart, halves=apart < rows
+    )
 
     extents = (geometry.batch * bands, rows, *positions[1:])
     n, *at = tensors.reduce_axes(extents, ("n", *tensors.spatial_names("x", rank)))

@@ -50,7 +50,9 @@ class Multiples:
     pairs: bool = False
     """Whether operands keep their 16 bits: the CPU multiplies these, and adds two products at a time to an f32."""
     bands: int = 1
-    """Into how many bands of equally many rows, along the first spatial axis, a filter gradient takes images apart."""
+    """Into how many bands of equally many rows, one or two, along the first spatial axis, a filter gradient takes
+    images apart. Of an odd number of rows the middle one is in both, half of it in each; halves of bf16 are exact down
+    to the least normal number, below which the CPU's instruction takes zero."""
     bare_axes: int = 0
     """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
     out."""
@@ -140,10 +142,15 @@ def group_sizes(geometry: Geometry) -> tuple[int, int]:
     return geometry.c // geometry.groups, geometry.o // geometry.groups
 
 
-def guarded(inside: Sequence[Index], value: Callable[[], Index], multiples: Multiples) -> Index:
-    """`value` where every condition holds, else zero: in f32, or as the bits of bf16."""
+def guarded(
+    inside: Sequence[Index], value: Callable[[], Index], multiples: Multiples, halved: Index | None = None
+) -> Index:
+    """`value` where every condition holds, else zero: in f32, or as the bits of bf16, of half of it where `halved`."""
     dtype = BITS if multiples.pairs else ACCUMULATOR
     taken = tirx.reinterpret(dtype, value()) if multiples.pairs else value().astype(dtype)
+    if halved is not None:
+        half = _as_f32(taken) * tirx.Select(halved, tirx.const(0.5, ACCUMULATOR), tirx.const(1.0, ACCUMULATOR))
+        taken = (tirx.reinterpret("uint32", half) >> tirx.const(16, "uint32")).astype(BITS)
     return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, dtype)) if inside else taken
 
 
@@ -182,13 +189,15 @@ def extended_data(
     multiples: Multiples,
     multiple: int,
     residues: int = 1,
-    rows: int = 0,
+    apart: int = 0,
+    halves: bool = False,
 ) -> Stage:
     """A data tensor as (n, g, channel of the group, *space), extended by zeros.
 
     `channels` is the group's, rounded up to a `multiple`; there is a window for each spatial axis. With several
-    `residues`, element i of the last axis is (i % residues, i // residues). With several bands each of them takes the
-    place of an image: they begin so many `rows` apart.
+    `residues`, element i of the last axis is (i % residues, i // residues). With two bands each of them takes the place
+    of an image: they begin so many rows `apart`, and where one ends with the row that the next one begins with, each
+    `halves` it.
     """
     groups, bands = problem.geometry.groups, multiples.bands
     if residues > 1:
@@ -199,17 +208,20 @@ def extended_data(
         if residues > 1:
             *outer, residue, run = space
             space = (*outer, run * residues + residue)
+        halved = None
         if bands > 1:
-            n, space = n // bands, (space[0] + n % bands * rows, *space[1:])
+            halved = space[0] == (1 - n % bands) * apart if halves else None
+            n, space = n // bands, (space[0] + n % bands * apart, *space[1:])
         inside = within(g, groups, g_extent) + within(c, channels, c_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
         where = [i * window.step - window.shift for i, window in zip(space, windows)]
-        return guarded(inside, lambda: tensor(*data_index(problem.data_format, n, g * channels + c, where)), multiples)
+        place = data_index(problem.data_format, n, g * channels + c, where)
+        return guarded(inside, lambda: tensor(*place), multiples, halved)
 
     extents = [window.extent for window in windows]
     if residues > 1:
         extents[-1:] = [residues, extents[-1] // residues]
-    extents[0] -= (bands - 1) * rows
+    extents[0] -= (bands - 1) * apart
     return te.compute((problem.geometry.batch * bands, g_extent, c_extent, *extents), element, name=name)
 
 
@@ -285,9 +297,14 @@ def spatial_names(prefix: str, rank: int) -> list[str]:
 
 def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar], multiples: Multiples) -> Index:
     """The sum of products over the axes, in f32."""
-    if multiples.pairs:  # bits of bf16 are the upper ones of an f32
-        a, b = (tirx.reinterpret(ACCUMULATOR, bits.astype("uint32") << tirx.const(16, "uint32")) for bits in (a, b))
+    if multiples.pairs:
+        a, b = _as_f32(a), _as_f32(b)
     return te.sum(a * b, axis=list(axes))
+
+
+def _as_f32(bits: Index) -> Index:
+    """A number of bf16 by its bits, which are the upper ones of an f32."""
+    return tirx.reinterpret(ACCUMULATOR, bits.astype("uint32") << tirx.const(16, "uint32"))
 
 
 def result_dtype(problem: Problem) -> str:

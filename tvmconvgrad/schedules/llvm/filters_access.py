@@ -62,13 +62,23 @@ class Access:
 
     @property
     def pairs(self) -> bool:
-        """Whether the operands are bf16, of which an instruction adds up two images, or halves of them, at a time.
+        """Whether the operands are bf16, of which an instruction adds up two images, or bands of them, at a time.
 
-        Not where one row were left over: a zero in its place, times an infinite Y, would be no zero.
+        Where the bands have a row in common, each adds up half of it: a zero in one of them, times an infinite Y, would
+        be no zero.
         """
         able = self.machine.multiplies_pairs and self.tile.lanes != "groups"
-        even = self.problem.geometry.batch % 2 == 0 or self.problem.geometry.x[0] % 2 == 0
-        return able and even and self.problem.dtype == "bf16"
+        return able and self.problem.dtype == "bf16" and (self.problem.geometry.batch % 2 == 0 or self._bands_pay)
+
+    @property
+    def _bands_pay(self) -> bool:
+        """Whether rows in pairs are fewer steps than those rows alone that taps meet data at: of bands none are left
+        out."""
+        g = self.problem.geometry
+        begins = (tap * g.dilations[0] - g.pads_begin[0] for tap in range(g.k[0]))
+        ends = [(max(0, -(begin // g.strides[0])), (g.y[0] - 1 - begin) // g.strides[0] + 1) for begin in begins]
+        met = sum(max(0, min(last, g.x[0]) - first) for first, last in ends)
+        return -(-g.x[0] // 2) * g.k[0] < met
 
     @property
     def multiples(self) -> Multiples:
@@ -81,7 +91,7 @@ class Access:
         """The steps of the sum: images, or pairs, and positions along each axis."""
         geometry, bands = self.problem.geometry, self.multiples.bands
         images = geometry.batch * bands // (2 if self.pairs else 1)
-        return (images, geometry.x[0] // bands, *geometry.x[1:])
+        return (images, -(-geometry.x[0] // bands), *geometry.x[1:])
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
@@ -137,10 +147,10 @@ class Access:
         geometry, tile, bands = self.problem.geometry, self.tile, self.multiples.bands
         sweeps = swept(geometry, geometry.x, self.bare_axes)
         y_extents = [sweep.window.extent for sweep in sweeps]
-        y_extents[0] -= (bands - 1) * geometry.x[0] // bands * sweeps[0].stride
-        images = geometry.batch * ceil_to(geometry.groups, tile.groups)
+        y_extents[0] -= (bands - 1) * (geometry.x[0] // bands) * sweeps[0].stride
+        images = bands * geometry.batch * ceil_to(geometry.groups, tile.groups)
         y_channels, x_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
-        return images * bands * y_channels * prod(y_extents), images * x_channels * prod(geometry.x)
+        return images * y_channels * prod(y_extents), images * x_channels * prod(self.extents[1:])
 
     @property
     def sums(self) -> int:
