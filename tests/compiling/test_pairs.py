@@ -34,6 +34,19 @@ def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
         assert sum(map(saves, loops)) <= 0.25 * sum(count(loop, ADDS) for loop in loops)
 
 
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+@pytest.mark.parametrize(("channels", "paired"), [(8, True), (4, False)])
+def test_groups_of_several_channels(channels: int, paired: bool, operator: str) -> None:
+    size = 16 * channels
+    conv = Convolution(2, 16, size, size, (10, 11), (10, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    problem = Case(operator, conv, dtype="bf16").call.problem()
+    target = parse_target("llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu")
+    found = str(compiler.build(problem, target, "positions-groups").executable.mod.inspect_source("s"))
+    adds = count(found.splitlines(), ADDS)
+    assert bool(adds) == paired
+    assert not paired or saves(found.splitlines()) <= 0.25 * adds
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("mcpu", "dtype"), [("x86-64-v4", "bf16"), ("znver4", "f16"), ("znver4", "f32")])
 def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> None:

@@ -21,7 +21,7 @@ from tvmconvgrad.targets import host_features, parse_target
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
 
 TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"
-RULES = ("positions-channels", "filter-o", "filter-c")
+RULES = ("positions-channels", "positions-groups", "filter-o", "filter-c")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
     # pairs of images; of halves of the only one, without a row in common and with one; of three
@@ -41,6 +41,10 @@ CONVOLUTIONS = [
     Convolution(2, 1, 64, 96, (7, 8), (7, 8), ONE, ONE, ONE, NO, NO),
     Convolution(2, 1, 64, 32, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE),
     Convolution(2, 3, 30, 48, (7, 9), (4, 5), (3, 3), (2, 2), ONE, ONE, ONE),
+    # vectors over groups of several channels: a number of vectors, rounded up, with an odd number of channels, strided
+    Convolution(1, 16, 128, 128, (6, 7), (6, 7), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(2, 20, 180, 160, (5, 8), (5, 8), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 32, 256, 256, (9, 9), (5, 5), (3, 3), (2, 2), ONE, ONE, ONE),
     Convolution(1, 1, 16, 24, (40,), (36,), (3,), (1,), (2,), (0,), (0,)),
     Convolution(1, 1, 10, 24, (4, 5, 6), (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
 ]

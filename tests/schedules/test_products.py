@@ -103,6 +103,25 @@ def test_a_prime_number_of_tiles_is_no_task_for_each(level: str) -> None:
     assert 16 <= made.tasks <= 1000
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_tiles_of_groups_have_all_of_their_channels(stride: int, dtype: str) -> None:
+    """These lie side by side; tiles of 4 of 8 would write each group's in two parts."""
+    operator = cg.ConvolutionBackpropData(
+        strides=(stride,) * 2,
+        pads_begin=(1, 1),
+        pads_end=(1, 1),
+        dilations=(1, 1),
+        groups=32,
+        output_shape=(8, 28, 28, 256),
+    )
+    x = -(-28 // stride)
+    problem = operator.problem((8, x, x, 256), (3, 3, 8, 256), dtype=dtype)
+    made = schedule(problem, parse_target("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"))
+    assert made.rule == "positions-groups"
+    assert made.decisions["tile"]["columns"] == 8
+
+
 def _summing(channels: int, positions: tuple[int, ...], dtype: str, taps: int = 3) -> Problem:
     """A data gradient that sums so many channels."""
     rank = len(positions)

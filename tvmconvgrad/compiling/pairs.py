@@ -2,7 +2,7 @@
 
     sum[lane] += panel[lane, 0] * element[0] + panel[lane, 1] * element[1]
 
-One operand lies lane by lane, in pairs; the other one is the same pair for all lanes. Both stay in 16 bits.
+The operands lie lane by lane, in pairs, or are the same pair for all lanes. Both stay in 16 bits.
 
 A schedule marks the loop over the lanes by the attribute `PAIRS`; the loop over a pair is the only one in it. TVM's
 code generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM's own language.
@@ -20,9 +20,9 @@ from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten
 _FUNCTION = """
 declare <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{n} x float>, <{m} x bfloat>, <{m} x bfloat>)
 
-define <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %panel, <{n} x i32> %element) {{
-  %a = bitcast <{n} x i32> %panel to <{m} x bfloat>
-  %b = bitcast <{n} x i32> %element to <{m} x bfloat>
+define <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %first, <{n} x i32> %second) {{
+  %a = bitcast <{n} x i32> %first to <{m} x bfloat>
+  %b = bitcast <{n} x i32> %second to <{m} x bfloat>
   %total = call <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
       <{n} x float> %sums, <{m} x bfloat> %a, <{m} x bfloat> %b)
   ret <{n} x float> %total
@@ -54,19 +54,20 @@ def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
     store = without_binds(pair.body)
     count, (place,) = int(lanes.extent), store.indices
     loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
-    (panel,) = (load for load in loads if step_of(load.indices, lanes.loop_var) == 2)
-    (element,) = (load for load in loads if not load.same_as(panel))
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
 
-    def vector(load: TensorLoad, size: int) -> Expr:
-        return tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), size)])
+    def operand(load: TensorLoad) -> Expr:
+        each = count if step_of(load.indices, lanes.loop_var) == 2 else 1
+        pairs = tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), 2 * each)])
+        if each == 1:
+            return tirx.Broadcast(tirx.reinterpret("uint32", pairs), count)
+        return tirx.reinterpret(f"uint32x{count}", pairs)
 
     sums = tirx.Ramp(replaced(place, begin), index(1), count)
     total = tirx.call_extern(
         f"float32x{count}",
         f"add_pairs_{count}",
         tirx.BufferLoad(store.buffer, [sums]),
-        tirx.reinterpret(f"uint32x{count}", vector(panel, 2 * count)),
-        tirx.Broadcast(tirx.reinterpret("uint32", vector(element, 2)), count),
+        *map(operand, loads),
     )
     return tirx.BufferStore(store.buffer, total, [sums])

@@ -44,17 +44,18 @@ def pack_data(
     at: LoopRV | None = None,
     images: int = 1,
     ahead: int = 0,
+    run: int = 1,
 ) -> None:
     """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
-    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost. Inside of a
-    loop only what that loop's body reads is packed, and stays in the cache. In NXC it is fetched so many elements
-    `ahead`, into the L2 cache; 0: a little ahead, into L1.
+    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost, and so does a
+    `run` of a group's channels. Inside of a loop only what that loop's body reads is packed, and stays in the cache. In
+    NXC it is fetched so many elements `ahead`, into the L2 cache; 0: a little ahead, into L1.
     """
     rank = len(sch.get_loops(block)) - 3
-    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images)))
+    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images, run)))
     sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
@@ -71,6 +72,10 @@ def pack_data(
         read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
         if images > 1:
+            sch.annotate(c1, TRANSPOSE, 1)
+        elif groups > 1 and run > 1:
+            c1, pair = sch.split(sch.fuse(c0, c1), [None, run])
+            sch.reorder(c1, image, g1, pair)
             sch.annotate(c1, TRANSPOSE, 1)
         elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
             sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
@@ -159,7 +164,12 @@ def pack_filter(
     lane0, lane1 = sch.split(lane, [None, width])
     summed0, summed1 = sch.split(summed, [None, reduced])
     outer = [g0, lane0]
-    if run > 1:
+    if run > 1 and groups > 1:
+        summed1, pair = sch.split(summed1, [None, run])
+        outer += [summed0, *k]
+        sch.reorder(*outer, lane1, summed1, g1, pair)
+        sch.annotate(summed1, TRANSPOSE, 1)
+    elif run > 1:
         summed1, pair = sch.split(summed1, [None, run])
         outer += [summed0, *k] if along else [*k]
         sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), pair, g1)
@@ -177,9 +187,10 @@ def pack_filter(
         sch.parallel(sch.fuse(*outer))
 
 
-def _blocked_data(channels: int, groups: int, images: int) -> Callable[..., tuple[Index, ...]]:
+def _blocked_data(channels: int, groups: int, images: int, run: int) -> Callable[..., tuple[Index, ...]]:
     def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
-        return (n // images, g // groups, c // channels, *space, c % channels, g % groups, n % images)
+        outer = n // images, g // groups, c // channels, *space, c % channels // run
+        return (*outer, g % groups, c % run, n % images)
 
     return layout
 

@@ -26,7 +26,7 @@ A strided data gradient has one such sum for each combination of its phases, see
 have as many tasks, these are joined (schedules/joining.py), and a joined task packs its data once for all sums.
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a tile adds up two summed
-channels at a time; in panels, these lie side by side for each column.
+channels at a time; in panels, these lie side by side for each column, and with vectors over groups for each group.
 
 Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
 the data lies by channels, position after position; or the summed channels, where those lie side by side in both
@@ -98,7 +98,7 @@ class PositionsRule:
             blocks.fill_pass(sch, sch.get_sblock("zero"))
         module = join(sch.mod, expression.sums)
         if expression.sums:
-            module = self._with_data(Schedule(module), problem, expression, plan)
+            module = self._with_data(Schedule(module), problem, expression, plan, access)
             module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
@@ -132,7 +132,7 @@ class PositionsRule:
             sch.parallel(sch.fuse(*nest.tasks))
             sch.decompose_reduction(nest.block, nest.reduction)
 
-    def _with_data(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan) -> IRModule:
+    def _with_data(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> IRModule:
         """With the data packed where the plan says; in a task, once for all sums that are joined there."""
         data = sch.get_sblock(expression.operands[0])
         if not plan.packs:
@@ -140,7 +140,8 @@ class PositionsRule:
             return sch.mod
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs == "task" else None
-        blocks.pack_data(sch, data, problem.data_format, plan.summed, plan.tile.groups, self.machine.lanes, at)
+        tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
+        blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod
 
 

@@ -54,9 +54,13 @@ class Access:
 
     @property
     def pairs(self) -> bool:
-        """Whether the operands are bf16, of which an instruction adds up two summed channels at a time."""
-        able = self.machine.multiplies_pairs and self.tile.lanes == "channels"
-        return able and self.sizes.problem.dtype == "bf16" and self.sizes.summed > 1
+        """Whether the operands are bf16, of which an instruction adds up two summed channels at a time. Groups have
+        enough of them to be transposed by pairs."""
+        if not self.machine.multiplies_pairs or self.sizes.problem.dtype != "bf16":
+            return False
+        if self.tile.lanes == "groups":
+            return self.along and self.sizes.summed >= 2 * LEAST_SIDE
+        return self.tile.lanes == "channels" and self.sizes.summed > 1
 
     @property
     def bytes(self) -> int:

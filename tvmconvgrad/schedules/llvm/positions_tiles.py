@@ -131,10 +131,13 @@ def _placing(access: Access) -> float:
     """Cycles an element to write the result."""
     if access.tile.lanes == "summed":
         return PLACING + ADDING_LANES * access.machine.lanes
+    if access.transposes_result and access.along:
+        return TRANSPOSING if access.tile.columns % access.sizes.columns == 0 else SCATTERING
     if access.transposes_result:
         spreading = SPREADING if access.machine.masked_stores else DISPERSING
-        return spreading if access.writes_apart and access.sizes.problem.data_format == "NCX" else TRANSPOSING
-    if not access.along and access.tile.lanes != "positions":
+        return spreading if access.writes_apart else TRANSPOSING
+    by_groups = access.tile.lanes == "groups" and access.sizes.columns > 1
+    if by_groups or not (access.along or access.tile.lanes == "positions"):
         return DISPERSING
     if access.streams:
         return STREAMING
