@@ -54,6 +54,7 @@ def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
     store = without_binds(pair.body)
     count, (place,) = int(lanes.extent), store.indices
     loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
+    loads.sort(key=lambda load: step_of(load.indices, lanes.loop_var) != 2)  # LLVM reads from memory what comes last
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
 
     def operand(load: TensorLoad) -> Expr:

@@ -45,13 +45,15 @@ class Row:
         """The copy by vectors, of which the last may overlap the one before; None where that cannot be."""
         if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
             return None
-        loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if len(loads) != 1 or step_of(loads[0].indices, self.a) != 1 or not step_of(self.store.indices, self.a):
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)  # several of the same, where it is rounded to bf16
+        along = loads and all(step_of(load.indices, self.a) == 1 for load in loads)
+        if not along or not step_of(self.store.indices, self.a):
             return None
+        guarded = is_guarded(self.store.value)
         if not self.conditions:
-            return self._loaded(loads[0])
-        whole = self.extent % self.side == 0 and not is_guarded(self.store.value)
-        return self._stored(range(0, self.extent, self.side), self.side) if whole else None
+            return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
+        side = next((side for side in SIDES if self.extent % side == 0), 1)
+        return self._stored(range(0, self.extent, side), side) if side > 1 and not guarded else None
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,

@@ -81,6 +81,8 @@ def pack_data(
             sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
         elif groups == 1 and channels >= LEAST_SIDE:
             sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
+        elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
+            sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
         else:
             _vectorize(sch, g1 if groups > 1 else c1)
         if ahead:
@@ -122,6 +124,11 @@ def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> b
     return len(space) > 1 and whole and not guards
 
 
+def _source(sch: Schedule, block: SBlockRV) -> Buffer:
+    """The user's tensor that a block packs."""
+    return sch.get(block).reads[0].source
+
+
 def _bytes(buffer: Buffer) -> int:
     """Bytes of an element."""
     return int(DataType(str(buffer.dtype)).bits) // 8
@@ -130,7 +137,7 @@ def _bytes(buffer: Buffer) -> int:
 def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> None:
     """Have the data of a loop over positions fetched, by whole positions, `AHEAD` of the elements that it reads: so
     many of each."""
-    channels = int(sch.get(block).reads[0].source.shape[-1])
+    channels = int(_source(sch, block).shape[-1])
     sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
 
 

@@ -224,7 +224,7 @@ def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, data
 
 
 def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: int, by_rows: bool) -> None:
-    """The loops that write a tile along its vectors; `by_rows`, those of which parts may lie beyond a row's end."""
+    """The loops that write a tile along its vectors; `by_rows`, of which parts may lie beyond an end."""
     tile = plan.tile
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     if plan.streams:
@@ -233,9 +233,10 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: i
     written_tile = [group, channel, *rows, row] if tile.lanes == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     if by_rows:
-        for loop in written_tile[:-1]:
+        *outer, vector = [loop for loop in written_tile if tile.lanes == "positions" or loop is not group]
+        for loop in outer:
             sch.unroll(loop)
-        sch.annotate(row, TRANSPOSE, 1)
+        sch.annotate(vector, TRANSPOSE, 1)
     else:
         blocks.vectorize_tile(sch, written_tile, lanes)
 

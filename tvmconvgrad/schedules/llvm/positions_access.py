@@ -193,8 +193,13 @@ class Access:
 
     @property
     def writes_rows(self) -> bool:
-        """Whether the vectors of a tile are neighbours along a row of the result; some may go beyond its end."""
-        return self.tile.lanes == "positions" and self.sizes.problem.data_format == "NCX"
+        """Whether some vectors of a tile go beyond the end of a row of the result, or of a position's channels, or may:
+        NCX has rows of any length."""
+        if self.tile.lanes == "channels" and self.along:
+            whole, columns = self.sizes.columns, {size.columns for size in self.sizes.sums}
+            return columns == {whole} and whole % self.tile.columns > 0
+        cuts = any(size.positions[-1] % self.tile.positions for size in self.sizes.sums)
+        return self.tile.lanes == "positions" and (cuts or self.sizes.problem.data_format == "NCX")
 
     @property
     def writes_whole_lines(self) -> bool:
@@ -203,7 +208,7 @@ class Access:
         if tile.lanes == "groups":
             return sizes.columns == 1 and geometry.groups % tile.groups == 0
         if tile.lanes == "positions":
-            return self.writes_rows and not self.writes_apart
+            return self.along and not self.writes_apart
         if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
             return False  # groups share a line, which comes and goes for each of them
         vector = largest_divisor(tile.columns, self.machine.lanes)
