@@ -30,6 +30,16 @@ def test_there_and_back(suffix: str, tmp_path: Path) -> None:
         assert read_layers(path) == suite(name)
 
 
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[2] / "benchmarks" / "layers").glob("*.json")), ids=lambda path: path.stem
+)
+def test_the_lists_beside_the_benchmarks(path: Path) -> None:
+    layers = read_layers(path)
+    assert len(layers) > 40
+    assert not set(layers) & {layer for name in SUITES for layer in suite(name)}
+    assert all(gradient.problem.flops for layer in layers for gradient in layer.gradients())
+
+
 @pytest.mark.parametrize("suffix", [".json", ".toml"])
 def test_any_printable_name(suffix: str, tmp_path: Path) -> None:
     layers = [Layer(name='"è" \\ 字 😀', batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))]
