@@ -106,6 +106,10 @@ def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["resnet_50", "--layer", "none"], "layer: no layer of resnet_50 has 'none' in its name"),
         (["resnet_50", "--peers", "mkl"], "--peers: 'mkl' is unknown"),
         (["resnet_50", "--peers", "none", "--ours-too", "f64"], "variant: 'f64' in 'f64' is unknown"),
+        (
+            ["resnet_50", "--peers", "none", "--ours-too", "f32,checkout=no/such"],
+            "variant: checkout=no/such: expected a",
+        ),
         (["resnet_50", "--peers", "none", "--threads", "100000"], "threads: got 100000, expected 1 to "),
         (["resnet_50", "--peers", "none", "--json", "no/such/file"], "no/such/file: there is no folder"),
         (["resnet_50", "--target", "rocm"], "target: kind 'rocm'"),

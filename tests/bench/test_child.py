@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+import tvmconvgrad
 from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.machine import choose_cpus
 from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.tensors import make_inputs
-from tvmconvgrad.bench.variants import ours
+from tvmconvgrad.bench.variants import ours, ours_too
 from tvmconvgrad.layers import select_gradients
 
 PARENT = """
@@ -79,6 +81,15 @@ def test_all_its_threads_stand_still_before_another_runs() -> None:
         for _ in range(100):  # when it answers, its second thread still looks for the next job
             child.ask({"do": "time", "loops": 1, "wake": True})
             assert stands(child._process.pid)
+
+
+def test_another_state_of_the_project(tmp_path: Path) -> None:
+    package = Path(tvmconvgrad.__file__).parent
+    shutil.copytree(package, tmp_path / "tvmconvgrad", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "tvmconvgrad" / "__init__.py").open("a") as source:
+        source.write('\n__version__ = "another"\n')
+    with Child(ours_too(f"checkout={tmp_path}", ours("llvm")), choose_cpus(1)) as child:
+        assert child.versions == {"tvmconvgrad": "another"}
 
 
 def test_it_ends_with_its_parent() -> None:

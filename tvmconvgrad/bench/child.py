@@ -51,6 +51,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=environment,
+            cwd=self.variant.checkout,  # where Python looks before it looks at what is installed
             text=True,
         )
         setup = {"variant": self.variant.to_dict(), "threads": len(self._cpus), "cpus": self._cpus}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.bench.job import Job
@@ -36,6 +37,8 @@ class Variant:
     tuned: bool = True
     """Whether a tuning log is asked."""
     target: str = DEFAULT
+    checkout: str | None = None
+    """A folder with another state of this project, whose package is run; None: this one's."""
 
     def job(self, job: Job) -> Job:
         """A job as this variant computes it: the same numbers in its layouts and its type."""
@@ -45,8 +48,8 @@ class Variant:
         return job.in_formats(*formats, self.dtype or job.dtype)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON's types."""
-        return asdict(self)
+        """What the worker is told, as JSON's types: all fields that older states know, too."""
+        return {name: value for name, value in asdict(self).items() if name != "checkout"}
 
 
 def ours(target: str) -> Variant:
@@ -55,9 +58,10 @@ def ours(target: str) -> Variant:
 
 
 def ours_too(text: str, base: Variant) -> Variant:
-    """Our kernels with one or more choices changed: "NCX", "f32", "untuned", "schedule=NAME", or several with commas.
+    """Our kernels with one or more choices changed: "NCX", "f32", "untuned", "schedule=NAME", "checkout=FOLDER", or
+    several with commas.
 
-    Raises ValueError for any other word.
+    Raises ValueError for any other word, and for a folder without this package.
     """
     changed = replace(base, label=f"ours {text}")
     for word in text.split(","):
@@ -69,10 +73,19 @@ def ours_too(text: str, base: Variant) -> Variant:
             changed = replace(changed, tuned=False)
         elif word.startswith("schedule=") and len(word) > len("schedule="):
             changed = replace(changed, schedule=word.removeprefix("schedule="))
+        elif word.startswith("checkout="):
+            changed = replace(changed, checkout=_checkout(word.removeprefix("checkout=")))
         else:
-            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))}, untuned or schedule=NAME"
+            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))}, untuned, schedule=NAME or checkout=FOLDER"
             raise ValueError(f"variant: {show(word)} in {show(text)} is unknown, expected {expected}")
     return changed
+
+
+def _checkout(folder: str) -> str:
+    path = Path(folder).absolute()
+    if not folder or not (path / "tvmconvgrad" / "bench" / "worker.py").is_file():
+        raise ValueError(f"variant: checkout={folder}: expected a folder with another state of tvmconvgrad")
+    return str(path)
 
 
 def peers(names: Sequence[str]) -> list[Variant]:
