@@ -20,7 +20,8 @@ of the next chunk, where that is read in place, and of the next block of Y, wher
 packed for the next chunk is fetched meanwhile (llvm/overlapping.py).
 
 Where the CPU multiplies pairs of bf16 (compiling/pairs.py), operands keep their 16 bits, and a step of a tile adds up
-the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images.
+the same position of two images, which are packed side by side. Of an odd number of images, halves are taken for images;
+if their rows are odd, too, the middle one belongs to both, with half of its weight.
 
 Lanes of the vectors are channels o, or c where o are few or c lies innermost in the filter, or, where a group has few
 of both, the groups themselves.
