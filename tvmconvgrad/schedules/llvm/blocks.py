@@ -50,8 +50,8 @@ def pack_data(
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
     short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
-    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost, and so does a
-    `run` of a group's channels. Inside of a loop only what that loop's body reads is packed, and stays in the cache. In
+    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost, or a `run` of
+    a group's channels does. Inside of a loop only what that loop's body reads is packed, and stays in the cache. In
     NXC it is fetched so many elements `ahead`, into the L2 cache; 0: a little ahead, into L1.
     """
     rank = len(sch.get_loops(block)) - 3
@@ -197,7 +197,7 @@ def pack_filter(
 def _blocked_data(channels: int, groups: int, images: int, run: int) -> Callable[..., tuple[Index, ...]]:
     def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
         outer = n // images, g // groups, c // channels, *space, c % channels // run
-        return (*outer, g % groups, c % run, n % images)
+        return (*outer, g % groups, c % run if run > 1 else n % images)
 
     return layout
 
