@@ -198,7 +198,10 @@ class Access:
         if self.tile.lanes == "channels" and self.along:
             whole, columns = self.sizes.columns, {size.columns for size in self.sizes.sums}
             return columns == {whole} and whole % self.tile.columns > 0
-        cuts = any(size.positions[-1] % self.tile.positions for size in self.sizes.sums)
+        # of fewer channels, several positions share a line, and LLVM does as well
+        cuts = self.sizes.columns >= LEAST_SIDE and any(
+            size.positions[-1] % self.tile.positions for size in self.sizes.sums
+        )
         return self.tile.lanes == "positions" and (cuts or self.sizes.problem.data_format == "NCX")
 
     @property
