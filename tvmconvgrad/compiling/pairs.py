@@ -1,8 +1,8 @@
 """A pass for vectors of which each lane adds two products of bf16 to its sum, by one instruction (AVX512_BF16).
 
-    sum[lane] += panel[lane, 0] * element[0] + panel[lane, 1] * element[1]
+    sum[lane] += a[lane, 0] * b[lane, 0] + a[lane, 1] * b[lane, 1]
 
-The operands lie lane by lane, in pairs, or are the same pair for all lanes. Both stay in 16 bits.
+The operands lie lane by lane, in pairs; one may be the same pair for all lanes. Both stay in 16 bits.
 
 A schedule marks the loop over the lanes by the attribute `PAIRS`; the loop over a pair is the only one in it. TVM's
 code generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM's own language.
@@ -54,21 +54,23 @@ def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
     store = without_binds(pair.body)
     count, (place,) = int(lanes.extent), store.indices
     loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
-    loads.sort(key=lambda load: step_of(load.indices, lanes.loop_var) != 2)  # LLVM reads from memory what comes last
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
 
+    def is_shared(load: TensorLoad) -> bool:
+        return step_of(load.indices, lanes.loop_var) == 0
+
     def operand(load: TensorLoad) -> Expr:
-        each = count if step_of(load.indices, lanes.loop_var) == 2 else 1
-        pairs = tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), 2 * each)])
-        if each == 1:
-            return tirx.Broadcast(tirx.reinterpret("uint32", pairs), count)
-        return tirx.reinterpret(f"uint32x{count}", pairs)
+        pairs = 1 if is_shared(load) else count
+        bits = tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), 2 * pairs)])
+        if is_shared(load):
+            return tirx.Broadcast(tirx.reinterpret("uint32", bits), count)
+        return tirx.reinterpret(f"uint32x{count}", bits)
 
     sums = tirx.Ramp(replaced(place, begin), index(1), count)
     total = tirx.call_extern(
         f"float32x{count}",
         f"add_pairs_{count}",
         tirx.BufferLoad(store.buffer, [sums]),
-        *map(operand, loads),
+        *map(operand, sorted(loads, key=is_shared)),  # a shared pair comes last: LLVM reads it from memory there
     )
     return tirx.BufferStore(store.buffer, total, [sums])

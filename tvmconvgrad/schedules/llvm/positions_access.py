@@ -195,14 +195,15 @@ class Access:
     def writes_rows(self) -> bool:
         """Whether some vectors of a tile go beyond the end of a row of the result, or of a position's channels, or may:
         NCX has rows of any length."""
-        if self.tile.lanes == "channels" and self.along:
-            whole, columns = self.sizes.columns, {size.columns for size in self.sizes.sums}
-            return columns == {whole} and whole % self.tile.columns > 0
-        # of fewer channels, several positions share a line, and LLVM does as well
-        cuts = self.sizes.columns >= LEAST_SIDE and any(
-            size.positions[-1] % self.tile.positions for size in self.sizes.sums
-        )
-        return self.tile.lanes == "positions" and (cuts or self.sizes.problem.data_format == "NCX")
+        sizes, tile = self.sizes, self.tile
+        if tile.lanes == "channels":
+            in_order = {size.columns for size in sizes.sums} == {sizes.columns}
+            return self.along and in_order and sizes.columns % tile.columns > 0
+        if tile.lanes != "positions":
+            return False
+        # of fewer channels in NXC, several positions share a line, and LLVM does as well
+        cut = sizes.columns >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
+        return self.along or cut
 
     @property
     def writes_whole_lines(self) -> bool:
