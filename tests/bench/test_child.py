@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tvmconvgrad
@@ -81,6 +82,22 @@ def test_all_its_threads_stand_still_before_another_runs() -> None:
         for _ in range(100):  # when it answers, its second thread still looks for the next job
             child.ask({"do": "time", "loops": 1, "wake": True})
             assert stands(child._process.pid)
+
+
+def test_nothing_of_the_definition_runs_beside_what_is_measured_next() -> None:
+    """NumPy's threads wait actively after a product: they did so in the benchmark's own process."""
+    ((_, gradient),) = select_gradients(["resnet_50"], substring="res2a_branch1", only="filters")
+    job = Job.of(gradient.problem)
+    tensors = make_inputs(gradient.problem, job, 0)
+    with Session([ours("llvm -mcpu=native")], choose_cpus(1)) as session:
+        mine = session.prepare(job, tensors).ready["ours"].result
+        exact = session.define(job, tensors)
+        begin = time.process_time()
+        assert session._definition is not None
+        assert stands(session._definition._process.pid)
+        time.sleep(0.1)
+        assert time.process_time() - begin < 0.05
+    assert np.array_equal(mine, exact)
 
 
 def test_another_state_of_the_project(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a worker can run: our kernels, oneDNN, PyTorch. Each library is imported when its worker starts."""
+"""What a worker can run: our kernels, oneDNN, PyTorch, the definition. Libraries are imported when a worker starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Implementation(NamedTuple):
 
 def start(variant: Variant, threads: int) -> Implementation:
     """Load what a variant needs into this process, which may use as many CPUs as threads."""
-    return {"ours": _ours, "onednn": _onednn, "torch": _torch}[variant.kind](variant, threads)
+    found = {"ours": _ours, "onednn": _onednn, "torch": _torch, "definition": _definition}
+    return found[variant.kind](variant, threads)
 
 
 def _ours(variant: Variant, threads: int) -> Implementation:
@@ -69,3 +70,9 @@ def _torch(variant: Variant, threads: int) -> Implementation:
 
     torch.set_num_threads(threads)
     return Implementation(lambda job, tensors: PyTorch(job, tensors, variant.mode), {"PyTorch": torch.__version__})
+
+
+def _definition(_variant: Variant, _threads: int) -> Implementation:
+    from tvmconvgrad.bench.definition import Definition
+
+    return Implementation(Definition, {})

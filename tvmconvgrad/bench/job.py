@@ -98,6 +98,16 @@ class Job:
         """The filter's layouts by their names."""
         return CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS
 
+    @property
+    def all_attributes(self) -> dict[str, Any]:
+        """The operator's attributes with layouts and the result's shape."""
+        attributes = {**self.attributes, "data_format": self.data_format, "filter_format": self.filter_format}
+        if self.result == "w":
+            attributes["filter_shape"] = self.shape("w")
+        elif self.result == "y":
+            attributes["output_shape"] = self.shape("y")
+        return attributes
+
     def axes(self, role: str) -> Shape:
         """For each axis of a tensor in the job's layout, which axis it is in the canonical one."""
         spatial = range(2, 2 + self.rank)

@@ -17,16 +17,11 @@ class Ours:
     """One compiled gradient on NumPy arrays in the job's layout, with a result that is allocated once."""
 
     def __init__(self, job: Job, tensors: Tensors, target: str, schedule: str | None, tuned: bool) -> None:
-        attributes = {**job.attributes, "data_format": job.data_format, "filter_format": job.filter_format}
-        if job.result == "w":
-            attributes["filter_shape"] = job.shape("w")
-        elif job.result == "y":
-            attributes["output_shape"] = job.shape("y")
         operator: type[Compiled] = getattr(tvmconvgrad, job.operator)
         self._job = job
         self._first, self._second = (aligned(job.laid_out(role, tensors[role])) for role in job.inputs)
         shapes = self._first.shape, self._second.shape
-        self._kernel = operator(**attributes).compile(
+        self._kernel = operator(**job.all_attributes).compile(
             *shapes, dtype=job.dtype, target=target, schedule=schedule, tuned=tuned
         )
         self._out = aligned(np.zeros(job.shape(job.result), NUMPY_DTYPES[job.dtype]))

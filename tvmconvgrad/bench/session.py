@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ import numpy as np
 
 from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
 from tvmconvgrad.bench.job import Array, Job, Refused, Tensors
-from tvmconvgrad.bench.variants import Variant
+from tvmconvgrad.bench.variants import DEFINITION, Variant
 
 _SHORT, _LONG_ENOUGH, _MOST_LOOPS = 1e-3, 2e-3, 1000
 _AWAKE_ANYWAY = 0.2  # seconds of a run beside which waking up is nothing
@@ -46,6 +47,7 @@ class Session:
             self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-bench-")))
             children = [stack.enter_context(Child(variant, cpus)) for variant in variants]
             self._children = {child.variant.label: child for child in children}
+            self._definition: Child | None = None
             self._stack = stack.pop_all()
 
     @property
@@ -60,11 +62,7 @@ class Session:
 
     def prepare(self, job: Job, tensors: Tensors, wanted: Callable[[Variant], bool] = lambda _: True) -> Prepared:
         """Have the wanted variants prepare a job. WorkerFailed where that is beyond one of ours."""
-        files = {role: str(self._folder / f"{role}.npy") for role in job.inputs}
-        for role, path in files.items():
-            np.save(path, tensors[role])
-        result = self._folder / "result.npy"
-        request = {"do": "prepare", "job": asdict(job), "files": files, "result": str(result)}
+        request, result = self._request(job, tensors)
         prepared = Prepared({}, {})
         for label, child in self._children.items():
             if wanted(child.variant):
@@ -73,6 +71,23 @@ class Session:
                     found: Array = np.load(result)
                     prepared.ready[label] = Ready(child.variant, found, answer["seconds"], answer["facts"])
         return prepared
+
+    def define(self, job: Job, tensors: Tensors) -> Array:
+        """The exact sums, by the definition, in the canonical layout."""
+        request, result = self._request(job, tensors)
+        if self._definition is None:
+            self._definition = self._stack.enter_context(Child(DEFINITION, sorted(os.sched_getaffinity(0))))
+        self._definition.ask(request)
+        exact: Array = np.load(result)
+        return exact
+
+    def _request(self, job: Job, tensors: Tensors) -> tuple[dict[str, Any], Path]:
+        """What has a child prepare a job, and the file of its result."""
+        files = {role: str(self._folder / f"{role}.npy") for role in job.inputs}
+        for role, path in files.items():
+            np.save(path, tensors[role])
+        result = self._folder / "result.npy"
+        return {"do": "prepare", "job": asdict(job), "files": files, "result": str(result)}, result
 
     def time(self, prepared: Prepared, rounds: int) -> dict[str, list[float]]:
         """Seconds of a run in each round, by label: in a round everyone runs in turn.

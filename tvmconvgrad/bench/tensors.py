@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from tvmconvgrad.bench.job import Array, Job, Tensors
-from tvmconvgrad.reference import F32_INTEGERS, exact_bound, products, reference
+from tvmconvgrad.reference import F32_INTEGERS, exact_bound, products
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, aligned_empty
 from tvmconvgrad.spec import Problem
 
@@ -37,12 +37,6 @@ def aligned(array: Array) -> Array:
     copy: Array = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
-
-
-def by_definition(problem: Problem, job: Job, tensors: Tensors) -> Array:
-    """The exact result in the canonical layout, as f32."""
-    first, second = (job.laid_out(role, tensors[role]) for role in job.inputs)
-    return job.canonical(job.result, reference(problem, first, second)).astype(np.float32)
 
 
 def check_ours(label: str, result: Array, exact: Array, dtype: str) -> None:

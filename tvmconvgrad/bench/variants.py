@@ -26,7 +26,7 @@ class Variant:
 
     label: str
     kind: str
-    """"ours", "onednn" or "torch"."""
+    """"ours", "onednn", "torch" or "definition"."""
     mode: str = ""
     """plain or blocked of oneDNN, contiguous or channels_last of PyTorch."""
     data_format: str | None = None
@@ -50,6 +50,9 @@ class Variant:
     def to_dict(self) -> dict[str, Any]:
         """What the worker is told, as JSON's types: all fields that older states know, too."""
         return {name: value for name, value in asdict(self).items() if name != "checkout"}
+
+
+DEFINITION = Variant("definition", "definition")
 
 
 def ours(target: str) -> Variant:
