@@ -128,7 +128,7 @@ def test_rows_that_few_tiles_read_are_not_packed(
     [
         ("mobilenet_v2 block1_project filters", True),
         ("resnet_50 res2a_branch2a filters", True),
-        ("resnet_50 res2a_branch2b filters", False),  # nine taps read each chunk
+        ("resnet_50 res3a_branch2b filters", False),  # nine taps read each chunk
         ("resnet_50 res3a_branch2c filters", False),
     ],
 )
@@ -139,6 +139,36 @@ def test_products_of_few_channels_pack_chunks_for_l1(name: str, stays: bool, dty
     plan = schedules.schedule(problem, cpu.target).decisions
     packed = 4 * prod(plan["chunk"]) * (problem.geometry.c + problem.geometry.o)
     assert (packed <= L1) == stays
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "apart"),
+    [
+        ("resnet_50 conv1 filters", 1),
+        ("resnet_50 res2a_branch2b filters", 1),
+        ("resnet_50 res3a_branch2b filters", 1),
+        ("wavenet dilated1 filters", 1),
+        ("unet up2 filters", 2),  # vectors over c, of each second position
+    ],
+)
+def test_what_a_tile_reads_of_a_chunk_stays_in_l1(name: str, apart: int, cpu: Cpu) -> None:
+    from tvmconvgrad import schedules
+
+    plan = schedules.schedule(_problem(name, "f32"), cpu.target, "filter-c" if apart > 1 else "filter-o").decisions
+    panels = 4 * prod(plan["chunk"]) * (apart * plan["tile"]["c"] + plan["tile"]["o"])
+    assert panels <= L1
+
+
+def test_the_fewer_products_meet_data_the_longer_are_chunks() -> None:
+    """At 18 positions from the middle most taps meet nothing but pads, which are left out."""
+    from tvmconvgrad import schedules
+
+    near, far = (
+        schedules.schedule(_problem(f"deeplab aspp_dilated{dilation} filters", "f32"), LEVELS[-1].target).decisions
+        for dilation in (6, 18)
+    )
+    assert prod(near["chunk"]) < prod(far["chunk"])
 
 
 @pytest.mark.parametrize("channels", [32, 96, 192, 384, 576])

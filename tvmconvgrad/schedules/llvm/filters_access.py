@@ -14,7 +14,7 @@ from math import prod
 from typing import TypeVar
 
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
 
@@ -52,6 +52,16 @@ class Tile:
         return [*taps, *channels[self.lanes]]
 
 
+def _met(geometry: Geometry, axis: int) -> int:
+    """At how many positions along an axis the taps meet data, all of them together."""
+    k, stride, dilation, pad = (
+        of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
+    )
+    begins = (tap * dilation - pad for tap in range(k))
+    ends = [(max(0, -(begin // stride)), (geometry.y[axis] - 1 - begin) // stride + 1) for begin in begins]
+    return sum(max(0, min(last, geometry.x[axis]) - first) for first, last in ends)
+
+
 @dataclass(frozen=True)
 class Access:
     """What a tile of a filter gradient reads and writes, on a machine."""
@@ -75,10 +85,7 @@ class Access:
         """Whether rows in pairs are fewer steps than those rows alone that taps meet data at: of bands none are left
         out."""
         g = self.problem.geometry
-        begins = (tap * g.dilations[0] - g.pads_begin[0] for tap in range(g.k[0]))
-        ends = [(max(0, -(begin // g.strides[0])), (g.y[0] - 1 - begin) // g.strides[0] + 1) for begin in begins]
-        met = sum(max(0, min(last, g.x[0]) - first) for first, last in ends)
-        return -(-g.x[0] // 2) * g.k[0] < met
+        return -(-g.x[0] // 2) * g.k[0] < _met(g, 0)
 
     @property
     def multiples(self) -> Multiples:
@@ -151,6 +158,13 @@ class Access:
         images = bands * geometry.batch * ceil_to(geometry.groups, tile.groups)
         y_channels, x_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
         return images * y_channels * prod(y_extents), images * x_channels * prod(self.extents[1:])
+
+    @property
+    def met(self) -> float:
+        """The share of the products that meet data: where a tap meets nothing but pads they are left out."""
+        geometry = self.problem.geometry
+        axes = range(geometry.rank)
+        return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.x[axis]) for axis in axes)
 
     @property
     def sums(self) -> int:

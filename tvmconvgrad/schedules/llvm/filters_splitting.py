@@ -101,7 +101,19 @@ def _packed_chunk(access: Access) -> int:
         return LEAST_CHUNK
     limit = 1024 if adds_far(access) else access.machine.l2 // 2 // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
+    if access.problem.geometry.groups == 1:
+        limit = min(limit, _panels_in_l1(access))
     return min(limit, access.l1_positions(in_place)) if in_place else limit
+
+
+def _panels_in_l1(access: Access) -> int:
+    """Positions of which L1 has room for what a tile reads: two FMAs of 512 bits in a cycle want more vectors than come
+    from L2. It reads whole lines, a stride apart in Y, between which sets of the cache are left unused. The fewer of a
+    chunk's products meet data, the more positions it takes for as many of them to a sum."""
+    geometry, tile = access.problem.geometry, access.tile
+    apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.lanes == "c" else 1
+    c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
+    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / max(access.met, 1e-3)), LEAST_CHUNK)
 
 
 @dataclass(frozen=True)
