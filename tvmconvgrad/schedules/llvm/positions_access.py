@@ -36,6 +36,9 @@ LEAST_RUN = 2 * CACHE_LINE
 PANEL = 0.6
 """The share of the L2 cache that a panel may take."""
 
+NEAR_PANEL, FEW_ROWS_BYTES = 0.125, 40
+"""That of a panel which a tile of few positions reads so fast, in bytes a cycle: L2 brings hardly more."""
+
 
 @dataclass(frozen=True)
 class Access:
@@ -168,7 +171,10 @@ class Access:
     def parts(self) -> int:
         """In how many parts a panel fits the L2 cache, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
-        return -(-self.bytes * products * self.tile.columns // int(PANEL * self.machine.l2))
+        rows, _, _ = self.tile.vectors(self.machine.lanes)
+        fast = self.may_add and 2 * F32_BYTES * self.machine.lanes / rows > FEW_ROWS_BYTES
+        share = NEAR_PANEL if fast else PANEL
+        return -(-self.bytes * products * self.tile.columns // int(share * self.machine.l2))
 
     @property
     def writes_apart(self) -> bool:
