@@ -160,6 +160,22 @@ def test_what_a_tile_reads_of_a_chunk_stays_in_l1(name: str, apart: int, cpu: Cp
     assert panels <= L1
 
 
+@pytest.mark.parametrize(
+    ("name", "lanes"),
+    [
+        ("resnet_50 res2a_branch1 filters", "c"),  # 64 channels c, 256 o
+        ("convnext_t stage1_expand filters", "c"),
+        ("convnext_t stage1_project filters", "o"),  # the other way round
+        ("mobilenet_v2 block5_expand filters", "o"),  # 64 and 384, in the cache
+    ],
+)
+def test_vectors_of_products_from_memory_lie_over_the_narrow_rows(name: str, lanes: str) -> None:
+    from tvmconvgrad import schedules
+
+    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).decisions
+    assert plan["tile"]["lanes"] == lanes
+
+
 def test_the_fewer_products_meet_data_the_longer_are_chunks() -> None:
     """At 18 positions from the middle most taps meet nothing but pads, which are left out."""
     from tvmconvgrad import schedules

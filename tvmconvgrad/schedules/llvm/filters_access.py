@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TypeVar
 
+from tvmconvgrad.schedules.llvm.costs import SHARED
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import Multiples
@@ -183,6 +184,20 @@ class Access:
         axes = zip(geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin, geometry.x, geometry.y)
         inside = all(pad == 0 and (k - 1) * d < s and (x - 1) * s + (k - 1) * d < y for k, s, d, pad, x, y in axes)
         return self._has_whole_channels and plain and inside
+
+    @property
+    def streams_in_place(self) -> bool:
+        """Whether the vectors of a matrix product are read where they lie, in tensors that come from memory."""
+        far = self.problem.tensor_bytes > SHARED * self.machine.l3
+        block = self.blocks[self.tile.lanes == "o"]
+        return far and self.is_whole_product and prod(self.problem.geometry.k) == 1 and block == 0
+
+    @property
+    def rows_displace(self) -> bool:
+        """Whether rows of the vectors' channels, in a chunk in place, lie so that they share few sets of L1."""
+        c_group, o_group = group_sizes(self.problem.geometry)
+        channels = o_group if self.tile.lanes == "o" else c_group
+        return self.machine.rows_apart(F32_BYTES * channels) < CHUNK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
         """Whether X is as well read where it lies as in blocks of so many channels: it lies as those would, or few

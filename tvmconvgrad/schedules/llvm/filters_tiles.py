@@ -21,8 +21,9 @@ FINISHING = 3.0
 DROPPED = 0.5
 """What waiting for dropped fetches takes, as a part of what all tensors take from memory."""
 
-VECTORS_OF_TAPS = (0.5, 0.5)
-"""Parts of an FMA that operands cost where vectors are over c: those of Y are other ones for each tap."""
+OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
+"""Parts of an FMA that a row's and a column's operand costs: with vectors over c those of Y are others for each tap;
+and a vector of rows that displace each other, while data from memory passes through, comes from L2 again."""
 
 FEW_CHANNELS = 4
 """Where there are fewer, taps share a tile, too. Elsewhere that gains nothing, and LLVM mixes the positions up."""
@@ -81,9 +82,12 @@ def _efficiency(access: Access) -> float:
     # Of what is read where it lies, and fetched, LLVM loads more ahead: it would spill a sum in each step.
     spare = 2 if all(access.blocks) else machine.registers // 8
     if tile.lanes == "o":
-        return machine.tile_efficiency(taps * tile.c, tile.o // vector, vector, enough=enough, spare=spare)
-    rows, columns = tile.o, taps * tile.c // vector
-    return machine.tile_efficiency(rows, columns, vector, VECTORS_OF_TAPS, enough, spare)
+        rows, columns, costs = taps * tile.c, tile.o // vector, OPERANDS
+    else:
+        rows, columns, costs = tile.o, taps * tile.c // vector, VECTORS_OF_TAPS
+    if access.streams_in_place:
+        costs = OPERANDS[0], (DISPLACED if access.rows_displace else OPERANDS[1])
+    return machine.tile_efficiency(rows, columns, vector, costs, enough, spare)
 
 
 def _packing(access: Access, channels: int, block: int) -> float:
