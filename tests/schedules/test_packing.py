@@ -141,6 +141,21 @@ def test_products_of_few_channels_pack_chunks_for_l1(name: str, stays: bool, dty
     assert (packed <= L1) == stays
 
 
+def test_tiles_of_panels_beyond_l2_have_more_positions() -> None:
+    """Of three positions fewest products meet pads; but in NCX sums are not added up in parts, of smaller panels."""
+    from tvmconvgrad import schedules
+
+    name = "deeplab aspp_dilated12 data"
+    near, far = (
+        schedules.schedule(_problem(name, "f32", *layouts), LEVELS[-1].target).decisions
+        for layouts in (("NXC", "XIO"), ("NCX", "OIX"))
+    )
+    assert near["parts"] > 1
+    assert far["parts"] == 1
+    assert near["tile"]["positions"] == 3
+    assert far["tile"]["positions"] >= 6
+
+
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize(
     ("name", "apart"),

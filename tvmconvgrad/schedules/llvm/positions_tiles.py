@@ -17,6 +17,7 @@ from tvmconvgrad.schedules.llvm.costs import (
     BORDERED,
     BROADCASTING,
     DISPERSING,
+    FAR_BYTES,
     FAR_PANEL,
     IN_PLACE,
     PACKING,
@@ -93,7 +94,21 @@ def _efficiency(access: Access, in_place: bool) -> float:
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
     enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
-    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
+    busy = _busy(access) if _panel_is_far(access) else 1.0
+    return busy * machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
+
+
+def _busy(access: Access) -> float:
+    """The part of the time in which a tile that reads far panels need not wait for them, as a share of that of one with
+    all positions of a row."""
+    row = max(size.positions[-1] for size in access.sizes.sums)
+    enough = 2 * F32_BYTES * access.machine.lanes / FAR_BYTES  # positions, of two FMAs a cycle
+    return min(access.tile.positions, row, enough) / min(row, enough)
+
+
+def _panel_is_far(access: Access) -> bool:
+    """Whether panels are too large for the L2 cache, and cannot be used in parts."""
+    return access.tile.lanes == "channels" and not access.may_add and access.parts > 1
 
 
 def _loading(access: Access, in_place: bool) -> tuple[float, float]:
@@ -106,7 +121,7 @@ def _loading(access: Access, in_place: bool) -> tuple[float, float]:
         row, column = APART if in_place else ALONG_POSITIONS
     else:
         row, column = IN_PLACE if in_place else PANELS
-        column = column if access.may_add or access.parts == 1 else FAR_PANEL
+        column = FAR_PANEL if _panel_is_far(access) else column
     return row if access.machine.broadcasts else row + BROADCASTING, column
 
 
