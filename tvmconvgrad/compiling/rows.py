@@ -53,8 +53,8 @@ class Row:
         guarded = is_guarded(self.store.value)
         if not self.conditions:
             return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
-        side = next((side for side in SIDES if self.extent % side == 0), 1)
-        return self._stored(range(0, self.extent, side), side) if side > 1 and not guarded else None
+        width = next((side for side in SIDES if self.extent % side == 0), 1)
+        return self._stored(range(0, self.extent, width), width) if width > 1 and not guarded else None
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,

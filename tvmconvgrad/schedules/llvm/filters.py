@@ -4,7 +4,7 @@ The sum over (n, *x) is a matrix product for every tap, of channels c of Y with 
 c x o partial sums over a chunk of positions that stays in the cache, then adds them to memory:
 
     parallel (split, group range, o range, c range)   # `split`: a fixed share of the chunks, with a result of its own
-      for chunk:                                      # positions whose packed channels fit the L2 cache
+      for chunk:                                      # positions of which what a tile reads fits the L1 cache
         for group block, o block, c block, tap:
           tile = 0                                    # in registers
           for position in chunk: tile += Y[position + tap, c] * X[position, o]

@@ -61,9 +61,9 @@ def sweeps_small_groups(access: Access) -> bool:
 
 
 def chunk_size(access: Access) -> int:
-    """How many positions are a chunk: what is packed stays in L2, of small groups or products of few channels in L1, or
-    even in registers; what is read in place in L1, by whole cache lines if each is read once. Sums that lie far should
-    be read and written seldom."""
+    """How many positions are a chunk: what is packed stays in L2, and what a tile reads of it in L1; of small groups or
+    products of few channels all of it, or even in registers; what is read in place in L1, by whole cache lines if each
+    is read once."""
     geometry = access.problem.geometry
     c_group, o_group = group_sizes(geometry)
     swept = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
