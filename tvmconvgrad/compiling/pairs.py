@@ -57,7 +57,8 @@ def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
 
     def is_shared(load: TensorLoad) -> bool:
-        return step_of(load.indices, lanes.loop_var) == 0
+        # not "a step of 0": a shared pair's index may have the lane in a quotient that is the same for all of them
+        return step_of(load.indices, lanes.loop_var) != 2
 
     def operand(load: TensorLoad) -> Expr:
         pairs = 1 if is_shared(load) else count
