@@ -89,6 +89,12 @@ def test_sums_are_the_same(case: Case) -> None:
         check(case, rule)
 
 
+def test_a_shared_pair_whose_place_has_the_lane_in_a_quotient() -> None:
+    """As DCGAN's judge3: tasks pack images of their own, of many channels, and have a part of the columns."""
+    conv = Convolution(16, 1, 128, 512, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE)
+    check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "positions-channels")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", random_cases(seed=6, count=40), ids=str)
 def test_random_attributes(case: Case) -> None:
