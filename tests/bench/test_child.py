@@ -92,11 +92,11 @@ def test_nothing_of_the_definition_runs_beside_what_is_measured_next() -> None:
     with Session([ours("llvm -mcpu=native")], choose_cpus(1)) as session:
         mine = session.prepare(job, tensors).ready["ours"].result
         exact = session.define(job, tensors)
-        begin = time.process_time()
+        used, begin = time.process_time(), time.perf_counter()
         assert session._definition is not None
         assert stands(session._definition._process.pid)
         time.sleep(0.1)
-        assert time.process_time() - begin < 0.05
+        assert time.process_time() - used < (time.perf_counter() - begin) / 2
     assert np.array_equal(mine, exact)
 
 

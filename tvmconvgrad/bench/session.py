@@ -81,14 +81,6 @@ class Session:
         exact: Array = np.load(result)
         return exact
 
-    def _request(self, job: Job, tensors: Tensors) -> tuple[dict[str, Any], Path]:
-        """What has a child prepare a job, and the file of its result."""
-        files = {role: str(self._folder / f"{role}.npy") for role in job.inputs}
-        for role, path in files.items():
-            np.save(path, tensors[role])
-        result = self._folder / "result.npy"
-        return {"do": "prepare", "job": asdict(job), "files": files, "result": str(result)}, result
-
     def time(self, prepared: Prepared, rounds: int) -> dict[str, list[float]]:
         """Seconds of a run in each round, by label: in a round everyone runs in turn.
 
@@ -105,6 +97,14 @@ class Session:
                 else:
                     times[label].append(answer["seconds"])
         return times
+
+    def _request(self, job: Job, tensors: Tensors) -> tuple[dict[str, Any], Path]:
+        """What has a child prepare a job, and the file of its result."""
+        files = {role: str(self._folder / f"{role}.npy") for role in job.inputs}
+        for role, path in files.items():
+            np.save(path, tensors[role])
+        result = self._folder / "result.npy"
+        return {"do": "prepare", "job": asdict(job), "files": files, "result": str(result)}, result
 
     def _ask(self, child: Child, request: dict[str, Any], refusals: dict[str, str]) -> dict[str, Any] | None:
         """The answer; None, and the reason among the refusals, where there is none."""

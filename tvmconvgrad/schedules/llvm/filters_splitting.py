@@ -101,7 +101,7 @@ def _packed_chunk(access: Access) -> int:
         return LEAST_CHUNK
     limit = 1024 if adds_far(access) else access.machine.l2 // 2 // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
-    if access.problem.geometry.groups == 1:
+    if access.problem.geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter chunks
         limit = min(limit, _panels_in_l1(access))
     return min(limit, access.l1_positions(in_place)) if in_place else limit
 
@@ -113,7 +113,8 @@ def _panels_in_l1(access: Access) -> int:
     geometry, tile = access.problem.geometry, access.tile
     apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.lanes == "c" else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
-    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / max(access.met, 1e-3)), LEAST_CHUNK)
+    met = access.met or 1.0  # without any products all is the same
+    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / met), LEAST_CHUNK)
 
 
 @dataclass(frozen=True)

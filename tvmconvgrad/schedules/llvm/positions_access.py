@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.schedules.base import LEAST_SIDE
-from tvmconvgrad.schedules.llvm.costs import ROOM, SHARED
+from tvmconvgrad.schedules.llvm.costs import L2_BYTES, ROOM, SHARED
 from tvmconvgrad.schedules.llvm.machine import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
 from tvmconvgrad.schedules.splitting import largest_divisor, nearest_run
@@ -33,11 +33,8 @@ FEW_ROWS = 256
 LEAST_RUN = 2 * CACHE_LINE
 """Bytes of a channel's positions that a tile must read to read them where they lie."""
 
-PANEL = 0.6
-"""The share of the L2 cache that a panel may take."""
-
-NEAR_PANEL, FEW_ROWS_BYTES = 0.125, 40
-"""That of a panel which a tile of few positions reads so fast, in bytes a cycle: L2 brings hardly more."""
+PANEL, SMALL_PANEL = 0.6, 0.125
+"""The share of the L2 cache that a panel may take, and one that is read faster than L2 brings it."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +164,15 @@ class Access:
         """Whether tiles may be added up in memory, in parts: they lie whole along that of the result."""
         return self.tile.lanes == "channels" and self.along and self.writes_whole_lines
 
+    def panel_rate(self, positions: int) -> float:
+        """Bytes of its panel that a tile of so many positions reads in a cycle, in which two FMAs start."""
+        return 2 * F32_BYTES * self.machine.lanes / positions
+
     @property
     def parts(self) -> int:
-        """In how many parts a panel fits the L2 cache, beside data."""
+        """In how many parts a panel fits the L2 cache, beside data; where few positions use it, a small part of it."""
         products = max((size.products for size in self.sizes.sums), default=1)
-        rows, _, _ = self.tile.vectors(self.machine.lanes)
-        fast = self.may_add and 2 * F32_BYTES * self.machine.lanes / rows > FEW_ROWS_BYTES
-        share = NEAR_PANEL if fast else PANEL
+        share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
         return -(-self.bytes * products * self.tile.columns // int(share * self.machine.l2))
 
     @property

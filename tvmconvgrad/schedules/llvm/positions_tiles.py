@@ -102,7 +102,7 @@ def _busy(access: Access) -> float:
     """The part of the time in which a tile that reads far panels need not wait for them, as a share of that of one with
     all positions of a row."""
     row = max(size.positions[-1] for size in access.sizes.sums)
-    enough = 2 * F32_BYTES * access.machine.lanes / FAR_BYTES  # positions, of two FMAs a cycle
+    enough = access.panel_rate(1) / FAR_BYTES  # positions
     return min(access.tile.positions, row, enough) / min(row, enough)
 
 
