@@ -12,6 +12,7 @@ from tests.support import layouts, reference
 from tests.support.case import DTYPES, ROLES
 from tests.support.compilers import compiler
 from tests.support.convolution import Array, Convolution, Tensors, operands
+from tests.support.layer import convolution
 from tvmconvgrad.layers import Layer, LayerGradient
 from tvmconvgrad.targets import host_architecture
 
@@ -37,18 +38,9 @@ LAYERS = [
 ]  # fmt: skip
 
 
-def convolution(gradient: LayerGradient) -> Convolution:
-    """The layer's numbers in the tests' words."""
-    layer = gradient.layer
-    c, o = (layer.filters, layer.channels) if layer.transposed else (layer.channels, layer.filters)
-    y, x = (layer.output_size, layer.input_size) if layer.transposed else (layer.input_size, layer.output_size)
-    steps = layer.strides, layer.dilations, layer.pads_begin, layer.pads_end
-    return Convolution(layer.batch, layer.groups, c, o, y, x, layer.kernel, *steps)
-
-
 def example(gradient: LayerGradient, compute: Reference = reference.gradient) -> tuple[Array, Array, Array]:
     """Two inputs of integers, and the result that they must have, as a kernel takes and gives them."""
-    conv, dtype = convolution(gradient), DTYPES[gradient.dtype]
+    conv, dtype = convolution(gradient.layer), DTYPES[gradient.dtype]
     inputs, result = ROLES[gradient.problem.operator]
     tensors = operands(conv, result)
     given = gradient.operator

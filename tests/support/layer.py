@@ -1,0 +1,14 @@
+"""The package's layers in the tests' words."""
+
+from __future__ import annotations
+
+from tests.support.convolution import Convolution
+from tvmconvgrad.layers import Layer
+
+
+def convolution(layer: Layer) -> Convolution:
+    """The layer's numbers."""
+    c, o = (layer.filters, layer.channels) if layer.transposed else (layer.channels, layer.filters)
+    y, x = (layer.output_size, layer.input_size) if layer.transposed else (layer.input_size, layer.output_size)
+    steps = layer.strides, layer.dilations, layer.pads_begin, layer.pads_end
+    return Convolution(layer.batch, layer.groups, c, o, y, x, layer.kernel, *steps)
