@@ -83,16 +83,24 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
 
 
 @pytest.mark.parametrize("operator", OPERATORS[1:])
-def test_parts_of_sums_that_are_rounded_once(operator: str) -> None:
-    """Sums of 16 bits that are added up in parts are added up in f32."""
+@pytest.mark.parametrize(
+    ("data_format", "filter_format", "dtype"),
+    [("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")],
+)
+def test_parts_of_sums_that_are_added_up_aside(operator: str, data_format: str, filter_format: str, dtype: str) -> None:
+    """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.targets import parse_target
 
-    case = Case(operator, PADDED[2], "NXC", "XIO", "f16")
+    ones = (1, 1)
+    conv = (
+        PADDED[2] if data_format == "NXC" else Convolution(2, 1, 64, 64, (16, 16), (8, 8), (4, 4), (2, 2), *[ones] * 3)
+    )
+    case = Case(operator, conv, data_format, filter_format, dtype)
     problem, target = _problem(case), parse_target(None)
     tensors = operands(case.convolution, case.result)
-    expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["f16"])
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])
     rule = "positions-channels"
     *_, parts = schedules.schedule(problem, target, rule).candidates["parts"]
     assert parts > 1

@@ -287,8 +287,10 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     for part, name in zip(found, names):
         w_extended = part.filter(w, f"w_extended{name}")
         total = part.sum(x_extended, [-window.shift for window in windows], w_extended, f"sum{name}")
-        results.append(total if multiples.direct else _converted(total, dtype, f"result{name}"))
-        places.append(part.place)
+        placed = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
+        shape = *total.shape[:2], *placed.positions, total.shape[-1]
+        results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
+        places.append(placed.place)
     operands = ("x_extended", *(f"w_extended{name}" for name in names))
     return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, tuple(places))
 
@@ -323,7 +325,3 @@ def x_windows(found: Sequence[Part]) -> list[Window]:
         window = Window(size, max(ends) - min(begins), -min(begins))
         windows.append(window.bared() if all(part.may_be_bare(axis) for part in found) else window)
     return windows
-
-
-def _converted(total: te.Tensor, dtype: str, name: str) -> te.Tensor:
-    return te.compute(total.shape, lambda *i: total(*i).astype(dtype), name=name)

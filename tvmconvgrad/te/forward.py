@@ -37,8 +37,11 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")
     result = total
+    if multiples.aside:
+        positions = list(geometry.x)
     if not multiples.direct:
-        result = te.compute(total.shape, lambda *i: total(*i).astype(tensors.result_dtype(problem)), name="result")
+        shape = *total.shape[:2], *positions, total.shape[-1]
+        result = tensors.converted(total, shape, tensors.result_dtype(problem), "result")
 
     def place(n: Index, g: Index, *rest: Index) -> Place:
         *x, o = rest

@@ -47,6 +47,8 @@ class Multiples:
     """Whether a filter gradient stores Y residue by residue along a strided last axis."""
     direct: bool = False
     """Whether a sum is the result itself, which is f32, and has no surplus of channels."""
+    aside: bool = False
+    """Whether the result has none of the sum's surplus of positions, since another pass writes it."""
     pairs: bool = False
     """Whether operands keep their 16 bits: the CPU multiplies these, and adds two products at a time to an f32."""
     bands: int = 1
@@ -310,3 +312,8 @@ def _as_f32(bits: Index) -> Index:
 def result_dtype(problem: Problem) -> str:
     """TVM's name of the result's type; the sums are rounded to it once."""
     return DTYPES[problem.dtype]
+
+
+def converted(total: te.Tensor, shape: Sequence[Index], dtype: str, name: str) -> te.Tensor:
+    """What a sum has within a shape, in the result's type."""
+    return te.compute(shape, lambda *i: total(*i).astype(dtype), name=name)

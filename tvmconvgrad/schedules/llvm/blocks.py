@@ -156,6 +156,7 @@ def pack_filter(
 
     (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
     order in which a register tile reads it. Of a `run` of summed channels, those of one lane lie side by side.
+    Where the filter has taps innermost, what lanes have of them is transposed.
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
@@ -185,6 +186,11 @@ def pack_filter(
         outer.append(summed0)
         sch.reorder(*outer, *k, summed1, lane1, g1)
         _vectorize(sch, g1 if groups > 1 else lane1)
+    elif filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
+        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        outer.append(summed0)
+        sch.reorder(*outer, summed1, square, *k, lane1, g1)
+        sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
     else:
         square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
         outer += [*k, square]

@@ -42,8 +42,8 @@ in place, and each serves one product only where a channel is alone in its group
 operands are whole vectors, from the L2 cache if the filter fits it; those that cross no cache line cost half.
 """
 
-L2_BYTES, FAR_BYTES = 40, 24
-"""Bytes of a panel that come from the L2 cache, and from beyond it, in a cycle: a tile of few positions reads more."""
+L2_BYTES = 40
+"""Bytes of a panel that come from the L2 cache in a cycle: a tile of few positions reads more."""
 
 BROADCASTING = 0.3
 """What it costs besides to spread a row's operand over the lanes, where that takes an instruction of its own."""

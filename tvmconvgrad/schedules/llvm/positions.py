@@ -14,12 +14,13 @@ the result; taps and the other side's channels are summed:
 A panel (all taps and a part of the summed channels of one column block, packed in the order in which it is read) is
 used for a range of positions while it is in the L2 cache; so is the range's data. A small tile adds several summed
 channels in an iteration. There is one part, and a tile is written once, unless a panel would be too large for the
-cache. A result of 16 bits is then added up aside, in f32. Panels are packed before all tasks, or by the only task that
-uses them. Where the data needs zeros or another type, it is packed, by each task or before all tasks; else it is read
-where it lies and, with vectors over the result's channels, fetched ahead (schedules/fetching.py); what is packed next
-is fetched while products are summed (llvm/overlapping.py). With vectors over groups, a tile fetches the lines that it
-will write, or, where a group has several channels, is transposed in registers to write these side by side. Results that
-are large are stored past the caches (compiling/streaming.py). A tap at which all that a tile reads are pads is left out
+cache. A result of 16 bits, or in NCX, is then added up aside, in f32 and by channels, and brought into its type and
+order when all parts are in it. Panels are packed before all tasks, or by the only task that uses them. Where the data
+needs zeros or another type, it is packed, by each task or before all tasks; else it is read where it lies and, with
+vectors over the result's channels, fetched ahead (schedules/fetching.py); what is packed next is fetched while products
+are summed (llvm/overlapping.py). With vectors over groups, a tile fetches the lines that it will write, or, where a
+group has several channels, is transposed in registers to write these side by side. Results that are large are stored
+past the caches (compiling/streaming.py). A tap at which all that a tile reads are pads is left out
 (schedules/skipping.py).
 
 A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
@@ -89,7 +90,8 @@ class PositionsRule:
         access = planner.access(plan.tile)
         bare_axes = access.bare_axes if plan.packs == "before" else 0
         multiples = sizes.multiples(plan.tile, plan.summed, bare_axes, access.pairs)
-        expression = express(problem, replace(multiples, direct=plan.parts > 1 and problem.dtype == "f32"))
+        aside = access.adds_aside(plan.parts)
+        expression = express(problem, replace(multiples, direct=plan.parts > 1 and not aside, aside=aside))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         if expression.sums:
@@ -112,13 +114,14 @@ class PositionsRule:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.results[-len(expression.sums) :]
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
+        aside = access.adds_aside(plan.parts)
         for nest, result in zip(nests, results):
-            if access.transposes_result:
+            if access.transposes_result and not aside:
                 _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
             else:
                 _write_tile(sch, nest.written, rank, plan, lanes, access.writes_rows)
-            if plan.parts > 1 and result.op.name not in expression.sums:
-                _round_range(sch, sch.get_sblock(result.op.name), nest.tasks[-1], tile, lanes)
+            if aside:
+                _write_range(sch, sch.get_sblock(result.op.name), nest.tasks[-1], rank, access)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter:
@@ -241,11 +244,16 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: i
         blocks.vectorize_tile(sch, written_tile, lanes)
 
 
-def _round_range(sch: Schedule, result: SBlockRV, at: LoopRV, tile: Tile, lanes: int) -> None:
-    """Round what a task has added up aside to the result's type, when all parts are in it."""
+def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access: Access) -> None:
+    """Bring what a task has added up aside into the result's type and order, when all parts are in it."""
     sch.reverse_compute_at(result, at, preserve_unit_loops=True)
-    _, channel = sch.split(sch.get_loops(result)[-1], [None, tile.columns])
-    blocks.vectorize_tile(sch, [channel], lanes)
+    image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
+    outer, lane = sch.split(channel, [None, access.tile.columns])
+    if access.along:
+        blocks.vectorize_tile(sch, [lane], access.machine.lanes)
+    else:
+        sch.reorder(image, *middle, group, outer, lane, row)
+        sch.annotate(lane, TRANSPOSE, 1)
 
 
 def _loops(

@@ -161,8 +161,19 @@ class Access:
 
     @property
     def may_add(self) -> bool:
-        """Whether tiles may be added up in memory, in parts: they lie whole along that of the result."""
-        return self.tile.lanes == "channels" and self.along and self.writes_whole_lines
+        """Whether tiles may be added up in memory, in parts: they lie whole along that of the result, or its rows are
+        long enough to be transposed."""
+        if self.tile.lanes != "channels":
+            return False
+        if self.along:
+            return self.writes_whole_lines
+        return all(
+            size.positions[-1] >= LEAST_SIDE and size.columns % self.tile.columns == 0 for size in self.sizes.sums
+        )
+
+    def adds_aside(self, parts: int) -> bool:
+        """Whether so many parts are added up in memory of the task, since the result has another order or type."""
+        return parts > 1 and not (self.along and self.sizes.problem.dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
         """Bytes of its panel that a tile of so many positions reads in a cycle, in which two FMAs start."""
@@ -185,14 +196,14 @@ class Access:
     def transposes_result(self) -> bool:
         """Whether tiles are transposed in registers, to be written along positions, or along a group's channels: whole
         ones of neighbours, since where parts of a tile are left out it is written element by element."""
-        sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
-        by_channels = sizes.problem.data_format == "NXC"
+        tile = self.tile
+        by_channels = self.sizes.problem.data_format == "NXC"
         if tile.lanes not in (("groups",) if by_channels else ("channels", "groups")):
             return False
         lanes = tile.groups if tile.lanes == "groups" else tile.columns
         side = min(tile.columns if by_channels else tile.positions, lanes)
-        whole = geometry.groups % tile.groups == 0 and all(
-            size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in sizes.sums
+        whole = self.sizes.problem.geometry.groups % tile.groups == 0 and all(
+            size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in self.sizes.sums
         )
         return side >= LEAST_SIDE and whole
 

@@ -17,7 +17,6 @@ from tvmconvgrad.schedules.llvm.costs import (
     BORDERED,
     BROADCASTING,
     DISPERSING,
-    FAR_BYTES,
     FAR_PANEL,
     IN_PLACE,
     PACKING,
@@ -94,16 +93,7 @@ def _efficiency(access: Access, in_place: bool) -> float:
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
     enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
-    busy = _busy(access) if _panel_is_far(access) else 1.0
-    return busy * machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
-
-
-def _busy(access: Access) -> float:
-    """The part of the time in which a tile that reads far panels need not wait for them, as a share of that of one with
-    all positions of a row."""
-    row = max(size.positions[-1] for size in access.sizes.sums)
-    enough = access.panel_rate(1) / FAR_BYTES  # positions
-    return min(access.tile.positions, row, enough) / min(row, enough)
+    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
 
 
 def _panel_is_far(access: Access) -> bool:
@@ -148,7 +138,7 @@ def _placing(access: Access) -> float:
         return PLACING + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:
         return TRANSPOSING if access.tile.columns % access.sizes.columns == 0 else SCATTERING
-    if access.transposes_result:
+    if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
         spreading = SPREADING if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart else TRANSPOSING
     by_groups = access.tile.lanes == "groups" and access.sizes.columns > 1
