@@ -8,7 +8,8 @@ from math import prod
 
 import pytest
 from tvm import tirx
-from tvm.s_tir.stmt import SBlock
+from tvm.s_tir.stmt import SBlock, SBlockRealize
+from tvm.sym import Analyzer
 
 from tests.support.cpus import CPUS, Cpu
 from tvmconvgrad.spec import Problem
@@ -246,3 +247,36 @@ def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str
     suite, layer_name, kind = name.split()
     (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]
     return merged(make_gradient(layer, kind, data_format, filter_format, dtype).problem)
+
+
+@pytest.mark.parametrize("name", ["resnet_50 res3a_branch2b filters", "dcgan draw3 filters"])
+def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
+    """Threads that take neighbouring tasks each then don't write beside each other."""
+    from tvmconvgrad import schedules
+    from tvmconvgrad.schedules.rewriting import nodes, replaced
+
+    problem = _problem(name, "f32")
+    scheduled = schedules.schedule(problem, LEVELS[-1].target)
+    (loop,) = [loop for loop in nodes(scheduled.module, tirx.For) if _sums_in_parallel(loop)]
+    (added,) = [each for each in nodes(loop, SBlockRealize) if each.block.name_hint == "sum"]
+    *_, c, o = added.iter_values
+    zero = {var: tirx.const(0, "int64") for var in nodes(tirx.Evaluate(c + o), tirx.Var)}
+    place = {"C": c, "O": o}
+    found = [
+        [
+            int(Analyzer().simplify(replaced(place[axis], {**zero, loop.loop_var: tirx.const(task, "int64")})))
+            for axis in problem.filter_axes
+            if axis != "X"
+        ]
+        for task in range(int(loop.extent))
+    ]
+    assert len({first for first, _ in found}) > 1
+    assert len({second for _, second in found}) > 1
+    assert found == sorted(found)
+
+
+def _sums_in_parallel(loop: tirx.For) -> bool:
+    from tvmconvgrad.schedules.rewriting import nodes
+
+    blocks = [block.name_hint for block in nodes(loop, SBlock)]
+    return loop.kind == tirx.ForKind.PARALLEL and "sum" in blocks

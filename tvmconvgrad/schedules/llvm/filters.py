@@ -3,7 +3,7 @@
 The sum over (n, *x) is a matrix product for every tap, of channels c of Y with channels o of X. One register tile holds
 c x o partial sums over a chunk of positions that stays in the cache, then adds them to memory:
 
-    parallel (split, group range, o range, c range)   # `split`: a fixed share of the chunks, with a result of its own
+    parallel (split, group range, c and o range)      # `split`: a fixed share of the chunks, with a result of its own
       for chunk:                                      # positions of which what a tile reads fits the L1 cache
         for group block, o block, c block, tap:
           tile = 0                                    # in registers
@@ -192,7 +192,10 @@ def _nest_tile(
     c_range, c0, c1 = sch.split(c, [plan.c_ranges, None, plan.tile.c])
     o_range, o0, o1 = sch.split(o, [plan.o_ranges, None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
-    tasks = [*split, g_range, o_range, c_range]
+    # A thread takes neighbouring tasks: in the filter's order none writes beside another's lines, which a core would
+    # fetch as well, maybe from a far one's cache.
+    ranges = {"C": c_range, "O": o_range}
+    tasks = [*split, g_range, *(ranges[axis] for axis in problem.filter_axes if axis in ranges)]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
     sch.reorder(*tasks, chunk, g0, o0, c0, *k0, *positions, *register_tile, *pair)
     blocks.vectorize_tile(sch, register_tile, lanes, pairs)
