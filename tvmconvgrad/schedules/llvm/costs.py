@@ -9,8 +9,8 @@ BORDERED = 1.0
 TRANSPOSING = 1.5
 """To pack it against the memory's order."""
 
-GROUPING = 1.0
-"""To pack groups of several channels, which lie apart."""
+GROUPING, REGROUPING = 1.0, 1.7
+"""To pack groups of several channels, which lie apart; and to do so against the memory's order."""
 
 PLACING = 0.5
 """To write results in whole vectors, line after line."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, SHARED, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, REGROUPING, SHARED, TRAFFIC, TRANSPOSING
 from tvmconvgrad.schedules.llvm.filters_access import Access, Tile
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.splitting import divisors, largest_divisor
@@ -96,6 +96,8 @@ def _packing(access: Access, channels: int, block: int) -> float:
     if block == 0:
         return 0.0
     if problem.data_format == "NCX":
+        if tile.groups > 1 and channels > 1:
+            return REGROUPING
         if tile.groups > 1 or block < FEW_CHANNELS:
             return TRANSPOSING
         # Squares of channels and positions are transposed: the last of a block overlap, small ones fill no vectors.
