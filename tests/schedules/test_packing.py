@@ -68,6 +68,15 @@ def test_operands_of_16_bits_need_no_more_memory_as_f32_than_the_tensors(name: s
     assert build(problem, cpu.target).workspace_bytes <= problem.tensor_bytes
 
 
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("name", ["deeplab block4_reduce data", "deeplab block4b_reduce data"])
+def test_what_a_task_packs_beside_the_filter_has_room(name: str, cpu: Cpu) -> None:
+    from tvmconvgrad.compiling.compiler import build
+
+    problem = _problem(name, "f16", "NCX", "OIX")
+    assert build(problem, cpu.target).workspace_bytes <= problem.tensor_bytes
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("name", ["vgg_19 conv5_1 filters", "deeplab aspp_dilated18 filters", "unet down4_2 filters"])
 def test_blocks_that_end_inside_of_a_range_make_no_sums_of_all_the_filter(name: str, dtype: str) -> None:

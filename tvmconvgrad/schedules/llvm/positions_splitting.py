@@ -79,7 +79,8 @@ class Splitting:
         limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._range(extents, inner) for inner in sorted(inners)]
-        found = [ranges for ranges in found if self.has_room(ranges)] or [self._range(extents, extents)]
+        smallest = self._range(extents, extents) if self.access.panel else min(found, key=lambda ranges: ranges.read)
+        found = [ranges for ranges in found if self.has_room(ranges)] or [smallest]
         least = min(ranges.traffic for ranges in found)
         allowed = max(1.1 * least, least + SLACK * cost(self.access) / TRAFFIC)
         best = [ranges for ranges in found if ranges.traffic <= allowed]
@@ -117,13 +118,13 @@ class Splitting:
         return max((_ranges(extents, range_tiles) for extents in rows), default=1)
 
     def has_room(self, ranges: Ranges) -> bool:
-        """Whether panels, all or those of a task that shares them with no other, and the data of a task take no more
-        memory than the tensors."""
+        """Whether the packed filter, or the panels of a task that shares them with no other, and the data of a task
+        take no more memory than the tensors."""
         access, sizes = self.access, self.access.sizes
-        if access.panel == 0:
+        if access.filter_in_place:
             return True
         data = 0 if access.data_in_place else ranges.read * sizes.summed
-        alone = ranges.tasks == 1 and not access.filter_stays
+        alone = access.panel > 0 and ranges.tasks == 1 and not access.filter_stays
         return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
     def _range(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
