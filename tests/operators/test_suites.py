@@ -1,4 +1,4 @@
-"""The layers of known networks, whole, as they are compiled for this CPU: in all types, and in both layouts.
+"""The layers of known networks, whole, as they are compiled for this CPU: in NXC in all types, in NCX in f32 and bf16.
 
 Integers whose sums f32 holds, so that each element must be PyTorch's in f32, rounded once.
 """

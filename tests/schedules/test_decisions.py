@@ -26,6 +26,9 @@ PADDED = [
 ]
 """Wherever their data is packed, with pads or without, tiles must meet the right elements of it."""
 
+WHOLE_TILES = Convolution(2, 1, 64, 64, (16, 16), (8, 8), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
+"""Its channels are whole tiles in any layout."""
+
 OPERATORS = ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
 
 
@@ -93,11 +96,7 @@ def test_parts_of_sums_that_are_added_up_aside(operator: str, data_format: str, 
     from tvmconvgrad import schedules
     from tvmconvgrad.targets import parse_target
 
-    ones = (1, 1)
-    conv = (
-        PADDED[2] if data_format == "NXC" else Convolution(2, 1, 64, 64, (16, 16), (8, 8), (4, 4), (2, 2), *[ones] * 3)
-    )
-    case = Case(operator, conv, data_format, filter_format, dtype)
+    case = Case(operator, PADDED[2] if data_format == "NXC" else WHOLE_TILES, data_format, filter_format, dtype)
     problem, target = _problem(case), parse_target(None)
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])

@@ -247,17 +247,6 @@ def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups
     assert plan["tile"]["groups"] == groups
 
 
-def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:
-    """The problem of "suite layer kind", as it is compiled."""
-    from tvmconvgrad import layers
-    from tvmconvgrad.layers.gradient import make_gradient
-    from tvmconvgrad.spec.merging import merged
-
-    suite, layer_name, kind = name.split()
-    (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]
-    return merged(make_gradient(layer, kind, data_format, filter_format, dtype).problem)
-
-
 @pytest.mark.parametrize("name", ["resnet_50 res3a_branch2b filters", "dcgan draw3 filters"])
 def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
     """Threads that take neighbouring tasks each then don't write beside each other."""
@@ -289,3 +278,14 @@ def _sums_in_parallel(loop: tirx.For) -> bool:
 
     blocks = [block.name_hint for block in nodes(loop, SBlock)]
     return loop.kind == tirx.ForKind.PARALLEL and "sum" in blocks
+
+
+def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:
+    """The problem of "suite layer kind", as it is compiled."""
+    from tvmconvgrad import layers
+    from tvmconvgrad.layers.gradient import make_gradient
+    from tvmconvgrad.spec.merging import merged
+
+    suite, layer_name, kind = name.split()
+    (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]
+    return merged(make_gradient(layer, kind, data_format, filter_format, dtype).problem)

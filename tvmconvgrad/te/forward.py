@@ -36,16 +36,14 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     groups, o_extent = y_extended.shape[1], w_extended.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")
-    result = total
-    if multiples.aside:
-        positions = list(geometry.x)
+    result, kept = total, list(geometry.x) if multiples.aside else positions
     if not multiples.direct:
-        shape = *total.shape[:2], *positions, total.shape[-1]
+        shape = *total.shape[:2], *kept, total.shape[-1]
         result = tensors.converted(total, shape, tensors.result_dtype(problem), "result")
 
     def place(n: Index, g: Index, *rest: Index) -> Place:
         *x, o = rest
-        inside = tensors.within(x[-1], geometry.x[-1], positions[-1])
+        inside = tensors.within(x[-1], geometry.x[-1], kept[-1])
         inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
         return Place(inside, list(tensors.data_index(problem.data_format, n, g * o_group + o, x)))
 

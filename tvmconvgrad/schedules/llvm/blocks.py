@@ -186,16 +186,16 @@ def pack_filter(
         outer.append(summed0)
         sch.reorder(*outer, *k, summed1, lane1, g1)
         _vectorize(sch, g1 if groups > 1 else lane1)
-    elif filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
-        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
-        outer.append(summed0)
-        sch.reorder(*outer, summed1, square, *k, lane1, g1)
-        sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
     else:
         square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
-        outer += [*k, square]
-        sch.reorder(*outer, summed0, summed1, lane1, g1)
-        sch.annotate(summed1, TRANSPOSE, 1)
+        if filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
+            outer.append(summed0)
+            sch.reorder(*outer, summed1, square, *k, lane1, g1)
+            sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
+        else:
+            outer += [*k, square]
+            sch.reorder(*outer, summed0, summed1, lane1, g1)
+            sch.annotate(summed1, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
 

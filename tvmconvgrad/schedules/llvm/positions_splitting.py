@@ -79,6 +79,7 @@ class Splitting:
         limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._range(extents, inner) for inner in sorted(inners)]
+        # panels take least where a single task packs its own; else it is the data that may be packed by smaller ranges
         smallest = self._range(extents, extents) if self.access.panel else min(found, key=lambda ranges: ranges.read)
         found = [ranges for ranges in found if self.has_room(ranges)] or [smallest]
         least = min(ranges.traffic for ranges in found)
