@@ -22,6 +22,8 @@ from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, par
         ("  llvm   -mcpu=znver3 ", Target(mcpu="znver3")),
         ("llvm -mcpu=x86-64-v3 -mattr=+avx512f,-fma", Target(mcpu="x86-64-v3", mattr=("+avx512f", "-fma"))),
         ("llvm -mtriple=aarch64-linux-gnu", Target(mtriple="aarch64-linux-gnu")),
+        ("llvm -algorithm=auto -mcpu=znver3", Target(mcpu="znver3", algorithm="auto")),
+        ("llvm -mcpu=znver3 -algorithm=direct", Target(mcpu="znver3")),
         ("cuda -arch=sm_90", Target("cuda", arch="sm_90")),
         ("cuda -arch=sm_100a", Target("cuda", arch="sm_100a")),
     ],
@@ -30,9 +32,10 @@ def test_strings_and_dicts(text: str, target: Target) -> None:
     assert parse_target(text) == target
     assert parse_target(target) is target
     assert parse_target(str(target)) == target
-    assert parse_target(target.to_dict()) == target
+    algorithm = {} if target.kind == "cuda" else {"algorithm": target.algorithm}
+    assert parse_target({**target.to_dict(), **algorithm}) == target
     joined = {"mattr": ",".join(target.mattr)} if target.mattr else {}
-    assert parse_target({**target.to_dict(), **joined}) == target
+    assert parse_target({**target.to_dict(), **algorithm, **joined}) == target
 
 
 def test_native_is_this_cpu() -> None:
@@ -94,6 +97,8 @@ def test_the_features_of_this_cpu_are_those_that_the_system_reports() -> None:
         ("rocm", "kind 'rocm' in 'rocm' is not supported, expected llvm or cuda"),
         ("cuda -mcpu=znver3", "option 'mcpu' in 'cuda -mcpu=znver3' is unknown, expected one of arch"),
         ("llvm -arch=sm_90", "option 'arch'"),
+        ("llvm -algorithm=winograd", "algorithm is 'winograd', expected direct or auto"),
+        ("cuda -arch=sm_90 -algorithm=auto", "option 'algorithm'"),
         ("cuda -arch=90", "arch is '90', expected NVIDIA's name of an architecture such as sm_90"),
         ({"kind": "cuda", "arch": "sm_9"}, "arch is 'sm_9'"),
         ("nonsense -mcpu=znver3", "kind 'nonsense'"),

@@ -14,8 +14,10 @@ from typing import Any
 from tvmconvgrad.spec.values import show
 
 DEFAULT = "llvm -mcpu=native"
-OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple"), "cuda": ("arch",)}
+OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch",)}
 """The kinds of targets, and what each can be told."""
+ALGORITHMS = DIRECT, AUTO = "direct", "auto"
+"""As oneDNN calls them: sums as they are defined; or Winograd's algorithm where that is expected to be faster."""
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
 # How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
@@ -33,21 +35,27 @@ _ADDED = {"avx512_bf16": "+avx512bf16"}
 
 @dataclass(frozen=True)
 class Target:
-    """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90"."""
+    """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
+
+    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py).
+    """
 
     kind: str = "llvm"
     mcpu: str | None = None
     mattr: tuple[str, ...] = ()
     mtriple: str | None = None
     arch: str | None = None
+    algorithm: str = DIRECT
 
     def __str__(self) -> str:
         options = {**self.to_dict(), "mattr": ",".join(self.mattr)}
         options.pop("kind")
+        if self.algorithm != DIRECT:
+            options["algorithm"] = self.algorithm
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
 
     def to_dict(self) -> dict[str, Any]:
-        """The only form that TVM takes."""
+        """The only form that TVM takes, which knows no algorithms."""
         options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
         return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
 
@@ -56,9 +64,9 @@ def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Targ
     """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
 
     `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
-    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. "cuda" without `arch` is for the first
-    GPU of this machine. Raises ValueError for an unknown kind or option, or where there is no such GPU, and TypeError
-    for a value of another type.
+    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
+    "cuda" without `arch` is for the first GPU of this machine. Raises ValueError for an unknown kind or option, or
+    where there is no such GPU, and TypeError for a value of another type.
     """
     if isinstance(target, Target):
         return target
@@ -100,7 +108,9 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
             raise ValueError(f"target: option {show(name)} in {show(given)} is unknown, {expected}")
     if kind == "cuda":
         return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))))
-    mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
+    mcpu, mtriple, algorithm = (_word(name, options.get(name)) for name in ("mcpu", "mtriple", "algorithm"))
+    if algorithm not in (None, *ALGORITHMS):
+        raise ValueError(f"target: algorithm is {show(algorithm)}, expected {' or '.join(ALGORITHMS)}")
     if mtriple is not None:
         _architecture(mtriple)
     elif mcpu is not None:
@@ -108,8 +118,8 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     features = _features(options.get("mattr", ()))
     if mcpu == "native":
         added = [feature for feature in _added_features() if feature[1:] not in {given[1:] for given in features}]
-        return Target(kind, host_cpu(), (*added, *features), mtriple)
-    return Target(kind, mcpu, features, mtriple)
+        mcpu, features = host_cpu(), (*added, *features)
+    return Target(kind, mcpu, features, mtriple, algorithm=algorithm or DIRECT)
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:

@@ -98,6 +98,13 @@ def test_peers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_algorithms_beside_each_other() -> None:
+    base = variants.ours("llvm -mcpu=x86-64-v3 -algorithm=auto")
+    assert variants.ours_too("direct,NCX", base).target == "llvm -mcpu=x86-64-v3"
+    assert variants.ours_too("auto", variants.ours("llvm -mcpu=x86-64-v3")).target == base.target
+    assert variants.ours_too("untuned", base).target == base.target
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

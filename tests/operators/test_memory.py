@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,12 @@ from tests.support.guarded import guarded, guarded_copy
 from tests.support.random_cases import random_cases
 
 ROOT = Path(__file__).resolve().parents[2]
+WINOGRAD = {
+    "ConvolutionBackpropFilters": "winograd-filter",
+    "ConvolutionBackpropData": "winograd-positions",
+    "ConvTransposeBackpropData": "winograd-positions",
+}
+FILTERS_BY_CHANNELS = {name: "IOX" if name.startswith("ConvTranspose") else "OIX" for name in WINOGRAD}
 CASES = [
     Case(operator, Convolution(2, groups, c, o, (6, 5), (5, 3), (2, 2), (1, 2), (1, 1), (0, 0), (0, 1)), dtype=dtype)
     for operator in ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
@@ -34,13 +41,24 @@ CASES += [
     )
 ]
 MANY = random_cases(seed=77, count=120)
+TILED = [
+    Case(operator, Convolution(2, 1, c, o, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), *formats)
+    for operator in WINOGRAD
+    for c, o, *formats in (
+        (16, 32, "NXC", "XIO", "f32"),
+        (7, 33, "NXC", "XIO", "f32"),
+        (7, 33, "NXC", "XIO", "bf16"),
+        (16, 32, "NCX", FILTERS_BY_CHANNELS[operator], "bf16"),
+    )
+]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="mprotect is needed")
 
 
 def run_between_forbidden_pages(case: Case) -> None:
     """Both inputs and the result end at a forbidden page, then begin at one."""
-    kernel = case.call.compile()
+    how = {"target": "llvm -mcpu=native -algorithm=auto", "schedule": WINOGRAD[case.operator]} if case in TILED else {}
+    kernel = replace(case.call, **how).compile()
     inputs = case.arrays(operands(case.convolution, case.result))
     expected = kernel(*inputs)
     for at_end in (True, False):
@@ -62,6 +80,10 @@ def check(name: str) -> None:
 
 def test_tails() -> None:
     check("CASES")
+
+
+def test_tiles() -> None:
+    check("TILED")
 
 
 @pytest.mark.slow

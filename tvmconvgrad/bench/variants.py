@@ -14,7 +14,7 @@ from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.layouts import DEFAULT_FILTERS
 from tvmconvgrad.spec.values import show
-from tvmconvgrad.targets import DEFAULT
+from tvmconvgrad.targets import ALGORITHMS, DEFAULT, parse_target
 
 OURS = "ours"
 PEERS = ("onednn", "torch")
@@ -61,8 +61,8 @@ def ours(target: str) -> Variant:
 
 
 def ours_too(text: str, base: Variant) -> Variant:
-    """Our kernels with one or more choices changed: "NCX", "f32", "untuned", "schedule=NAME", "checkout=FOLDER", or
-    several with commas.
+    """Our kernels with one or more choices changed: "NCX", "f32", "untuned", "direct", "auto", "schedule=NAME",
+    "checkout=FOLDER", or several with commas.
 
     Raises ValueError for any other word, and for a folder without this package.
     """
@@ -74,12 +74,15 @@ def ours_too(text: str, base: Variant) -> Variant:
             changed = replace(changed, dtype=word)
         elif word == "untuned":
             changed = replace(changed, tuned=False)
+        elif word in ALGORITHMS:
+            changed = replace(changed, target=str(replace(parse_target(base.target), algorithm=word)))
         elif word.startswith("schedule=") and len(word) > len("schedule="):
             changed = replace(changed, schedule=word.removeprefix("schedule="))
         elif word.startswith("checkout="):
             changed = replace(changed, checkout=_checkout(word.removeprefix("checkout=")))
         else:
-            expected = f"{', '.join((*DATA_FORMATS, *DTYPES))}, untuned, schedule=NAME or checkout=FOLDER"
+            words = (*DATA_FORMATS, *DTYPES, *ALGORITHMS)
+            expected = f"{', '.join(words)}, untuned, schedule=NAME or checkout=FOLDER"
             raise ValueError(f"variant: {show(word)} in {show(text)} is unknown, expected {expected}")
     return changed
 

@@ -40,9 +40,13 @@ from tvmconvgrad.schedules.rewriting import nodes, replaced, uses
 
 def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
     """The loops that a schedule has marked, by blocks; loops marked "vectorized" are left for TVM to vectorise."""
-    if marked.attr_key != TRANSPOSE:
-        return marked
-    outer = marked.body
+    return _by_blocks(marked.body) if marked.attr_key == TRANSPOSE else marked
+
+
+def _by_blocks(outer: tirx.Stmt) -> tirx.Stmt:
+    """A copy that is marked; also one that is made on a condition."""
+    if isinstance(outer, tirx.IfThenElse) and outer.else_case is None:
+        return tirx.IfThenElse(outer.condition, _by_blocks(without_binds(outer.then_case)), None)
     inner = without_binds(outer.body) if isinstance(outer, tirx.For) else None
     if isinstance(inner, tirx.BufferStore | tirx.IfThenElse) and is_whole(outer):
         return Row(outer, inner).by_vectors() or outer

@@ -9,9 +9,9 @@ import tvm
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
 from tvmconvgrad.schedules.cuda import cuda_rules
-from tvmconvgrad.schedules.llvm import llvm_rules
+from tvmconvgrad.schedules.llvm import llvm_rules, winograd_rules
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target
+from tvmconvgrad.targets import AUTO, Target
 
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
@@ -21,8 +21,9 @@ RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
 
 
 def rules(target: Target) -> list[Rule]:
-    """All rules for a target."""
-    return RULES[target.kind](tvm.target.Target(target.to_dict()))
+    """All rules for a target, with those of Winograd's algorithm where the target's may be "auto"."""
+    known = tvm.target.Target(target.to_dict())
+    return RULES[target.kind](known) + (winograd_rules(known) if target.algorithm == AUTO else [])
 
 
 def names(target: Target) -> list[str]:

@@ -74,12 +74,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:
     """The sum that belongs at the user's `index` of the filter."""
-    rank = problem.geometry.rank
-    width = {"X": rank, "C": 1, "O": 1}
-    parts: dict[str, tuple[Index, ...]] = {}
-    for axis in problem.filter_axes:
-        parts[axis], index = index[: width[axis]], index[width[axis] :]
-    (c,), (o,) = parts["C"], parts["O"]
+    space, c, o = tensors.filter_parts(problem, index)
     _, o_group = tensors.group_sizes(problem.geometry)
     g, o = tensors.in_group(o, o_group, problem.geometry.groups)
-    return total(g, *parts["X"], c, o)
+    return total(g, *space, c, o)

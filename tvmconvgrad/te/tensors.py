@@ -177,6 +177,15 @@ def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple
     return tuple(index for axis in axes for index in parts[axis])
 
 
+def filter_parts(problem: Problem, index: Sequence[Index]) -> tuple[Sequence[Index], Index, Index]:
+    """(space, c, o) of a user's index of the filter."""
+    width = {"X": problem.geometry.rank, "C": 1, "O": 1}
+    parts: dict[str, Sequence[Index]] = {}
+    for axis in problem.filter_axes:
+        parts[axis], index = index[: width[axis]], index[width[axis] :]
+    return parts["X"], parts["C"][0], parts["O"][0]
+
+
 def converts(problem: Problem, multiples: Multiples) -> bool:
     """Whether an operand is of another type than the user's tensor."""
     return problem.dtype != "f32" and not multiples.pairs

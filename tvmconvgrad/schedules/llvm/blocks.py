@@ -231,6 +231,11 @@ def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
         sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
 
 
+def transform_written(sch: Schedule, block: SBlockRV, layout: Callable[..., tuple[Index, ...]]) -> None:
+    """Store what a block writes in another layout."""
+    sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
+
+
 def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: tuple[str, int]) -> None:
     """Store a filter that a block writes as (.., g, *k, c, o) in an order of the axes "G", "X" (for *k), "C" and "O",
     with neighbours along the axis that vectors lie along innermost."""

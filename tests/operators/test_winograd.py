@@ -1,0 +1,182 @@
+"""Winograd's algorithm, forced: exact on small integers, in whatever layout and type; and close on other numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import tvmconvgrad as cg
+from tests.support import layouts, reference
+from tests.support.case import DTYPES, OPERATORS, Case, assert_same
+from tests.support.convolution import Array, Convolution, operands
+from tests.support.sampling import every
+
+TARGET = "llvm -mcpu=native -algorithm=auto"
+RULES = {"w": "winograd-filter", "y": "winograd-positions", "x": "winograd-positions"}
+
+CONVOLUTIONS = [
+    # whole vectors of channels, and tails of them; images of a number of tiles, and with a rest of rows and columns
+    Convolution(2, 1, 32, 48, (12, 16), (12, 16), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(3, 1, 17, 33, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 1, 3, 70, (23, 13), (21, 11), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 1, 130, 5, (4, 4), (6, 6), (3, 3), (1, 1), (1, 1), (2, 2), (2, 2)),
+    # less than a tile; pads that exceed the taps; pads on one side
+    Convolution(2, 1, 16, 16, (3, 3), (1, 1), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 1, 16, 32, (5, 6), (13, 14), (3, 3), (1, 1), (1, 1), (5, 5), (5, 5)),
+    Convolution(2, 1, 16, 16, (8, 9), (9, 8), (3, 3), (1, 1), (1, 1), (3, 0), (0, 1)),
+    # tiles that interleave
+    Convolution(1, 1, 16, 24, (17, 11), (13, 9), (3, 3), (1, 1), (2, 1), (0, 0), (0, 0)),
+    Convolution(2, 1, 8, 16, (13, 15), (13, 15), (3, 3), (1, 1), (3, 2), (3, 2), (3, 2)),
+    # one axis of three taps, beside one tap, two, and three that are more than a tile may have
+    Convolution(2, 1, 24, 16, (10, 12), (10, 12), (3, 1), (1, 1), (1, 1), (1, 0), (1, 0)),
+    Convolution(2, 1, 24, 16, (10, 12), (9, 12), (2, 3), (1, 1), (1, 2), (0, 2), (0, 2)),
+    Convolution(3, 1, 20, 32, (50,), (50,), (3,), (1,), (1,), (1,), (1,)),
+    Convolution(1, 1, 16, 32, (5, 6, 7), (5, 6, 7), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    Convolution(2, 1, 16, 8, (4, 7, 5), (2, 7, 5), (3, 3, 1), (1, 1, 1), (1, 1, 1), (0, 1, 0), (0, 1, 0)),
+]
+
+LARGER = [
+    # several tasks and chunks; sums that are split, and such that are not; filters that tasks transform
+    Convolution(4, 1, 32, 32, (40, 24), (40, 24), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(1, 1, 16, 16, (61, 61), (61, 61), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(2, 1, 256, 192, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+]
+
+UNPADDED = Convolution(1, 1, 16, 16, (22, 22), (20, 20), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0))
+
+
+def is_taken(case: Case) -> bool:
+    """Whether the result is in NXC, or has a number of vectors of channels."""
+    channels = case.convolution.shapes[case.result][1]
+    return case.result == "w" or case.data_format == "NXC" or channels % 16 == 0
+
+
+def cases() -> list[Case]:
+    """All convolutions and operators, layouts and types in turn."""
+    found: list[Case] = []
+    for conv in CONVOLUTIONS:
+        for operator in OPERATORS:
+            formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]
+            for shift in (0, 3):
+                turn = len(found) + shift
+                found.append(Case(operator, conv, *formats[turn % len(formats)], ("f32", "f16", "bf16")[turn % 3]))
+    found = [case for case in found if is_taken(case)]
+    found += [Case(operator, conv, *kind) for conv in LARGER for operator in OPERATORS for kind in (("NXC", "XIO"),)]
+    return [*found, *(Case(OPERATORS[0], conv, "NCX", "OIX") for conv in LARGER)]
+
+
+def compiled(case: Case) -> cg.Kernel:
+    kernel: cg.Kernel = replace(case.call, target=TARGET, schedule=RULES[case.result]).compile()
+    assert kernel.schedule.startswith("winograd-")
+    return kernel
+
+
+@pytest.mark.parametrize("case", every(3, cases()))
+def test_sums_of_integers_are_exact(case: Case) -> None:
+    tensors = operands(case.convolution, case.result)
+    expected = reference.gradient(case.convolution, case.result, tensors)
+    got = compiled(case)(*case.arrays(tensors))
+    assert_same(layouts.to_canonical(got, case.axes(case.result)), expected.astype(DTYPES[case.dtype]))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("conv", [LARGER[0], CONVOLUTIONS[12]], ids=["2-D", "3-D"])
+def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.targets import parse_target
+
+    case, target = Case(operator, conv), parse_target(TARGET)
+    tensors = operands(conv, case.result)
+    expected = reference.gradient(conv, case.result, tensors).astype(np.float32)
+    schedule = partial(schedules.schedule, case.call.problem(), target, RULES[case.result])
+    candidates = schedule().candidates
+    assert len(candidates) == (4 if case.result != "w" else 3)
+    for name, values in candidates.items():
+        for value in {values[0], values[-1]}:
+            got = run(schedule({name: value}), case.arrays(tensors), target)
+            assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_number_of_threads_changes_no_bit(operator: str) -> None:
+    rng = np.random.default_rng(3)
+    for conv in LARGER:
+        case = Case(operator, conv)
+        inputs = case.arrays({role: rng.standard_normal(conv.shapes[role]) for role in case.inputs})
+        kernel, results = compiled(case), []
+        for count in (1, 2, 3):
+            cg.set_num_threads(count)
+            results.append(kernel(*inputs).tobytes())
+        assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_results_are_as_close_as_direct_sums_but_for_a_small_factor(operator: str) -> None:
+    conv = Convolution(2, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    case, rng = Case(operator, conv), np.random.default_rng(5)
+    tensors = {role: rng.standard_normal(conv.shapes[role]).astype(np.float32) for role in case.inputs}
+    exact = reference.gradient(conv, case.result, {name: value.astype(np.float64) for name, value in tensors.items()})
+
+    def error(kernel: cg.Kernel) -> float:
+        got: Array = layouts.to_canonical(kernel(*case.arrays(tensors)).astype(np.float64), case.axes(case.result))
+        return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+
+    assert error(compiled(case)) < 4 * error(case.call.compile())
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("operator", [name for name in OPERATORS if not name.endswith("Filters")])
+def test_an_infinity_stays_with_the_tiles_that_it_meets(operator: str, value: float) -> None:
+    case = Case(operator, UNPADDED)
+    tensors = {role: np.ones(UNPADDED.shapes[role], np.float32) for role in case.inputs}
+    name = next(role for role in case.inputs if role != "w")
+    place = tuple(size // 2 for size in UNPADDED.shapes[name])
+    tensors[name][place] = value
+    expected = reference.gradient(UNPADDED, case.result, tensors)
+    got = layouts.to_canonical(compiled(case)(*case.arrays(tensors)), case.axes(case.result))
+    bad = ~np.isfinite(expected)
+    assert bad.any()
+    assert not np.isfinite(got[bad]).any()
+    assert_same(got[np.isfinite(got)], expected[np.isfinite(got)].astype(np.float32))
+    reached = np.argwhere(~np.isfinite(got))[:, 2:]
+    met = np.argwhere(bad)[:, 2:]
+    assert (reached.min(0) >= met.min(0) - 1).all()
+    assert (reached.max(0) <= met.max(0) + 1).all()
+
+
+def test_it_is_taken_only_where_it_is_allowed_and_expected_to_be_faster() -> None:
+    def chosen(problem: Convolution, target: str | None) -> str:
+        kernel: cg.Kernel = replace(Case(OPERATORS[0], problem).call, target=target).compile()
+        return kernel.schedule
+
+    large = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    pointwise = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+    assert chosen(large, TARGET).startswith("winograd-filter(")
+    assert chosen(large, None) == chosen(large, "llvm -mcpu=native -algorithm=direct")
+    assert not chosen(large, None).startswith("winograd")
+    assert chosen(pointwise, TARGET) == chosen(pointwise, None)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Convolution(1, 2, 32, 32, (8, 8), (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+        Convolution(1, 1, 32, 32, (8, 8), (4, 4), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0)),
+        Convolution(1, 1, 32, 32, (8, 8), (4, 4), (5, 5), (1, 1), (1, 1), (0, 0), (0, 0)),
+    ],
+    ids=["groups", "strides", "five taps"],
+)
+def test_what_it_does_not_take_is_refused_where_it_is_forced(conv: Convolution) -> None:
+    for operator in OPERATORS:
+        with pytest.raises(ValueError, match=r"schedule: 'winograd-.*' does not take .*, expected one of"):
+            compiled(Case(operator, conv))
+
+
+def test_without_leave_it_is_no_schedule() -> None:
+    case = Case(OPERATORS[0], CONVOLUTIONS[0])
+    with pytest.raises(ValueError, match="schedule: 'winograd-filter' is unknown for"):
+        replace(case.call, schedule="winograd-filter").compile()
