@@ -73,12 +73,18 @@ def reference(problem: Problem, first: Array, second: Array) -> Float64:
     return _user_side(problem, x.reshape(*x.shape[:2], geometry.batch, *geometry.x))
 
 
-def judge(problem: Problem, first: Array, second: Array, result: Array) -> Verdict:
-    """Compare a result with the reference.
+TILES = 36
+"""How many times larger, in its smallest units, what Winograd's algorithm sums may be than the result: nine products of
+a tile, in quarters."""
 
-    Integers whose sums stay within 2**24 have one right result: the sum, rounded to the result's type. Any other
-    element may be off by what summing its products in f32 in any order explains, about sqrt(number of products) units
-    in the last place of the sum of their magnitudes, and by rounding to the result's type.
+
+def judge(problem: Problem, first: Array, second: Array, result: Array, by_tiles: bool = False) -> Verdict:
+    """Compare a result with the reference; one that was computed `by_tiles` by Winograd's algorithm, or directly.
+
+    Integers whose sums stay within 2**24 (by tiles, within a part of that) have one right result: the sum, rounded to
+    the result's type. Any other element may be off by what summing its products in f32 in any order explains, about
+    sqrt(number of products) units in the last place of the sum of their magnitudes, and by rounding to the result's
+    type.
     """
     one, two = first.astype(np.float64), second.astype(np.float64)
     exact = reference(problem, one, two)
@@ -86,7 +92,7 @@ def judge(problem: Problem, first: Array, second: Array, result: Array) -> Verdi
     if exact.size == 0:
         return Verdict(True, 0.0, 0.0, 0)
     integers = all(np.array_equal(values, np.rint(values)) for values in (one, two))
-    is_exact = integers and float(magnitude.max()) <= F32_INTEGERS
+    is_exact = integers and float(magnitude.max()) * (TILES if by_tiles else 1) <= F32_INTEGERS
     with np.errstate(over="ignore", invalid="ignore"):
         got = result.astype(np.float64)
         same = (exact.astype(result.dtype).astype(np.float64) == got) | (np.isnan(exact) & np.isnan(got))

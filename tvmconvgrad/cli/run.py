@@ -84,7 +84,8 @@ def run(
     if out is not None:
         _save(out, result)
     facts = _facts(kernel, result, seconds, repeat)
-    verdict = judge(kernel.problem, first, second, result) if check else None
+    by_tiles = kernel.schedule.startswith("winograd")
+    verdict = judge(kernel.problem, first, second, result, by_tiles) if check else None
     if verdict is not None:
         facts["check"] = _in_words(verdict, result.size)
     print_facts(facts)

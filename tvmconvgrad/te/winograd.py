@@ -18,9 +18,9 @@ F(3, 2), with the same B^T:
                                      1 -1          0  1/2  1/2 -1
                                      0  1
 
-The factors are 1 and 1/2, so sums of small integers stay exact. Of numbers in general the results are a little less
-exact than direct sums, and an infinity or a NaN reaches all results of the tiles that it meets: in a filter gradient
-all taps.
+The factors are 1 and 1/2, so sums of small integers stay exact; of other numbers they are about as close as direct sums
+(docs/concepts.md). But an infinity or a NaN reaches all results of the tiles that it meets: in a filter gradient all
+taps.
 
 With dilation d, tiles of elements d apart interleave. Axes without three taps are summed directly.
 """

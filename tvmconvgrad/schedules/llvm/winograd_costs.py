@@ -20,7 +20,7 @@ OPERANDS, FAR_OPERANDS = (0.15, 0.3), (0.6, 0.9)
 """What a row's and a column's operand of a register tile costs, as parts of an FMA, from the L2 cache or beyond it."""
 
 WORTH = 1.25
-"""How much less than direct sums it must be expected to cost, since results are less exact and more memory is taken."""
+"""How much less than direct sums it must be expected to cost, since more memory is taken, and the model is coarse."""
 
 SUMMED = 16
 """Channels of a block: a cache line of f32."""

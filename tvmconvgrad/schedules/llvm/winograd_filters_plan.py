@@ -9,6 +9,7 @@ from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, SHARED, STARTING
+from tvmconvgrad.schedules.llvm.filters_tiles import FINISHING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.winograd_costs import LEAST_TASKS, SUMMED, Sizes
 from tvmconvgrad.schedules.splitting import divisors, nearest_divisor, nearest_run
@@ -101,7 +102,8 @@ class Planner:
         cycles = sizes.summing(tile.c, tile.o, c * o, sizes.is_near(chunk * (c + o)))
         cycles += sizes.adding(self._sums(tile), sizes.tiles / chunk)
         cycles += sizes.moving(c + o) + sizes.transforming(c + o, near)
-        return cycles + sizes.transforming_filter(c * o) + STARTING * LEAST_TASKS
+        cycles += sizes.transforming_filter(c * o) + STARTING * LEAST_TASKS
+        return cycles + (FINISHING * prod(self.problem.filter_shape) if self.copies_result else 0.0)
 
     def least_cost(self) -> float:
         """Cycles of one core, about, with the best tile."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.llvm.costs import BEST_TILES, PACKING, STARTING, TRANSPOSING
+from tvmconvgrad.schedules.llvm.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.winograd_costs import LEAST_TASKS, SUMMED, Sizes
 from tvmconvgrad.schedules.splitting import divisors, nearest_divisor
@@ -21,6 +21,9 @@ LEAST_RANGE = 48
 
 PANELS_FAR = 0.02
 """Cycles that a byte of the transformed filter takes from beyond the L2 cache, which each task reads."""
+
+FROM_MEMORY = 1.5
+"""How much more it costs to extend a filter that does not stay in the last-level cache."""
 
 MOST_VECTORS = 6
 """Columns of a register tile, in vectors."""
@@ -127,8 +130,10 @@ class Planner:
         return cycles + (0.0 if sizes.is_near(panels) else PANELS_FAR * F32_BYTES * read)
 
     def _packing_filter(self) -> float:
+        size = prod(self.problem.filter_shape)
         along = self.problem.filter_axes.endswith("C" if self.problem.gradient is Gradient.DATA else "O")
-        return (PACKING if along else TRANSPOSING) * prod(self.problem.filter_shape)
+        far = FROM_MEMORY if F32_BYTES * size > SHARED * self.machine.l3 else 1.0
+        return far * (PACKING if along else TRANSPOSING) * size
 
     def least_cost(self) -> float:
         """Cycles of one core, about, with the best tile."""
