@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.schedules.base import TRANSPOSE, Scheduled
+from tvmconvgrad.schedules.base import STREAM, TRANSPOSE, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
@@ -116,6 +116,8 @@ def _nest_result(sch: Schedule, result: SBlockRV, axes: list[Axis], plan: Plan, 
         for loop in within:
             sch.unroll(loop)
         sch.vectorize(lane)
+        if plan.streams:
+            sch.annotate(g, STREAM, 1)
     return sch.fuse(*outer, column_range)
 
 

@@ -9,10 +9,12 @@ from math import prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
-from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.winograd_costs import LEAST_TASKS, SUMMED, Sizes
 from tvmconvgrad.schedules.splitting import divisors, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd import TILE, tiled_axes
 
@@ -46,6 +48,8 @@ class Plan:
     column_ranges: int
     packs: str
     """Where data is transformed: in each "task", or "before" all tasks, which then transform the filter."""
+    streams: int
+    """Whether results are stored past the caches."""
 
 
 @dataclass(frozen=True, order=True)
@@ -149,8 +153,21 @@ class Planner:
         found = self._range(tile, by_task, decisions.draw("range", limits, self._range_tiles(tile, by_task)))
         blocks = -(-self.channels[1] // tile.columns)
         ranges = decisions.draw_divisor("column_ranges", blocks, self._column_ranges(tile, found, by_task))
+        streams = 0
+        if self._may_stream:
+            streams = decisions.draw("streams", (0, 1), int(self._has_large_output))
         packs = "task" if by_task else "before"
-        return Plan(tile.rows, tile.columns, tile.multiples, self.summed, found, ranges, packs)
+        return Plan(tile.rows, tile.columns, tile.multiples, self.summed, found, ranges, packs, streams)
+
+    @property
+    def _may_stream(self) -> bool:
+        """Whether results may be stored past the caches: each vector is a cache line."""
+        is_line = self.machine.lanes * ITEM_BYTES[self.problem.dtype] % CACHE_LINE == 0
+        return self.machine.streams and is_line and not self.copies_result
+
+    @property
+    def _has_large_output(self) -> bool:
+        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > self.machine.l3
 
     def _column_ranges(self, tile: Tile, found: Sequence[int], by_task: bool) -> int:
         """Into how many ranges columns are split: each column block, where tasks transform the filter; else each range
@@ -172,11 +189,15 @@ class Planner:
         return prod(found) * self.sizes(tile).interleaved
 
     def _range(self, tile: Tile, by_task: bool, wanted: int = 0) -> tuple[int, ...]:
-        """Images, and along each axis tiles, of a task, about `wanted` tiles; the last axis stays whole."""
+        """Images, and along each axis tiles, of a task, about `wanted` tiles. In NCX the last axis stays whole, since
+        rows are copied, and so do tiles that interleave."""
         sizes, wanted = self.sizes(tile), wanted or self._range_tiles(tile, by_task)
         last = sizes.axes[-1]
-        whole = last.tiles // (last.dilation if last.tiled else 1)
-        return tuple(sizes.range(self.problem.geometry.batch, [1, *tile.rows[:-1], whole], wanted))
+        run = last.tiles // (last.dilation if last.tiled else 1)
+        if self.problem.data_format == "NXC" and last.dilation == 1:
+            blocks = run // tile.rows[-1]
+            run = tile.rows[-1] * nearest_divisor(blocks, wanted // (sizes.interleaved * prod(tile.rows)))
+        return tuple(sizes.range(self.problem.geometry.batch, [1, *tile.rows[:-1], run], wanted))
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
