@@ -95,7 +95,9 @@ def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> 
     expected = reference.gradient(conv, case.result, tensors).astype(np.float32)
     schedule = partial(schedules.schedule, case.call.problem(), target, RULES[case.result])
     candidates = schedule().candidates
-    assert set(candidates) >= ({"tile", "chunk", "splits"} if case.result == "w" else {"tile", "range", "column_ranges"})
+    assert set(candidates) >= (
+        {"tile", "chunk", "splits"} if case.result == "w" else {"tile", "range", "column_ranges"}
+    )
     for name, values in candidates.items():
         for value in {values[0], values[-1]}:
             got = run(schedule({name: value}), case.arrays(tensors), target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,9 @@ def _architecture(targets: Sequence[Target]) -> str:
     for place, target in enumerate(targets):
         if target in targets[:place]:
             raise ValueError(f"targets: {str(target)!r} is there twice")
+        for other in targets[:place]:
+            if replace(other, algorithm=target.algorithm) == target:
+                raise ValueError(f"targets: {str(other)!r} and {str(target)!r} are for one CPU, expected one algorithm")
         if target_system(target) != "linux":
             raise ValueError(f"targets: {str(target)!r} is for {target_system(target)}, expected Linux")
     architectures = {CUDA if target.kind == CUDA else target_architecture(target): target for target in targets}
