@@ -24,7 +24,7 @@ def check(build: Build, rule: str, emulation: Emulation) -> None:
     from tvmconvgrad.compiling import compiler
 
     case, problem = build.case, build.problem
-    library, facts = compiler.compile_problem(problem, build.cpu.target, rule)
+    library, facts = compiler.compile_problem(problem, build.target, rule)
     assert facts["schedule"].startswith(rule)
     tensors = operands(case.convolution, case.result)
     shapes = (*problem.input_shapes, problem.output_shape)

@@ -26,7 +26,7 @@ def need(cpu: Cpu) -> None:
 def check(build: Build, rule: str) -> None:
     case, call = build.case, build.case.call
     operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
-    kernel = operator.compile(*call.shapes, dtype=call.dtype, target=build.cpu.target, schedule=rule)
+    kernel = operator.compile(*call.shapes, dtype=call.dtype, target=build.target, schedule=rule)
     tensors = operands(case.convolution, case.result)
     got = kernel(*case.arrays(tensors))
     expected = reference.gradient(case.convolution, case.result, tensors).astype(got.dtype)

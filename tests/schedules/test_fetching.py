@@ -19,7 +19,7 @@ def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
     from tvmconvgrad.compiling import compiler
 
     build = Build(BY_NAME[level], name)
-    built = compiler.build(build.problem, build.cpu.target, rule)
+    built = compiler.build(build.problem, build.target, rule)
     rows = [4 * shape[-1] for shape in build.problem.input_shapes]
     return built.executable.mod.inspect_source("s"), built.scheduled.decisions, rows
 

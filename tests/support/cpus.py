@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -103,11 +103,16 @@ class Build:
         return merged(operator.problem(*call.shapes, call.shape_input, call.dtype))
 
     @property
+    def target(self) -> Target:
+        """The CPU with all of the rules for it."""
+        return replace(self.cpu.target, algorithm="auto")
+
+    @property
     def rules(self) -> list[str]:
         """Names of the rules that take the problem, the chosen one first."""
         from tvmconvgrad import schedules
 
-        return schedules.applicable(self.problem, self.cpu.target)
+        return schedules.applicable(self.problem, self.target)
 
 
 def builds(cpus: Sequence[Cpu]) -> list[Build]:
