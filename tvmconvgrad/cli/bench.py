@@ -34,8 +34,8 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
     "--ours-too",
     multiple=True,
     metavar="CHOICES",
-    help="Our own kernels otherwise: NCX, f32, bf16, untuned, auto, schedule=NAME, checkout=FOLDER (another state of "
-    "this project), or several with commas; repeatable.",
+    help="Our own kernels otherwise: NCX, f32, bf16, untuned, direct, auto, schedule=NAME, checkout=FOLDER (another "
+    "state of this project), or several with commas; repeatable.",
 )
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
 @selection_options

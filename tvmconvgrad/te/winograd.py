@@ -66,11 +66,21 @@ class Axis:
     """Of what number the tiles are a multiple, those that interleave counted once."""
 
     @property
+    def interleaved(self) -> int:
+        """How many tiles interleave."""
+        return self.dilation if self.tiled else 1
+
+    @property
     def tiles(self) -> int:
-        """How many tiles there are: a number of dilations, since that many interleave."""
+        """How many tiles there are: a number of those that interleave."""
         if not self.tiled:
             return self.positions
         return tensors.ceil_to(-(-self.positions // (TILE * self.dilation)), self.multiple) * self.dilation
+
+    @property
+    def runs(self) -> int:
+        """How many tiles there are, those that interleave counted once."""
+        return self.tiles // self.interleaved
 
     @property
     def covered(self) -> int:
@@ -161,7 +171,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
         inside += tensors.within(j, columns, extent)
         return Place(inside, list(tensors.data_index(problem.data_format, n, j, x)))
 
-    return Sum((first, second), (result,), ("data", "filter"), ("sum",), windows, (place,))
+    return Sum((first, second), (result,), ("data", "filter"), ("sum",), places=(place,))
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
@@ -193,7 +203,7 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
         return element(*k, c, o).astype(dtype)
 
     result = te.compute(problem.output_shape, placed, name="result")
-    return Sum((first, second), (result,), ("y_data", "x_data"), ("sum",), y_windows)
+    return Sum((first, second), (result,), ("y_data", "x_data"), ("sum",))
 
 
 def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrix: Matrix) -> te.Tensor:

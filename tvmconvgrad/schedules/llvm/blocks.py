@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import gcd, prod
 
 from tvm import DataType
@@ -220,6 +221,27 @@ def _paneled_filter(
     return layout
 
 
+@dataclass(frozen=True)
+class FilterNest:
+    """The loops of a filter gradient's register tile: over parallel tasks, that inside of which is packed, and the
+    outermost over the positions of a chunk."""
+
+    tile: SBlockRV
+    tasks: list[LoopRV]
+    packing: LoopRV
+    position: LoopRV
+
+
+def split_chunks(
+    sch: Schedule, positions: Sequence[LoopRV], chunk: Sequence[int], inner: Sequence[LoopRV] = ()
+) -> LoopRV:
+    """Split loops over positions into chunks of so many along each, outside of `inner`; the loop over chunks is
+    returned."""
+    parts = [sch.split(loop, [None, size]) for loop, size in zip(positions, chunk)]
+    sch.reorder(*(outer for outer, _ in parts), *(within for _, within in parts), *inner)
+    return sch.fuse(*(outer for outer, _ in parts))
+
+
 def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
     """Store what a block writes with `width` neighbours of an axis innermost, where they are a vector's lanes."""
 
@@ -228,7 +250,7 @@ def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
         return (*index[:place], index[place] // width, *index[place + 1 :], index[place] % width)
 
     if width > 1:
-        sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
+        transform_written(sch, block, layout)
 
 
 def transform_written(sch: Schedule, block: SBlockRV, layout: Callable[..., tuple[Index, ...]]) -> None:
@@ -249,7 +271,7 @@ def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: t
         places[axis] = [place // width]
         return (*outer, *(index for name in order for index in places[name]), place % width)
 
-    sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
+    transform_written(sch, block, layout)
 
 
 def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap:

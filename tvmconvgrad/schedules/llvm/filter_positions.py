@@ -33,6 +33,7 @@ from tvmconvgrad.schedules.base import MASK, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch
 from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.blocks import FilterNest
 from tvmconvgrad.schedules.llvm.filter_positions_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.placing import place
@@ -74,7 +75,7 @@ class FilterPositionsRule:
             if plan.in_place:
                 sch.compute_inline(block)
             else:
-                blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.chunk)
+                blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
@@ -91,25 +92,13 @@ def _along_rows(expression: Sum) -> Sum:
     return replace(expression, windows=expression.windows[:-1])
 
 
-@dataclass(frozen=True)
-class Nest:
-    """The loops of a tile: over parallel tasks, over chunks, and the outermost over the positions of one."""
-
-    tile: SBlockRV
-    tasks: list[LoopRV]
-    chunk: LoopRV
-    position: LoopRV
-
-
-def _nest_sum(sch: Schedule, rank: int, plan: Plan) -> Nest:
+def _nest_sum(sch: Schedule, rank: int, plan: Plan) -> FilterNest:
     """Split the sum over positions into splits, chunks, lanes and what a register tile adds up."""
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
     vectors, lane = sch.split(positions[-1], [None, plan.tile.lanes])
     positions = [*positions[:-1], vectors]
-    parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
-    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts), lane)
-    chunks = sch.fuse(*(outer for outer, _ in parts))
+    chunks = blocks.split_chunks(sch, positions, plan.chunk, [lane])
     adding, splits = total, int(plan.splits > 1)
     if splits:
         split, chunks = sch.split(chunks, [plan.splits, None])
@@ -123,7 +112,7 @@ def _nest_sum(sch: Schedule, rank: int, plan: Plan) -> Nest:
     return _nest_tile(sch, rank, plan, tile, sums, adding)
 
 
-def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV) -> Nest:
+def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV) -> FilterNest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
@@ -155,7 +144,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
     sch.reorder(*taps, lane)
     blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
     _add_lanes(sch, adding, g_range)
-    return Nest(tile, tasks, g0, positions[0])
+    return FilterNest(tile, tasks, g0, positions[0])
 
 
 def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:

@@ -40,6 +40,7 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.blocks import FilterNest
 from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.filters_splitting import adds_far
@@ -145,26 +146,13 @@ def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
     return [rows * geometry.strides[-len(within)], *within], [rows, *within]
 
 
-@dataclass(frozen=True)
-class Nest:
-    """The loops of a tile: over parallel tasks, that inside of which is packed, and the outermost over the positions of
-    a chunk."""
-
-    tile: SBlockRV
-    tasks: list[LoopRV]
-    packing: LoopRV
-    position: LoopRV
-
-
-def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: bool, pairs: bool) -> Nest:
+def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: bool, pairs: bool) -> FilterNest:
     """Split the sum over positions into splits, chunks and what a register tile adds up; `direct`ly into the result."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions, pair = sch.get_loops(total)[3 + rank :], []
     if pairs:
         positions[0], *pair = sch.split(positions[0], [None, 2])
-    parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
-    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts), *pair)
-    chunks = sch.fuse(*(outer for outer, _ in parts))
+    chunks = blocks.split_chunks(sch, positions, plan.chunk, pair)
     partial = total
     if plan.splits > 1:
         split, chunks = sch.split(chunks, [plan.splits, None])
@@ -180,7 +168,7 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: Plan, lanes: int, direct: b
 
 def _nest_tile(
     sch: Schedule, problem: Problem, plan: Plan, lanes: int, pairs: bool, tile: SBlockRV, partial: SBlockRV
-) -> Nest:
+) -> FilterNest:
     """Nest the loops as the module's text says."""
     rank = problem.geometry.rank
     g, *rest = sch.get_loops(tile)
@@ -209,7 +197,7 @@ def _nest_tile(
     if plan.fetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
             sch.annotate(loop, EACH, min(taps, stride))  # a step brings so many rows, and columns, of Y
-    return Nest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
+    return FilterNest(tile, tasks, g0 if plan.tile.groups > 1 else chunk, positions[0])
 
 
 def _sum_splits(sch: Schedule, total: SBlockRV, tile: Tile, lanes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
@@ -41,10 +42,16 @@ def transform_data(
     vectors = -(-data.channels // lanes)
     channel0, vector, lane = sch.split(channel, [None, vectors, data.channels // vectors])
     sch.reorder(n, channel0, *tiles, vector, *f, lane)
-    for loop in f:
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    together(sch, f, lane)
     place = sch.fuse(n, channel0) if in_parallel or at is None else at
     blocks.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
     if in_parallel:
         sch.parallel(place)
+
+
+def together(sch: Schedule, within: Sequence[LoopRV], lane: LoopRV) -> None:
+    """Unroll the loops within a tile around a vector: then each element is loaded once, and LLVM finds what sums have
+    in common."""
+    for loop in within:
+        sch.unroll(loop)
+    sch.vectorize(lane)

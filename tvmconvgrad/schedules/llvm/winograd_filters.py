@@ -30,10 +30,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.base import TRANSPOSE, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm import blocks
+from tvmconvgrad.schedules.llvm.blocks import FilterNest
 from tvmconvgrad.schedules.llvm.machine import Machine
-from tvmconvgrad.schedules.llvm.winograd_costs import WORTH
-from tvmconvgrad.schedules.llvm.winograd_data import Data, transform_data
+from tvmconvgrad.schedules.llvm.winograd_data import Data, together, transform_data
 from tvmconvgrad.schedules.llvm.winograd_filters_plan import Plan, Planner
+from tvmconvgrad.schedules.llvm.winograd_sizes import WORTH
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
@@ -66,30 +67,18 @@ class WinogradFilterRule:
         nest = _nest_sum(sch, many, plan, lanes)
         for side, block in (("y", plan.c_block), ("x", plan.o)):
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
-            transform_data(sch, data, problem.data_format, lanes, nest.chunk, in_parallel=plan.splits == 1)
+            transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.splits == 1)
         _nest_result(sch, problem, planner.copies_result, lanes)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         return Scheduled(expression, sch.mod, self.name, asdict(plan), decisions.candidates)
 
 
-@dataclass(frozen=True)
-class Nest:
-    """The loops of a tile: over parallel tasks, over chunks, and the outermost over the positions of a chunk."""
-
-    tile: SBlockRV
-    tasks: list[LoopRV]
-    chunk: LoopRV
-    position: LoopRV
-
-
-def _nest_sum(sch: Schedule, many: int, plan: Plan, lanes: int) -> Nest:
+def _nest_sum(sch: Schedule, many: int, plan: Plan, lanes: int) -> FilterNest:
     """Split the sum into splits, chunks and register tiles, and nest the loops as the module's text says."""
     total, rank = sch.get_sblock("sum"), len(plan.chunk) - 1
     positions = sch.get_loops(total)[rank + 2 :]
-    parts = [sch.split(loop, [None, inner]) for loop, inner in zip(positions, plan.chunk)]
-    sch.reorder(*(outer for outer, _ in parts), *(inner for _, inner in parts))
-    chunks = sch.fuse(*(outer for outer, _ in parts))
+    chunks = blocks.split_chunks(sch, positions, plan.chunk)
     partial = total
     if plan.splits > 1:
         split, chunks = sch.split(chunks, [plan.splits, None])
@@ -107,7 +96,7 @@ def _nest_sum(sch: Schedule, many: int, plan: Plan, lanes: int) -> Nest:
     blocks.vectorize_tile(sch, [c1, o1], lanes)
     sch.reverse_compute_at(partial, c0, preserve_unit_loops=True)
     blocks.vectorize_tile(sch, sch.get_loops(partial)[-2:], lanes)
-    return Nest(tile, split or f, chunk, positions[0])
+    return FilterNest(tile, split or f, chunk, positions[0])
 
 
 def _sum_splits(sch: Schedule, total: SBlockRV, lanes: int) -> None:
@@ -145,7 +134,5 @@ def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopR
     *taps, c, o = loops
     vector, lane = sch.split(o, [None, largest_divisor(blocks.extent(sch, o), lanes)])
     sch.reorder(c, vector, *taps, lane)
-    for loop in taps:
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    together(sch, taps, lane)
     return [c, vector]

@@ -11,7 +11,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, SHARED, STARTING
 from tvmconvgrad.schedules.llvm.filters_tiles import FINISHING
 from tvmconvgrad.schedules.llvm.machine import F32_BYTES, Machine
-from tvmconvgrad.schedules.llvm.winograd_costs import LEAST_TASKS, SUMMED, Sizes
+from tvmconvgrad.schedules.llvm.winograd_sizes import LEAST_TASKS, MOST_VECTORS, SUMMED, Sizes
 from tvmconvgrad.schedules.splitting import divisors, nearest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to
@@ -28,9 +28,6 @@ SUMS = 2
 
 SURPLUS = 1.08
 """How many times more tiles there may be, so that there are splits."""
-
-MOST_VECTORS = 6
-"""Columns of a register tile, in vectors."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class Planner:
         runs = [1] * len(axes)
         for place in reversed(range(len(axes))):
             if axes[place].tiled and not (shares and place < len(axes) - 1):
-                runs[place] = nearest_run(axes[place].tiles // axes[place].dilation, max(left, 1))
+                runs[place] = nearest_run(axes[place].runs, max(left, 1))
                 left //= runs[place]
         return runs
 
@@ -151,8 +148,8 @@ class Planner:
 
     def _chunk(self, sizes: Sizes, runs: Sequence[int], wanted: int) -> tuple[int, ...]:
         """Images, and along each axis tiles, of a chunk."""
-        images, *found = sizes.range(self.problem.geometry.batch, [1, *runs], wanted)
-        return (images, *(size * (axis.dilation if axis.tiled else 1) for size, axis in zip(found, sizes.axes)))
+        images, *found = sizes.part(self.problem.geometry.batch, [1, *runs], wanted)
+        return (images, *(size * axis.interleaved for size, axis in zip(found, sizes.axes)))
 
     def _sums(self, tile: Tile) -> int:
         """Elements of a split's sums."""

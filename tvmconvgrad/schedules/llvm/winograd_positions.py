@@ -32,9 +32,9 @@ from tvmconvgrad.schedules.base import STREAM, TRANSPOSE, Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.machine import Machine
-from tvmconvgrad.schedules.llvm.winograd_costs import WORTH
-from tvmconvgrad.schedules.llvm.winograd_data import Data, transform_data
+from tvmconvgrad.schedules.llvm.winograd_data import Data, together, transform_data
 from tvmconvgrad.schedules.llvm.winograd_positions_plan import Plan, Planner
+from tvmconvgrad.schedules.llvm.winograd_sizes import WORTH
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
@@ -76,13 +76,14 @@ class WinogradPositionsRule:
         if copied:
             untiled = sch.get_sblock("untiled")
             sch.compute_at(untiled, task, preserve_unit_loops=True)
-            _nest_untiled(sch, untiled, sch.get_loops(untiled)[1:], axes, lanes)
+            *_, column = loops = sch.get_loops(untiled)
+            _nest_tiles(sch, loops[-1 - len(axes) : -1], column, axes, lanes)
         total = sch.get_sblock("sum")
         sch.compute_at(total, task, preserve_unit_loops=True)
-        reduction, column = _nest_sum(sch, total, axes, plan, lanes)
+        reduction, block = _nest_sum(sch, total, axes, plan, lanes)
         data, at = Data("data", "tiled_data", planner.sizes().tiled, summed), task if plan.packs == "task" else None
         transform_data(sch, data, problem.data_format, lanes, at, in_parallel=at is None)
-        _transform_filter(sch, problem, axes, plan, lanes, column if plan.packs == "before" else None)
+        _transform_filter(sch, problem, axes, plan, lanes, block if plan.packs == "before" else None)
         sch.parallel(task)
         sch.decompose_reduction(total, reduction)
         module = place(sch.mod, expression, problem.output_shape)
@@ -93,52 +94,32 @@ def _nest_result(sch: Schedule, result: SBlockRV, axes: list[Axis], plan: Plan, 
     """Split the result into tasks, whose loop is returned: by images and positions, and by columns. Where it is copied,
     rows to a data format."""
     n, g, *x, column = sch.get_loops(result)
-    outer, inner, within = list[LoopRV](), list[LoopRV](), list[LoopRV]()
-    for loop, axis, size in zip([n, *x], [None, *axes], plan.range):
-        positions = size if axis is None or not axis.tiled else size * TILE * axis.dilation
-        task, rest = sch.split(loop, [None, min(positions, blocks.extent(sch, loop))])
-        outer.append(task)
-        if axis is not None and axis.tiled and not copied_to:
-            inner += _split_tiles(sch, rest, axis, within)
-        else:
-            inner.append(rest)
+    sizes = [plan.range[0], *(size * axis.covered // axis.runs for size, axis in zip(plan.range[1:], axes))]
+    parts = [sch.split(loop, [None, min(size, blocks.extent(sch, loop))]) for loop, size in zip([n, *x], sizes)]
+    outer, inner = ([pieces[i] for pieces in parts] for i in (0, 1))
     column_range, column = sch.split(column, [plan.column_ranges, None])
-    vectors, lane = sch.split(column, [None, plan.columns if copied_to == "NXC" else lanes])
+    sch.reorder(*outer, column_range, g, *inner, column)
     if copied_to == "NCX":
-        *rows, row = inner
-        sch.reorder(*outer, column_range, g, *rows, vectors, lane, row)
+        vectors, lane = sch.split(column, [None, lanes])
+        sch.reorder(vectors, lane, inner[-1])
         sch.annotate(lane, TRANSPOSE, 1)
     elif copied_to:
-        sch.reorder(*outer, column_range, g, *inner, vectors, lane)
+        _, lane = sch.split(column, [None, plan.columns])
         sch.annotate(lane, TRANSPOSE, 1)
     else:
-        sch.reorder(*outer, column_range, g, *inner, vectors, *within, lane)
-        for loop in within:
-            sch.unroll(loop)
-        sch.vectorize(lane)
+        _nest_tiles(sch, inner[1:], column, axes, lanes)
         if plan.streams:
             sch.annotate(g, STREAM, 1)
     return sch.fuse(*outer, column_range)
 
 
-def _split_tiles(sch: Schedule, positions: LoopRV, axis: Axis, within: list[LoopRV]) -> list[LoopRV]:
-    """The loops over the tiles of an axis; that over a tile's positions is put to those `within`."""
-    whole, place, beside = sch.split(positions, [None, TILE, axis.dilation])
-    within.append(place)
-    return [whole, beside]
-
-
-def _nest_untiled(sch: Schedule, untiled: SBlockRV, loops: list[LoopRV], axes: list[Axis], lanes: int) -> None:
+def _nest_tiles(sch: Schedule, x: list[LoopRV], column: LoopRV, axes: list[Axis], lanes: int) -> None:
     """The results of a tile together, by vectors over columns."""
-    n, g, *x, column = loops
-    inner, within = [n, g], list[LoopRV]()
-    for loop, axis in zip(x, axes):
-        inner += _split_tiles(sch, loop, axis, within) if axis.tiled else [loop]
+    parts = [sch.split(loop, [None, TILE, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(x, axes)]
+    beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
     vectors, lane = sch.split(column, [None, lanes])
-    sch.reorder(*inner, vectors, *within, lane)
-    for loop in within:
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    sch.reorder(*beside, vectors, *places, lane)
+    together(sch, places, lane)
 
 
 def _nest_sum(sch: Schedule, total: SBlockRV, axes: list[Axis], plan: Plan, lanes: int) -> tuple[LoopRV, LoopRV]:
@@ -190,9 +171,7 @@ def _transform_filter(
     summed = largest_divisor(blocks.extent(sch, s) // plan.summed, ROW_BLOCKS)
     s_range, s0, s1 = sch.split(s, [None, summed, plan.summed])
     sch.reorder(column0, s_range, s0, *taps, s1, vectors, *f, lane)
-    for loop in f:
-        sch.unroll(loop)
-    sch.vectorize(lane)
+    together(sch, f, lane)
     panel = sch.fuse(column0, s_range)
     column_axis = "c" if problem.gradient is Gradient.DATA else "o"
     blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, panel)

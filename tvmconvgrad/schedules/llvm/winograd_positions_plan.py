@@ -10,7 +10,7 @@ from math import prod
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
-from tvmconvgrad.schedules.llvm.winograd_costs import LEAST_TASKS, SUMMED, Sizes
+from tvmconvgrad.schedules.llvm.winograd_sizes import LEAST_TASKS, MOST_VECTORS, SUMMED, Sizes
 from tvmconvgrad.schedules.splitting import divisors, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -26,9 +26,6 @@ PANELS_FAR = 0.02
 
 FROM_MEMORY = 1.5
 """How much more it costs to extend a filter that does not stay in the last-level cache."""
-
-MOST_VECTORS = 6
-"""Columns of a register tile, in vectors."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,9 @@ class Planner:
         before = (1,) * (len(outer) - 1)
         for width in range(1, min(last.tiles, self.machine.registers) + 1):
             multiple = width if last.tiles % width else 1
-            if multiple > 1 and last.dilation > 1:
+            if multiple > 1 and last.interleaved > 1:
                 continue
-            heights = divisors(outer[-1].tiles // outer[-1].dilation) if outer and width == last.tiles else [1]
+            heights = divisors(outer[-1].runs) if outer and width == last.tiles else [1]
             for height in heights:
                 for vectors in self._vectors():
                     rows = (*before, height, width) if outer else (width,)
@@ -193,11 +190,11 @@ class Planner:
         rows are copied, and so do tiles that interleave."""
         sizes, wanted = self.sizes(tile), wanted or self._range_tiles(tile, by_task)
         last = sizes.axes[-1]
-        run = last.tiles // (last.dilation if last.tiled else 1)
-        if self.problem.data_format == "NXC" and last.dilation == 1:
+        run = last.runs
+        if self.problem.data_format == "NXC" and last.interleaved == 1:
             blocks = run // tile.rows[-1]
             run = tile.rows[-1] * nearest_divisor(blocks, wanted // (sizes.interleaved * prod(tile.rows)))
-        return tuple(sizes.range(self.problem.geometry.batch, [1, *tile.rows[:-1], run], wanted))
+        return tuple(sizes.part(self.problem.geometry.batch, [1, *tile.rows[:-1], run], wanted))
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

@@ -1,4 +1,4 @@
-"""What Winograd's algorithm costs besides its products, in cycles: what its two schedules share of the model."""
+"""A problem by Winograd's tiles: its sizes, and what its parts cost, in cycles, which two schedules share."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ SUMMED = 16
 
 LEAST_TASKS = 16
 """Parallel tasks, if there may be so many."""
+
+MOST_VECTORS = 6
+"""Columns of a register tile, in vectors."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,14 @@ class Sizes:
         far = 0.0 if is_near else 2 * TRAFFIC * F32_BYTES * self.machine.lanes  # stored, and loaded again
         return vectors * (TRANSFORMING + far)
 
-    def range(self, images: int, units: Sequence[int], wanted: int) -> list[int]:
+    def part(self, images: int, units: Sequence[int], wanted: int) -> list[int]:
         """Of `images`, and of tiles or positions along each axis, how many belong together: a multiple of `units` along
         each, about `wanted` tiles.
 
         The last axis counts most, then axes that are summed directly, since neighbours along them share data. Tiles
         that interleave stay together, and count as one here.
         """
-        extents = [images, *(axis.tiles // (axis.dilation if axis.tiled else 1) for axis in self.axes)]
+        extents = [images, *(axis.runs for axis in self.axes)]
         last = len(extents) - 1
 
         def share(place: int) -> tuple[bool, bool]:
@@ -123,7 +126,7 @@ class Sizes:
     @property
     def interleaved(self) -> int:
         """How many tiles interleave, along all axes together."""
-        return prod(axis.dilation for axis in self.axes if axis.tiled)
+        return prod(axis.interleaved for axis in self.axes)
 
     def adding(self, sums: int, times: float) -> float:
         """To add to so many sums in memory, so many times."""
