@@ -5,8 +5,8 @@
 
 The second machine needs PyTorch, NumPy, NVIDIA's driver and this package's source: neither TVM nor CUDA's toolkit.
 Times are CUDA's events around single calls, in rounds that take the implementations in turn; the L2 cache is
-overwritten before each call, or left as it is with --warm. cuDNN may try all its algorithms, and takes no TF32 for f32.
-Exit code 1 where a result is wrong.
+overwritten before each call, or left as it is with --warm. cuDNN may try all its algorithms, and takes TF32 for f32
+where the bundle's target lets ours take it, too (-fpmath_mode=tf32). Exit code 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ import tvmconvgrad as cg
 from tvmconvgrad.bench.gpu import report
 from tvmconvgrad.bench.gpu.run import Options, Result, device_name, run
 from tvmconvgrad.bench.gpu.timing import Clock, matrix_peak
-from tvmconvgrad.bench.peers.pytorch import DTYPES
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the JSON."""
     given = _parse(words)
     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0  # all algorithms
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     bundles = [cg.load(folder) for folder in given.bundles]
     end = time.monotonic() + 60 * given.minutes
     options = Options(given.device, given.rounds, not given.warm, given.seed, given.check, end)
-    types = dict.fromkeys(entry.dtype for bundle in bundles for entry in bundle.manifest.kernels)
+    kernels = ((bundle.target, entry) for bundle in bundles for entry in bundle.manifest.kernels)
+    types = dict.fromkeys(target.multiplied(entry.dtype) for target, entry in kernels)
     clock = Clock(given.device, options.flushed)
-    peaks = {dtype: 0.0 if given.check else matrix_peak(DTYPES[dtype], given.device, clock) for dtype in types}
+    peaks = {each: 0.0 if given.check else matrix_peak(each, given.device, clock) for each in types}
     print(_about(given, peaks))
     results: list[Result] = []
     for bundle in bundles:
@@ -50,8 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _finish(given: argparse.Namespace, peaks: dict[str, float], results: list[Result], count: int) -> int:
-    measured = [result.measured for result in results if result.measured is not None]
-    groups = report.summaries(measured, peaks)
+    groups = report.summaries(results, peaks)
     if groups:
         print(f"\n{report.table(groups)}")
     wrong = [result.name for result in results if result.checked.fault is not None]
@@ -64,7 +62,7 @@ def _finish(given: argparse.Namespace, peaks: dict[str, float], results: list[Re
             "l2_cache": "warm" if given.warm else "overwritten before each call",
             "rounds": given.rounds,
             "checks": {result.name: result.checked._asdict() for result in results},
-            "measurements": [entry.to_dict() for entry in measured],
+            "measurements": [result.measured.to_dict() for result in results if result.measured is not None],
             "summary": [group.to_dict() for group in groups],
         }
         given.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

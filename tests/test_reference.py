@@ -68,6 +68,28 @@ def test_fractions_may_be_rounded_but_no_product_may_be_missing() -> None:
     assert verdict.error > verdict.allowed
 
 
+def test_inputs_that_may_be_rounded_to_tf32() -> None:
+    rng = np.random.default_rng(0)
+    first, second = (rng.standard_normal(shape, np.float32) for shape in CASE.call.shapes)
+    # the 13 bits that TF32 lacks are cut off, which may be twice as much as rounding
+    cut = [(values.view(np.int32) & ~0x1FFF).view(np.float32) for values in (first, second)]
+    result = by_definition(problem(CASE), *cut).astype(np.float32)
+    assert judge(problem(CASE), first, second, result).wrong > result.size / 2
+    assert judge(problem(CASE), first, second, result, may_round=True).is_right
+    result[1, 1, 2, 3] -= first[1, 4, 4, 2] * second[1, 4, 4, 3]
+    assert judge(problem(CASE), first, second, result, may_round=True).wrong == 1
+
+
+@pytest.mark.parametrize(("most", "exact"), [(2048, True), (2049, False)])
+def test_integers_that_tf32_has_must_be_equal(most: int, exact: bool) -> None:
+    shapes = CASE.call.shapes
+    first, second = np.full(shapes[0], 1, np.float32), np.full(shapes[1], 1, np.float32)
+    first[0, 0, 0, 0] = most
+    right = by_definition(problem(CASE), first, second).astype(np.float32)
+    verdict = judge(problem(CASE), first, second, right, may_round=True)
+    assert (verdict.exact, verdict.is_right) == (exact, True)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_result_that_is_no_number_is_wrong(value: float) -> None:
     first, second = CASE.arrays(operands(CONV, "w"))

@@ -26,16 +26,19 @@ from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, par
         ("llvm -mcpu=znver3 -algorithm=direct", Target(mcpu="znver3")),
         ("cuda -arch=sm_90", Target("cuda", arch="sm_90")),
         ("cuda -arch=sm_100a", Target("cuda", arch="sm_100a")),
+        ("cuda -fpmath_mode=tf32 -arch=sm_80", Target("cuda", arch="sm_80", fpmath_mode="tf32")),
+        ("cuda -arch=sm_80 -fpmath_mode=strict", Target("cuda", arch="sm_80")),
     ],
 )
 def test_strings_and_dicts(text: str, target: Target) -> None:
     assert parse_target(text) == target
     assert parse_target(target) is target
     assert parse_target(str(target)) == target
-    algorithm = {} if target.kind == "cuda" else {"algorithm": target.algorithm}
-    assert parse_target({**target.to_dict(), **algorithm}) == target
+    name = "fpmath_mode" if target.kind == "cuda" else "algorithm"
+    allowed = {name: getattr(target, name)}
+    assert parse_target({**target.to_dict(), **allowed}) == target
     joined = {"mattr": ",".join(target.mattr)} if target.mattr else {}
-    assert parse_target({**target.to_dict(), **algorithm, **joined}) == target
+    assert parse_target({**target.to_dict(), **allowed, **joined}) == target
 
 
 def test_native_is_this_cpu() -> None:
@@ -95,10 +98,12 @@ def test_the_features_of_this_cpu_are_those_that_the_system_reports() -> None:
     [
         ("", "is empty"),
         ("rocm", "kind 'rocm' in 'rocm' is not supported, expected llvm or cuda"),
-        ("cuda -mcpu=znver3", "option 'mcpu' in 'cuda -mcpu=znver3' is unknown, expected one of arch"),
+        ("cuda -mcpu=znver3", "option 'mcpu' in 'cuda -mcpu=znver3' is unknown, expected one of arch, fpmath_mode"),
         ("llvm -arch=sm_90", "option 'arch'"),
         ("llvm -algorithm=winograd", "algorithm is 'winograd', expected direct or auto"),
         ("cuda -arch=sm_90 -algorithm=auto", "option 'algorithm'"),
+        ("cuda -arch=sm_90 -fpmath_mode=bf16", "fpmath_mode is 'bf16', expected strict or tf32"),
+        ("llvm -fpmath_mode=tf32", "option 'fpmath_mode'"),
         ("cuda -arch=90", "arch is '90', expected NVIDIA's name of an architecture such as sm_90"),
         ({"kind": "cuda", "arch": "sm_9"}, "arch is 'sm_9'"),
         ("nonsense -mcpu=znver3", "kind 'nonsense'"),

@@ -78,13 +78,21 @@ TILES = 36
 a tile, in quarters."""
 
 
-def judge(problem: Problem, first: Array, second: Array, result: Array, by_tiles: bool = False) -> Verdict:
-    """Compare a result with the reference; one that was computed `by_tiles` by Winograd's algorithm, or directly.
+TF32_EPSILON = 2.0**-10
+"""How far apart TF32's neighbours of 1 are."""
+_TF32_INTEGERS = 2**11
+
+
+def judge(
+    problem: Problem, first: Array, second: Array, result: Array, by_tiles: bool = False, may_round: bool = False
+) -> Verdict:
+    """Compare a result with the reference; one that was computed `by_tiles` by Winograd's algorithm, or directly, and
+    of which both inputs `may` be `round`ed to TF32 before.
 
     Integers whose sums stay within 2**24 (by tiles, within a part of that) have one right result: the sum, rounded to
-    the result's type. Any other element may be off by what summing its products in f32 in any order explains, about
-    sqrt(number of products) units in the last place of the sum of their magnitudes, and by rounding to the result's
-    type.
+    the result's type; if TF32 has them, too. Any other element may be off by what summing its products in f32 in any
+    order explains, about sqrt(number of products) units in the last place of the sum of their magnitudes, by what
+    TF32 lacks of each product, and by rounding to the result's type.
     """
     one, two = first.astype(np.float64), second.astype(np.float64)
     exact = reference(problem, one, two)
@@ -93,11 +101,15 @@ def judge(problem: Problem, first: Array, second: Array, result: Array, by_tiles
         return Verdict(True, 0.0, 0.0, 0)
     integers = all(np.array_equal(values, np.rint(values)) for values in (one, two))
     is_exact = integers and float(magnitude.max()) * (TILES if by_tiles else 1) <= F32_INTEGERS
+    if may_round:
+        is_exact = is_exact and max(float(abs(values).max()) for values in (one, two)) <= _TF32_INTEGERS
     with np.errstate(over="ignore", invalid="ignore"):
         got = result.astype(np.float64)
         same = (exact.astype(result.dtype).astype(np.float64) == got) | (np.isnan(exact) & np.isnan(got))
         error = np.where(same, 0.0, abs(got - exact))
     allowed = np.zeros_like(exact) if is_exact else _allowed(problem, exact, magnitude, result.dtype)
+    if may_round and not is_exact:
+        allowed += TF32_EPSILON * magnitude  # half of it from each input
     worst = np.unravel_index(np.argmax(error), error.shape)
     return Verdict(is_exact, float(error[worst]), float(allowed[worst]), int((~(error <= allowed)).sum()))
 

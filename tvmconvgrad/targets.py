@@ -6,7 +6,7 @@ import functools
 import platform
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 from tvmconvgrad.spec.values import show
 
 DEFAULT = "llvm -mcpu=native"
-OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch",)}
+OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
 """The kinds of targets, and what each can be told."""
 ALGORITHMS = DIRECT, AUTO = "direct", "auto"
 """As oneDNN calls them: sums as they are defined; or Winograd's algorithm where that is expected to be faster."""
+FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
+"""As oneDNN calls them: f32 is multiplied as it is; or may be rounded to TF32 before, 11 of its 24 significant bits."""
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
 # How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
@@ -37,7 +39,8 @@ _ADDED = {"avx512_bf16": "+avx512bf16"}
 class Target:
     """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
 
-    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py).
+    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py). `fpmath_mode` is
+    "strict" or "tf32": then kernels for f32 may round both inputs to TF32, and multiply on a GPU's tensor cores.
     """
 
     kind: str = "llvm"
@@ -46,18 +49,25 @@ class Target:
     mtriple: str | None = None
     arch: str | None = None
     algorithm: str = DIRECT
+    fpmath_mode: str = STRICT
 
     def __str__(self) -> str:
         options = {**self.to_dict(), "mattr": ",".join(self.mattr)}
         options.pop("kind")
         if self.algorithm != DIRECT:
             options["algorithm"] = self.algorithm
+        if self.fpmath_mode != STRICT:
+            options["fpmath_mode"] = self.fpmath_mode
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
 
     def to_dict(self) -> dict[str, Any]:
-        """The only form that TVM takes, which knows no algorithms."""
+        """The only form that TVM takes, which knows neither algorithms nor modes."""
         options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
         return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
+
+    def multiplied(self, dtype: str) -> str:
+        """The type that numbers of a type may be multiplied in: "tf32" for f32 where the mode lets them."""
+        return TF32 if dtype == "f32" and self.fpmath_mode == TF32 else dtype
 
 
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
@@ -65,8 +75,8 @@ def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Targ
 
     `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
     CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
-    "cuda" without `arch` is for the first GPU of this machine. Raises ValueError for an unknown kind or option, or
-    where there is no such GPU, and TypeError for a value of another type.
+    "cuda" without `arch` is for the first GPU of this machine; its `fpmath_mode` is "strict" or "tf32". Raises
+    ValueError for an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
     """
     if isinstance(target, Target):
         return target
@@ -107,10 +117,10 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
             expected = f"expected one of {', '.join(OPTIONS[kind])}"
             raise ValueError(f"target: option {show(name)} in {show(given)} is unknown, {expected}")
     if kind == "cuda":
-        return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))))
-    mcpu, mtriple, algorithm = (_word(name, options.get(name)) for name in ("mcpu", "mtriple", "algorithm"))
-    if algorithm not in (None, *ALGORITHMS):
-        raise ValueError(f"target: algorithm is {show(algorithm)}, expected {' or '.join(ALGORITHMS)}")
+        mode = _one_of("fpmath_mode", options, FPMATH_MODES)
+        return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))), fpmath_mode=mode)
+    algorithm = _one_of("algorithm", options, ALGORITHMS)
+    mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
         _architecture(mtriple)
     elif mcpu is not None:
@@ -119,7 +129,7 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     if mcpu == "native":
         added = [feature for feature in _added_features() if feature[1:] not in {given[1:] for given in features}]
         mcpu, features = host_cpu(), (*added, *features)
-    return Target(kind, mcpu, features, mtriple, algorithm=algorithm or DIRECT)
+    return Target(kind, mcpu, features, mtriple, algorithm=algorithm)
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:
@@ -143,6 +153,14 @@ def _foreign_triple(mcpu: str) -> str | None:
         if mcpu.startswith(beginning) and architecture != host_architecture():
             return linux_triple(architecture)
     return None
+
+
+def _one_of(name: str, options: Mapping[str, Any], words: Sequence[str]) -> str:
+    """An option's word; without one, the first."""
+    found = _word(name, options.get(name)) or words[0]
+    if found not in words:
+        raise ValueError(f"target: {name} is {show(found)}, expected {' or '.join(words)}")
+    return found
 
 
 def _word(name: str, value: object) -> str | None:

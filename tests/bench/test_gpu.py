@@ -11,8 +11,12 @@ import pytest
 
 import tvmconvgrad as cg
 from tvmconvgrad.layers import Layer
+from tvmconvgrad.targets import Target
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+
+from tvmconvgrad.bench.gpu import run  # noqa: E402 -- needs PyTorch
+from tvmconvgrad.bench.gpu.timing import time_all  # noqa: E402
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 LAYERS = [
@@ -63,6 +67,31 @@ def test_all_is_checked_and_measured(bundle: Path, script: Any, tmp_path: Path, 
     operators = {"ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropFilters"}
     assert {group["operator"] for group in found["summary"]} >= operators
     assert "12 of 12 kernels checked, 0 wrong" in text
+
+
+def test_products_in_tf32(
+    bundle: Path, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """They have a bound, a peak and means of their own, and cuDNN may take TF32, too."""
+    monkeypatch.setattr(Target, "multiplied", lambda self, dtype: {"f32": "tf32"}.get(dtype, dtype))
+    allowed = []
+
+    def noting(*given: Any) -> Any:
+        allowed.append(torch.backends.cudnn.allow_tf32)
+        return time_all(*given)
+
+    monkeypatch.setattr(run, "time_all", noting)
+    out = tmp_path / "results.json"
+    words = [str(bundle), "--device", "cpu", "--rounds", "1", "--only", "same", "--json", str(out)]
+    assert script.main(words) == 0
+    found = json.loads(out.read_text())
+    assert set(found["peaks_gflops"]) == {"tf32", "bf16"}
+    assert {group["dtype"] for group in found["summary"]} == {"tf32", "bf16"}
+    assert {name: entry["bound"] for name, entry in found["checks"].items() if "f32" in name.split("_")} == {
+        "same_f32_filters": 1e-3,
+        "same_f32_data": 1e-3,
+    }
+    assert sorted(allowed) == [False, False, True, True]
 
 
 def test_a_wrong_kernel_is_found(bundle: Path, script: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

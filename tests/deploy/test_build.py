@@ -78,7 +78,8 @@ def test_names_of_files_become_names_of_bundles() -> None:
     [
         ({"targets": []}, ValueError, "targets: is empty"),
         ({"targets": ["llvm", "llvm"]}, ValueError, "targets: 'llvm' is there twice"),
-        ({"targets": ["llvm", "llvm -algorithm=auto"]}, ValueError, "are for one CPU, expected one algorithm"),
+        ({"targets": ["llvm", "llvm -algorithm=auto"]}, ValueError, "are for one processor, expected one"),
+        ({"targets": ["cuda -arch=sm_90 -fpmath_mode=tf32", "cuda -arch=sm_90"]}, ValueError, "are for one processor"),
         ({"targets": ["llvm -mcpu=cortex-a76", "llvm -mcpu=x86-64-v3"]}, ValueError, "of different architectures"),
         ({"targets": "llvm -mtriple=x86_64-apple-darwin"}, ValueError, "is for darwin, expected Linux"),
         ({"targets": "llvm -mcpu=nonsense"}, ValueError, "mcpu 'nonsense'"),

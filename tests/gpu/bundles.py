@@ -1,6 +1,6 @@
 """The bundles of the tests on GPUs, to be built where the compiler is:
 
-python -m tests.gpu.bundles FOLDER [TARGET...]        # by default "cuda -arch=sm_90"
+python -m tests.gpu.bundles FOLDER [ARCHITECTURE...]        # by default sm_90
 
 then TVMCONVGRAD_GPU_BUNDLES=FOLDER python -m pytest -m gpu tests/gpu, on the machine with the GPU.
 """
@@ -14,7 +14,8 @@ import tvmconvgrad as cg
 from tvmconvgrad.layers import Layer, LayerGradient
 
 DTYPES = ("f32", "f16", "bf16")
-FORMATS = ("NXC", "NCX")
+BUNDLES = {"nxc": ("NXC", DTYPES, ""), "ncx": ("NCX", DTYPES, ""), "tf32": ("NXC", ("f32",), " -fpmath_mode=tf32")}
+"""By name: layout, types, and what the targets ask for."""
 LAYERS = [
     # dense: whole tiles of tensor cores, tails, strides, dilations, few channels
     Layer(name="whole", batch=4, channels=64, filters=128, input_size=(14, 14), kernel=(3, 3), pads_begin=(1, 1),
@@ -41,22 +42,23 @@ LAYERS = [
 ]  # fmt: skip
 
 
-def gradients(data_format: str) -> dict[str, LayerGradient]:
+def gradients(bundle: str) -> dict[str, LayerGradient]:
     """The kernels of one bundle by their names."""
+    data_format, dtypes, _ = BUNDLES[bundle]
     return {
         f"{layer.name}_{dtype}_{gradient.kind}": gradient
         for layer in LAYERS
-        for dtype in DTYPES
+        for dtype in dtypes
         for gradient in layer.gradients(data_format, dtype=dtype)
     }
 
 
-def build(folder: Path, targets: list[str]) -> None:
-    """Both bundles."""
-    for data_format in FORMATS:
-        name = data_format.lower()
-        cg.build(LAYERS, folder / name, name=name, targets=targets, dtypes=DTYPES, data_format=data_format)
+def build(folder: Path, architectures: list[str]) -> None:
+    """All bundles."""
+    for name, (data_format, dtypes, asked) in BUNDLES.items():
+        targets = [f"cuda -arch={architecture}{asked}" for architecture in architectures]
+        cg.build(LAYERS, folder / name, name=name, targets=targets, dtypes=dtypes, data_format=data_format)
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), sys.argv[2:] or ["cuda -arch=sm_90"])
+    build(Path(sys.argv[1]), sys.argv[2:] or ["sm_90"])

@@ -18,7 +18,7 @@ BUSY = 4096
 
 def example(name: str) -> tuple[Any, Any, Any, Any]:
     """An operator, two inputs of random numbers, and the result that its kernel gives on the default stream."""
-    gradient = gradients("NXC")[name]
+    gradient = gradients("nxc")[name]
     dtype = {"f32": torch.float32, "f16": torch.float16}[gradient.dtype]
     random = torch.Generator("cuda").manual_seed(7)
     inputs = [torch.randn(shape, generator=random, device="cuda").to(dtype) for shape in gradient.shapes]

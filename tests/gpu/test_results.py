@@ -8,12 +8,14 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.deploy.bundles import example
-from tests.gpu.bundles import gradients
+from tests.gpu.bundles import BUNDLES, gradients
 from tests.support.case import assert_same
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 
-KERNELS = pytest.mark.parametrize("name", list(gradients("NXC")))
+KERNELS = pytest.mark.parametrize(
+    ("bundle", "name"), [(bundle, name) for bundle in BUNDLES for name in gradients(bundle)], indirect=["bundle"]
+)
 
 
 def tensor(array: Any) -> Any:
@@ -24,7 +26,7 @@ def tensor(array: Any) -> Any:
 
 @KERNELS
 def test_sums_of_integers_are_exact(name: str, bundle: cg.Bundle) -> None:
-    gradient = gradients(bundle.manifest.name.upper())[name]
+    gradient = gradients(bundle.manifest.name)[name]
     first, second, expected = example(gradient)
     out = torch.full(expected.shape, float("nan"), device="cuda", dtype=tensor(expected).dtype)
     assert bundle[name](tensor(first), tensor(second), out=out) is out

@@ -17,6 +17,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target, parse_target
 
 SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
+TF32 = parse_target("cuda -arch=sm_90 -fpmath_mode=tf32")
 
 
 def problem_of(case: Case) -> Problem:
@@ -52,8 +53,10 @@ def check_program(emulator: Emulator, case: Case, program: Program, orders: Sequ
         assert_same(canonical.astype(np.float32), want.astype(np.float32))
 
 
-def check(emulator: Emulator, case: Case, rule: str, given: Mapping[str, int] | None = None) -> None:
+def check(
+    emulator: Emulator, case: Case, rule: str, given: Mapping[str, int] | None = None, target: Target = SM_90
+) -> None:
     """Demand that a rule's program computes a case exactly."""
-    scheduled, program = program_of(case, rule, given)
+    scheduled, program = program_of(case, rule, given, target)
     assert scheduled.rule == rule
     check_program(emulator, case, program)

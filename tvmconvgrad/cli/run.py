@@ -27,6 +27,7 @@ from tvmconvgrad.reference import Verdict, judge
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda.memory import GpuArray
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.targets import TF32
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +86,8 @@ def run(
         _save(out, result)
     facts = _facts(kernel, result, seconds, repeat)
     by_tiles = kernel.schedule.startswith("winograd")
-    verdict = judge(kernel.problem, first, second, result, by_tiles) if check else None
+    may_round = kernel.target.multiplied(kernel.problem.dtype) == TF32
+    verdict = judge(kernel.problem, first, second, result, by_tiles, may_round) if check else None
     if verdict is not None:
         facts["check"] = _in_words(verdict, result.size)
     print_facts(facts)

@@ -105,8 +105,8 @@ def _architecture(targets: Sequence[Target]) -> str:
         if target in targets[:place]:
             raise ValueError(f"targets: {str(target)!r} is there twice")
         for other in targets[:place]:
-            if replace(other, algorithm=target.algorithm) == target:
-                raise ValueError(f"targets: {str(other)!r} and {str(target)!r} are for one CPU, expected one algorithm")
+            if replace(other, algorithm=target.algorithm, fpmath_mode=target.fpmath_mode) == target:
+                raise ValueError(f"targets: {str(other)!r} and {str(target)!r} are for one processor, expected one")
         if target_system(target) != "linux":
             raise ValueError(f"targets: {str(target)!r} is for {target_system(target)}, expected Linux")
     architectures = {CUDA if target.kind == CUDA else target_architecture(target): target for target in targets}

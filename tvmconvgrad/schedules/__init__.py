@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tvm
-
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
 from tvmconvgrad.schedules.cuda import cuda_rules
-from tvmconvgrad.schedules.llvm import llvm_rules, winograd_rules
+from tvmconvgrad.schedules.llvm import llvm_rules
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import AUTO, Target
+from tvmconvgrad.targets import Target
 
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
@@ -21,9 +19,8 @@ RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
 
 
 def rules(target: Target) -> list[Rule]:
-    """All rules for a target, with those of Winograd's algorithm where the target's may be "auto"."""
-    known = tvm.target.Target(target.to_dict())
-    return RULES[target.kind](known) + (winograd_rules(known) if target.algorithm == AUTO else [])
+    """All rules for a target."""
+    return RULES[target.kind](target)
 
 
 def names(target: Target) -> list[str]:

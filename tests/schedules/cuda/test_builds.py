@@ -7,7 +7,7 @@ import pytest
 from tests.cuda_all import cases
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
-from tests.support.gpu_cases import SM_80, SM_90, program_of
+from tests.support.gpu_cases import SM_80, SM_90, TF32, program_of
 from tests.support.sampling import every
 from tvmconvgrad.compiling.cuda import compiler, toolkit
 from tvmconvgrad.compiling.cuda.codegen import Program
@@ -36,10 +36,11 @@ def check(program: Program, target: Target, dtype: str) -> None:
         usage = facts["usage"][launch.function]
         assert usage["spilled_bytes"] == 0, launch
         assert usage["registers"] * launch.block[0] <= REGISTERS, launch
-    if dtype != "f32" and "mma" in program.source:
-        assert f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32" in toolkit.to_ptx(
-            program.source, target.arch
-        )
+    multiplied = target.multiplied(dtype)
+    if multiplied != "f32" and "mma" in program.source:
+        shape = "m16n8k8" if multiplied == "tf32" else "m16n8k16"
+        ptx = toolkit.to_ptx(program.source, target.arch)
+        assert f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32" in ptx
 
 
 @pytest.mark.parametrize("case", every(9, [case for case in cases() if case.convolution.groups == 1]))
@@ -65,3 +66,13 @@ def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, ar
     scheduled, program = program_of(Case(operator, LAYERS[layer], dtype=dtype), target=TARGETS[arch])
     assert scheduled.rule == ("depthwise" if layer in ("depthwise", "large filters") else "gemm")
     check(program, TARGETS[arch], dtype)
+
+
+@pytest.mark.parametrize("operator", OPERATORS[:2])
+@pytest.mark.parametrize(
+    "layer", ["resnet_50 3x3", pytest.param("resnet_50 stem", marks=pytest.mark.slow), "resnet_50 strided"]
+)
+def test_default_tiles_for_tf32(layer: str, operator: str) -> None:
+    scheduled, program = program_of(Case(operator, LAYERS[layer]), target=TF32)
+    assert scheduled.rule == "gemm"
+    check(program, TF32, "f32")

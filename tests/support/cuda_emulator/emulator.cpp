@@ -264,6 +264,18 @@ float element(uint32_t pair, int which) {
   return to_float(uint16_t(pair >> 16 * which));
 }
 
+template <int depth>
+void add_products(Fiber* const* lanes, const float (*a)[depth], const float (*b)[8]) {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    const Warp& own = lanes[lane]->warp;
+    for (int i = 0; i < 4; ++i) {
+      float sum = own.c[i];
+      for (int k = 0; k < depth; ++k) sum += a[lane / 4 + 8 * (i / 2)][k] * b[k][lane % 4 * 2 + i % 2];
+      *own.d[i] = sum;
+    }
+  }
+}
+
 // "mma.m16n8k16", 16-bit A and B, f32 C and D. With g = lane / 4 and t = lane % 4:
 // A: register i, half e: row g + 8 * (i % 2), column 2t + e + 8 * (i / 2); B: register i, half e: row 2t + e + 8i,
 // column g; C and D: element i: row g + 8 * (i / 2), column 2t + i % 2.
@@ -278,14 +290,25 @@ void multiply(Fiber* const* lanes) {
       for (int i = 0; i < 2; ++i) b[2 * t + e + 8 * i][g] = element<to_float>(own.b[i], e);
     }
   }
+  add_products<16>(lanes, a, b);
+}
+
+float tf32(uint32_t bits) {
+  if (bits & 0x1fff) fail("an operand has bits that TF32 lacks, and are ignored");
+  return f32(bits);
+}
+
+// "mma.m16n8k8", TF32 A and B, f32 C and D. With g = lane / 4 and t = lane % 4:
+// A: register i: row g + 8 * (i % 2), column t + 4 * (i / 2); B: register i: row t + 4i, column g; C and D as above.
+void multiply_tf32(Fiber* const* lanes) {
+  static float a[16][8], b[8][8];
   for (int lane = 0; lane < kWarp; ++lane) {
     const Warp& own = lanes[lane]->warp;
-    for (int i = 0; i < 4; ++i) {
-      float sum = own.c[i];
-      for (int k = 0; k < 16; ++k) sum += a[lane / 4 + 8 * (i / 2)][k] * b[k][lane % 4 * 2 + i % 2];
-      *own.d[i] = sum;
-    }
+    int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 4; ++i) a[g + 8 * (i % 2)][t + 4 * (i / 2)] = tf32(own.a[i]);
+    for (int i = 0; i < 2; ++i) b[t + 4 * i][g] = tf32(own.b[i]);
   }
+  add_products<8>(lanes, a, b);
 }
 
 }  // namespace
@@ -307,8 +330,8 @@ void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(
   together("ldmatrix.trans", load_matrices<true>);
 }
 
-#define MMA(type, convert)                                                                                     \
-  void mma_sync_aligned_m16n8k16_row_col_f32_##type##_##type##_f32(                                            \
+#define MMA(shape, type, execute)                                                                              \
+  void mma_sync_aligned_##shape##_row_col_f32_##type##_##type##_f32(                                           \
       float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,          \
       unsigned b0, unsigned b1, float c0, float c1, float c2, float c3) {                                      \
     Warp& own = self().warp;                                                                                   \
@@ -319,7 +342,14 @@ void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(
     std::copy(a, a + 4, own.a);                                                                                \
     std::copy(b, b + 2, own.b);                                                                                \
     std::copy(c, c + 4, own.c);                                                                                \
-    together("mma." #type, multiply<convert>);                                                                 \
+    together("mma." #type, execute);                                                                           \
   }
-MMA(f16, f16_to)
-MMA(bf16, bf16_to)
+MMA(m16n8k16, f16, multiply<f16_to>)
+MMA(m16n8k16, bf16, multiply<bf16_to>)
+MMA(m16n8k8, tf32, multiply_tf32)
+
+// "cvt.rna": to the nearest, ties away from zero. TF32 has f32's exponents, and 13 bits less.
+void cvt_rna_tf32_f32(unsigned& d, float a) {
+  uint32_t bits = bits_of(a);
+  d = std::isfinite(a) ? (bits + 0x1000) & ~0x1fffu : a == a ? bits : 0x7fffe000u;
+}

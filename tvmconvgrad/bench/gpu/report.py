@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 from tvmconvgrad.bench.gpu.run import FORMATS, Result
@@ -19,7 +20,7 @@ HEAD = (
 
 
 def line(result: Result, peaks: Mapping[str, float]) -> str:
-    """One gradient: its error, its time, and the ratios with their spread. `peaks` are GFLOP/s by type."""
+    """One gradient: its error, its time, and the ratios with their spread. `peaks` are GFLOP/s by type of products."""
     begin = f"{result.name:<34}{result.checked.error:>9.1e}"
     if result.checked.fault is not None:
         return f"{begin}  WRONG: {result.checked.fault}"
@@ -28,7 +29,7 @@ def line(result: Result, peaks: Mapping[str, float]) -> str:
     found = result.measured
     times = found.rounds["ours"]
     spread = (max(times) - min(times)) / median(times)
-    share = found.gflops / peaks[found.dtype]
+    share = found.gflops / peaks[result.multiplied]
     ratios = "".join(f"{_ratio(found, column):>18}" for column in COLUMNS)
     numbers = f"{found.seconds * 1e6:>10.1f}{spread:>8.0%}{found.gflops / 1e3:>9.1f}{share:>6.0%}"
     return f"{begin}{numbers}  {ratios}  {found.schedule}"
@@ -39,13 +40,16 @@ def _ratio(found: Measurement, column: Column) -> str:
     return "-" if ratio is None else f"{ratio.median:.2f} ({ratio.least:.2f}-{ratio.greatest:.2f})"
 
 
-def summaries(measured: Sequence[Measurement], peaks: Mapping[str, float]) -> list[Group]:
-    """The groups of each type, whose shares are of its own peak."""
-    types = dict.fromkeys(entry.dtype for entry in measured)
+def summaries(results: Sequence[Result], peaks: Mapping[str, float]) -> list[Group]:
+    """The groups of each type of products, whose shares are of its own peak."""
+    measured: dict[str, list[Measurement]] = {}
+    for result in results:
+        if result.measured is not None:
+            measured.setdefault(result.multiplied, []).append(result.measured)
     return [
-        group
-        for dtype in types
-        for group in summarise([entry for entry in measured if entry.dtype == dtype], COLUMNS, peaks[dtype])
+        replace(group, dtype=multiplied)
+        for multiplied, mine in measured.items()
+        for group in summarise(mine, COLUMNS, peaks[multiplied])
     ]
 
 

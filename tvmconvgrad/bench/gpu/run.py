@@ -19,6 +19,7 @@ from tvmconvgrad.deploy.load import Bundle
 from tvmconvgrad.deploy.manifest import BundledKernel
 from tvmconvgrad.deploy.missing import layer_of
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.targets import TF32
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
 
@@ -39,6 +40,8 @@ class Result(NamedTuple):
     """A gradient that was checked, and measured if it was right."""
 
     name: str
+    multiplied: str
+    """The type of its products, "tf32" among them."""
     checked: Checked
     measured: Measurement | None
 
@@ -53,13 +56,15 @@ def run(bundle: Bundle, chosen: Callable[[str], bool], options: Options) -> Iter
 
 def _one(bundle: Bundle, entry: BundledKernel, clock: Clock, options: Options) -> Result:
     kernel, job = bundle[entry.name], Job.of(entry.problem)
+    multiplied = bundle.target.multiplied(entry.dtype)
+    torch.backends.cudnn.allow_tf32 = multiplied == TF32
     tensors = make_inputs(job, options.device, options.seed)
     checked = check(kernel, job, tensors, options.device, entry.problem.flops)
     if checked.fault is not None or options.checks_only:
-        return Result(entry.name, checked, None)
+        return Result(entry.name, multiplied, checked, None)
     works, refusals = _works(kernel, job, tensors, options.device)
     rounds = time_all(works, clock, options.rounds)
-    return Result(entry.name, checked, _measurement(bundle.manifest.name, entry, kernel, rounds, refusals))
+    return Result(entry.name, multiplied, checked, _measurement(bundle.manifest.name, entry, kernel, rounds, refusals))
 
 
 def _works(kernel: Kernel, job: Job, tensors: Tensors, device: str) -> tuple[dict[str, Work], dict[str, str]]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.bench.peers.pytorch import DTYPES
 from tvmconvgrad.bench.session import in_turn
+from tvmconvgrad.targets import TF32
 
 Work = Callable[[], object]
 _FLUSHED_BYTES = 256 << 20  # several times a GPU's L2 cache
@@ -54,8 +56,10 @@ def time_all(works: Mapping[str, Work], clock: Clock, rounds: int) -> dict[str, 
     return found
 
 
-def matrix_peak(dtype: torch.dtype, device: str, clock: Clock, side: int = _SIDE) -> float:
-    """GFLOP/s of a large product of matrices: what a gradient's rate is a share of."""
+def matrix_peak(multiplied: str, device: str, clock: Clock, side: int = _SIDE) -> float:
+    """GFLOP/s of a large product of matrices, of a type or "tf32": what a gradient's rate is a share of."""
+    torch.backends.cuda.matmul.allow_tf32 = multiplied == TF32
+    dtype = torch.float32 if multiplied == TF32 else DTYPES[multiplied]
     one, two = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     seconds = time_all({"product": lambda: one @ two}, clock, rounds=5)["product"]
     return 2 * side**3 / median(seconds) / 1e9

@@ -7,9 +7,10 @@ from tvmconvgrad.schedules.cuda.depthwise import DepthwiseRule
 from tvmconvgrad.schedules.cuda.gemm import GemmRule
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.threads import ThreadsRule
+from tvmconvgrad.targets import TF32, Target
 
 
-def cuda_rules(target: tvm.target.Target) -> list[Rule]:
+def cuda_rules(target: Target) -> list[Rule]:
     """The rules for a `cuda` target; for equal costs the first one is taken. Costs are microseconds, about."""
-    machine = Machine.of(target)
-    return [GemmRule(machine), DepthwiseRule(machine), ThreadsRule()]
+    machine = Machine.of(tvm.target.Target(target.to_dict()))
+    return [GemmRule(machine, target.fpmath_mode == TF32), DepthwiseRule(machine), ThreadsRule()]

@@ -9,7 +9,8 @@
       result, or partial[split] = sums               # through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
-f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, never TF32.
+f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's `fpmath_mode` lets
+them be TF32's.
 """
 
 from __future__ import annotations
@@ -38,16 +39,18 @@ class GemmRule:
     """Tiles of matrix products."""
 
     machine: Machine
+    may_round: bool
+    """Whether f32 may be rounded to TF32."""
     name: str = "gemm"
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about; None for sums that are no matrix products."""
-        return Planner(self.machine, problem).least_cost()
+        return Planner(self.machine, problem, self.may_round).least_cost()
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
-        planner = Planner(self.machine, problem)
+        planner = Planner(self.machine, problem, self.may_round)
         plan = planner.plan(decisions)
         multiples = planner.multiples(plan.tile)
         expression = express(problem, multiples)

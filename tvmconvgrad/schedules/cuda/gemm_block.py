@@ -47,16 +47,15 @@ class Block:
     @property
     def units(self) -> TensorCores | FmaUnits:
         """What multiplies."""
-        dtype = self.product.problem.dtype
-        if dtype == "f32":
+        if self.plan.dtype == "f32":
             return FmaUnits(*self.tiles, self.plan.tile.workers)
-        return TensorCores(dtype, *self.tiles, self.plan.tile.workers)
+        return TensorCores(self.plan.dtype, *self.tiles, self.plan.tile.workers)
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
         rows, columns = self.plan.tile.workers
-        return rows * columns * (1 if self.product.problem.dtype == "f32" else WARP)
+        return rows * columns * (1 if self.plan.dtype == "f32" else WARP)
 
     @property
     def steps(self) -> int:

@@ -33,6 +33,8 @@ class Plan:
     """Summed elements of a stage."""
     stages: int
     splits: int
+    dtype: str
+    """What is multiplied, see Units."""
 
     def __str__(self) -> str:
         return f"{self.tile.rows}x{self.tile.columns}x{self.depth}"
@@ -62,11 +64,14 @@ class Planner:
 
     machine: Machine
     problem: Problem
+    may_round: bool = False
+    """Whether f32 may be rounded to TF32, to be multiplied on tensor cores."""
 
     @property
     def units(self) -> Units:
         """What multiplies."""
-        return Units(self.machine, ITEM_BYTES[self.problem.dtype])
+        dtype = self.problem.dtype
+        return Units(self.machine, "tf32" if dtype == "f32" and self.may_round else dtype)
 
     def multiples(self, tile: Tile) -> Multiples:
         """Channels in whole vectors. Residues of a data gradient either fill tiles of columns, or share positions."""
@@ -100,7 +105,7 @@ class Planner:
         stages = decisions.draw("stages", fitting, max(fitting))
         options = self.splits(tile)
         splits = decisions.draw("splits", options, min(options, key=lambda count: self.cost(tile, count)))
-        return Plan(tile, depth, stages, splits)
+        return Plan(tile, depth, stages, splits, units.dtype)
 
     def splits(self, tile: Tile) -> list[int]:
         """Into how many parts the sum may be split: each has some stages to add up."""

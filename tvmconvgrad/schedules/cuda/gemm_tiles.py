@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.schedules.cuda.shared import WORD, SharedTile
 from tvmconvgrad.te.tensors import ceil_to
 
 ENOUGH_WARPS = 8
@@ -67,13 +68,18 @@ class Units:
     """A GPU's tensor cores, or its units for f32, with the tiles that suit them."""
 
     machine: Machine
-    item: int
-    """Bytes of an operand's element: 4 on the units for f32."""
+    dtype: str
+    """What they multiply: "f16", "bf16" or "tf32" on tensor cores, "f32" on its own units."""
 
     @property
     def is_tensor(self) -> bool:
         """Whether they are tensor cores."""
-        return self.item == 2
+        return self.dtype != "f32"
+
+    @property
+    def item(self) -> int:
+        """Bytes of an operand's element."""
+        return 2 if self.dtype in ("f16", "bf16") else 4
 
     @property
     def tiles(self) -> tuple[Tile, ...]:
@@ -83,7 +89,7 @@ class Units:
     @property
     def depths(self) -> tuple[int, int]:
         """Summed elements of a stage, the usual number first."""
-        return (32, 64) if self.is_tensor else (16, 8)
+        return (64 // self.item, 128 // self.item) if self.is_tensor else (16, 8)
 
     def usable(self) -> list[int]:
         """The tiles that fit into shared memory, by their numbers."""
@@ -92,7 +98,11 @@ class Units:
 
     def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
-        return stages * (tile.rows + tile.columns) * (depth * self.item + 16)
+
+        def words(positions: int) -> int:
+            return max(SharedTile(positions, depth, self.item, along).words for along in (True, False))
+
+        return stages * WORD * (words(tile.rows) + words(tile.columns))
 
     def sum_bytes(self, tile: Tile) -> int:
         """Shared memory of a block's sums, on their way to the result."""
@@ -122,7 +132,7 @@ class Units:
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
         if self.is_tensor:
             reading = prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES
-            multiplying = max(products / self.machine.tensor_products, reading)
+            multiplying = max(products / self.machine.tensor_products * self.item / 2, reading)
         else:
             multiplying = products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
         return ceil_to(summed, self.depths[0]) * BESIDE * max(multiplying, loaded)

@@ -38,11 +38,20 @@ __device__ __forceinline__ void tvmconvgrad_load_matrices{name}(void* words, con
 }}
 """
 
+ROUND = """\
+__device__ __forceinline__ void tvmconvgrad_round_tf32(void* words) {
+  unsigned* to = static_cast<unsigned*>(words);
+  const float* from = static_cast<const float*>(words);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) asm volatile("cvt.rna.tf32.f32 %0, %1;\\n" : "=r"(to[i]) : "f"(from[i]));
+}
+"""
+
 MULTIPLY = """\
 __device__ __forceinline__ void tvmconvgrad_multiply_{dtype}(void* to, const void* a_words, const void* b_words) {{
   float* sums = static_cast<float*>(to);
   const unsigned *a = static_cast<const unsigned*>(a_words), *b = static_cast<const unsigned*>(b_words);
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32 "
+  asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{dtype}.{dtype}.f32 "
     "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\\n"
     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -77,9 +86,15 @@ def load_matrices(to: Index, row: Index, transposed: bool) -> tirx.Stmt:
     return _call(f"tvmconvgrad_load_matrices{name}", source, to, row)
 
 
-def multiply(dtype: str, sums: Index, a: Index, b: Index) -> tirx.Stmt:
-    """Add the product of a 16x16 and a 16x8 fragment ("f16" or "bf16") to a fragment of f32 sums."""
-    return _call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype), sums, a, b)
+def round_to_tf32(words: Index) -> tirx.Stmt:
+    """Round four f32 to the nearest TF32, ties away from zero: `mma` takes no notice of the bits that TF32 lacks."""
+    return _call("tvmconvgrad_round_tf32", ROUND, words)
+
+
+def multiply(dtype: str, depth: int, sums: Index, a: Index, b: Index) -> tirx.Stmt:
+    """Add the product of a 16 x `depth` and a `depth` x 8 fragment to a fragment of f32 sums; "f16" and "bf16" have a
+    depth of 16, "tf32" of 8."""
+    return _call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype, depth=depth), sums, a, b)
 
 
 def _call(name: str, source: str, *arguments: Index) -> tirx.Stmt:

@@ -28,7 +28,7 @@ class Machine:
     shared: int
     """Bytes of shared memory of all blocks together."""
     tensor_products: float
-    """Products a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums."""
+    """Products a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; of TF32 half as many."""
     f32_products: float
     """Products a cycle on the units for f32."""
     l2_bytes: float

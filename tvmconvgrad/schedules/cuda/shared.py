@@ -1,7 +1,8 @@
 """Tiles of operands in shared memory: copied ahead by `cp.async`, a stage for each tile that is under way.
 
 Lines are padded by 16 bytes: the eight lines of a matrix that `ldmatrix` reads, or that a warp reads as float4, then
-lie in different banks. Everything is counted in words of 4 bytes.
+lie in different banks; lines along positions of 4 bytes by 32, since a warp reads eight positions of each of four
+(tensor_cores.py). Everything is counted in words of 4 bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.te.tensors import Index
 
 WORD = 4
-PAD = VECTOR_BYTES // WORD
+VECTOR = VECTOR_BYTES // WORD
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class SharedTile:
     @property
     def stride(self) -> int:
         """Words from one line to the next."""
-        return self.vectors * PAD + PAD
+        return (self.vectors + (2 if self.item == WORD and not self.by_position else 1)) * VECTOR
 
     @property
     def words(self) -> int:
@@ -77,7 +78,7 @@ class Copier:
             line, at = flat // tile.vectors, flat % tile.vectors
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
             source, inside = self._source(place, position, k)
-            to = writing.address(words, PAD, begin + line * tile.stride + at * PAD)
+            to = writing.address(words, VECTOR, begin + line * tile.stride + at * VECTOR)
             steps = -(-total // self.threads)
             return writing.when(writing.below(flat, total, steps * self.threads), instructions.copy(to, source, inside))
 

@@ -9,17 +9,16 @@ from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions import PositionsRule
 from tvmconvgrad.schedules.llvm.winograd_filters import WinogradFilterRule
 from tvmconvgrad.schedules.llvm.winograd_positions import WinogradPositionsRule
+from tvmconvgrad.targets import AUTO, Target
 
 
-def llvm_rules(target: tvm.target.Target) -> list[Rule]:
-    """The rules for an `llvm` target; for equal costs the first one is taken."""
-    machine = Machine.of(target)
+def llvm_rules(target: Target) -> list[Rule]:
+    """The rules for an `llvm` target, with those of Winograd's algorithm where the target's may be "auto"; for equal
+    costs the first one is taken."""
+    machine = Machine.of(tvm.target.Target(target.to_dict()))
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
-    return [*filters, FilterPositionsRule(machine), *positions]
-
-
-def winograd_rules(target: tvm.target.Target) -> list[Rule]:
-    """The rules that take Winograd's algorithm instead of direct sums."""
-    machine = Machine.of(target)
-    return [WinogradFilterRule(machine), WinogradPositionsRule(machine)]
+    direct: list[Rule] = [*filters, FilterPositionsRule(machine), *positions]
+    return (
+        [*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine)] if target.algorithm == AUTO else direct
+    )
