@@ -106,6 +106,18 @@ def _kernels(source: str) -> str:
     return source[source.index("__global__") :]
 
 
+@pytest.mark.parametrize("dtype", THREE)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_the_loop_is_one_piece_of_code(operator: str, dtype: str) -> None:
+    """Else the compiler could not order copies and their addresses among the products."""
+    kernels = _kernels(program_of(Case(operator, WIDE, dtype=dtype), "gemm")[1].source)
+    loop = kernels[kernels.index("for (int step") :]
+    body = loop[: loop.index("\n  }")]
+    assert "tvmconvgrad_copy" in body
+    assert "__syncthreads" in body
+    assert "if (" not in body
+
+
 def test_a_number_that_is_no_candidate_is_refused() -> None:
     with pytest.raises(ValueError, match="tile"):
         program_of(Case(OPERATORS[0], WIDE), "gemm", {"tile": 99})

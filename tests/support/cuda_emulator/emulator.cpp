@@ -348,8 +348,16 @@ MMA(m16n8k16, f16, multiply<f16_to>)
 MMA(m16n8k16, bf16, multiply<bf16_to>)
 MMA(m16n8k8, tf32, multiply_tf32)
 
-// "cvt.rna": to the nearest, ties away from zero. TF32 has f32's exponents, and 13 bits less.
-void cvt_rna_tf32_f32(unsigned& d, float a) {
+namespace {
+
+// To the nearest; of two, up where `half` is half a unit, and else down. TF32 has f32's exponents, and 13 bits less.
+uint32_t to_tf32(float a, uint32_t half) {
   uint32_t bits = bits_of(a);
-  d = std::isfinite(a) ? (bits + 0x1000) & ~0x1fffu : a == a ? bits : 0x7fffe000u;
+  return std::isfinite(a) ? (bits + half) & ~0x1fffu : a == a ? bits : 0x7fffe000u;
 }
+
+}  // namespace
+
+// "cvt.rna": ties away from zero. "cvt.rn": ties to even.
+void cvt_rna_tf32_f32(unsigned& d, float a) { d = to_tf32(a, 0x1000); }
+void cvt_rn_tf32_f32(unsigned& d, float a) { d = to_tf32(a, 0xfff + (bits_of(a) >> 13 & 1)); }

@@ -123,3 +123,4 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(
     float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
     unsigned b1, float c0, float c1, float c2, float c3);
 void cvt_rna_tf32_f32(unsigned& d, float a);
+void cvt_rn_tf32_f32(unsigned& d, float a);

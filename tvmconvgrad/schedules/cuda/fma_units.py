@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.shared import SharedTile
+from tvmconvgrad.schedules.cuda.shared import TURNS, SharedTile
 from tvmconvgrad.te.tensors import Index
 
 FOUR = 4
@@ -36,8 +36,10 @@ class Side:
             return thread + i * self.threads
         return (i // FOUR * self.threads + thread) * FOUR + i % FOUR
 
-    def load(self, registers: tirx.Buffer, words: tirx.Buffer, begin: Index, thread: Index, k: Index) -> tirx.Stmt:
-        """Read all positions at four summed elements, as registers[k, i], by float4."""
+    def load(
+        self, registers: tirx.Buffer, to: int, words: tirx.Buffer, begin: Index, thread: Index, k: Index
+    ) -> tirx.Stmt:
+        """Read all positions at four summed elements, as registers[to + k, i], by float4."""
 
         def vector(step: Index) -> tirx.Stmt:
             if self.tile.by_position:
@@ -53,7 +55,7 @@ class Side:
 
             def keep(e: Index) -> tirx.Stmt:
                 row, i = (e, at[1]) if self.tile.by_position else (at[0], at[1] + e)
-                return writing.store(registers, writing.load(read, e), row * self.count + i)
+                return writing.store(registers, writing.load(read, e), (to + row) * self.count + i)
 
             return writing.seq(
                 writing.allocate(read), writing.vectorized("e", FOUR, lane), writing.unrolled("e", FOUR, keep)
@@ -77,39 +79,41 @@ class FmaUnits:
         return Side(self.a, self.threads[0]), Side(self.b, self.threads[1])
 
     def registers(self) -> tuple[tirx.Buffer, ...]:
-        """Sums, and four steps of A and B."""
+        """Sums, and four elements of A and B in each turn."""
         rows, columns = (side.count for side in self.sides)
-        sizes = {"sums": rows * columns, "a_elements": FOUR * rows, "b_elements": FOUR * columns}
+        sizes = {"sums": rows * columns, "a_elements": TURNS * FOUR * rows, "b_elements": TURNS * FOUR * columns}
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
 
-    def multiply(
-        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], thread: Index
+    @property
+    def steps(self) -> int:
+        """How many times four elements of a stage are added up."""
+        return self.a.depth // FOUR
+
+    def load(
+        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
     ) -> tirx.Stmt:
-        """Add the products of a tile of A and one of B, which begin at these words."""
+        """Load the k-th four elements of a stage, whose tiles of A and B begin at these words."""
+        own = thread // self.threads[1], thread % self.threads[1]
+        to, four = k % TURNS * FOUR, writing.number(k * FOUR)
+        operands = zip(self.sides, registers[1:], begins, own)
+        return writing.seq(*(side.load(buffer, to, words, begin, mine, four) for side, buffer, begin, mine in operands))
+
+    def multiply(self, registers: tuple[tirx.Buffer, ...], k: int) -> tirx.Stmt:
+        """Add the products of the k-th four elements."""
         sums, a, b = registers
         rows, columns = (side.count for side in self.sides)
-        own = thread // self.threads[1], thread % self.threads[1]
+        begin = k % TURNS * FOUR
 
         def product(e: Index, i: Index, j: Index) -> tirx.Stmt:
             at = i * columns + j
-            term = writing.load(a, e * rows + i) * writing.load(b, e * columns + j)
+            term = writing.load(a, (begin + e) * rows + i) * writing.load(b, (begin + e) * columns + j)
             return writing.store(sums, writing.load(sums, at) + term, at)
 
-        def four(step: Index) -> tirx.Stmt:
-            loads = [
-                side.load(buffer, words, begin, mine, step * FOUR)
-                for side, buffer, begin, mine in zip(self.sides, (a, b), begins, own)
-            ]
-            products = writing.unrolled(
-                "e",
-                FOUR,
-                lambda e: writing.unrolled(
-                    "i", rows, lambda i: writing.unrolled("j", columns, lambda j: product(e, i, j))
-                ),
-            )
-            return writing.seq(*loads, products)
-
-        return writing.unrolled("k", self.a.depth // FOUR, four)
+        return writing.unrolled(
+            "e",
+            FOUR,
+            lambda e: writing.unrolled("i", rows, lambda i: writing.unrolled("j", columns, lambda j: product(e, i, j))),
+        )
 
     def spill(self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Write the sums to shared memory as rows, so many words apart."""

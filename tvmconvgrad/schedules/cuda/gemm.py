@@ -5,7 +5,9 @@
       for k in the split's part of the sum, by `depth`:
         wait for A's and B's tiles of k              # in shared memory
         begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread
-        sums += A * B                                # tensor cores, or a thread's rows x columns
+        for a few elements of k at a time:
+          load the next ones' A and B                # to registers
+          sums += A * B                              # tensor cores, or a thread's rows x columns
       result, or partial[split] = sums               # through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 

@@ -123,28 +123,30 @@ class Block:
     def _sum(
         self, words: tirx.Buffer, registers: tuple[tirx.Buffer, ...], place: Place, thread: Index
     ) -> list[tirx.Stmt]:
-        """Copies ahead of the first stage, and the loop over all stages."""
-        ahead = self.plan.stages - 1
-        first = [
-            writing.seq(
-                self._copy(words, number(step), place, thread) if step < self.steps else None, instructions.commit()
-            )
-            for step in range(ahead)
-        ]
+        """Copies ahead of the first stage, and the loop over all stages.
+
+        What is loaded to registers is multiplied a step later. So the wait for a stage falls among the last products of
+        the one before. From then on nobody reads of the latter, and copies begin to take its place.
+        """
+        units, ahead = self.units, self.plan.stages - 1
+
+        def copy(at: Index) -> tirx.Stmt:
+            return writing.seq(self._copy(words, at, place, thread), instructions.commit())
+
+        def load(at: Index, k: int) -> tirx.Stmt:
+            stage, first = at + k // units.steps, k % units.steps == 0
+            begin = stage % self.plan.stages * self.stage_words
+            loads = units.load(registers, words, (begin, begin + self.tiles[0].words), k % units.steps, thread)
+            if not first:
+                return loads
+            return writing.seq(instructions.wait(ahead - 1), instructions.barrier(), loads, copy(stage + ahead))
 
         def step(at: Index) -> tirx.Stmt:
-            begin = at % self.plan.stages * self.stage_words
-            return writing.seq(
-                instructions.wait(ahead - 1),
-                instructions.barrier(),
-                writing.when([at + ahead < self.steps], self._copy(words, at + ahead, place, thread))
-                if self.steps > ahead
-                else None,
-                instructions.commit(),
-                self.units.multiply(registers, words, (begin, begin + self.tiles[0].words), thread),
-            )
+            parts = ((load(at, k + 1), units.multiply(registers, k)) for k in range(units.steps))
+            return writing.seq(*(each for part in parts for each in part))
 
-        return [*first, writing.loop("step", self.steps, step)]
+        copies = [copy(number(stage)) for stage in range(ahead)]
+        return [*copies, load(number(0), 0), writing.loop("step", self.steps, step)]
 
     def _copy(self, words: tirx.Buffer, step: Index, place: Place, thread: Index) -> tirx.Stmt:
         """Begin to copy what a step multiplies."""

@@ -119,10 +119,10 @@ class Units:
         return max(1, min(self.machine.shared // shared, REGISTERS // registers))
 
     def _registers(self, tile: Tile) -> int:
-        """Registers of a thread, about: its sums, what it multiplies next, and addresses."""
+        """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
         if self.is_tensor:
-            return (rows * columns + 8 * (rows + columns)) // WARP + 48
+            return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 8 * (rows + columns) + 20
 
     def cycles(self, tile: Tile, summed: int) -> float:

@@ -12,7 +12,7 @@ from tvm.ir import StringImm
 from tvmconvgrad.te.tensors import Index
 
 COPY = """\
-__device__ __forceinline__ void tvmconvgrad_copy(void* to, const void* from, bool inside) {
+__device__ __forceinline__ void tvmconvgrad_copy(void* to, const void* from, int inside) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\\n" ::
     "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
     "r"(inside ? 16 : 0) : "memory");
@@ -43,7 +43,12 @@ __device__ __forceinline__ void tvmconvgrad_round_tf32(void* words) {
   unsigned* to = static_cast<unsigned*>(words);
   const float* from = static_cast<const float*>(words);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) asm volatile("cvt.rna.tf32.f32 %0, %1;\\n" : "=r"(to[i]) : "f"(from[i]));
+  for (int i = 0; i < 4; ++i)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("cvt.rn.tf32.f32 %0, %1;\\n" : "=r"(to[i]) : "f"(from[i]));
+#else
+    asm volatile("cvt.rna.tf32.f32 %0, %1;\\n" : "=r"(to[i]) : "f"(from[i]));
+#endif
 }
 """
 
@@ -87,7 +92,8 @@ def load_matrices(to: Index, row: Index, transposed: bool) -> tirx.Stmt:
 
 
 def round_to_tf32(words: Index) -> tirx.Stmt:
-    """Round four f32 to the nearest TF32, ties away from zero: `mma` takes no notice of the bits that TF32 lacks."""
+    """Round four f32 to the nearest TF32: `mma` takes no notice of the bits that TF32 lacks. Since sm_90 an instruction
+    does so, and of ties takes the even one; before, ties go away from zero."""
     return _call("tvmconvgrad_round_tf32", ROUND, words)
 
 

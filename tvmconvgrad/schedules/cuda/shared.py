@@ -18,6 +18,8 @@ from tvmconvgrad.te.tensors import Index
 
 WORD = 4
 VECTOR = VECTOR_BYTES // WORD
+TURNS = 2
+"""How many parts of a stage registers hold: one is multiplied, and the next one loaded meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,14 @@ class Copier:
         return writing.unrolled("vector", -(-total // self.threads), vector)
 
     def _source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
-        """The address of a vector of the tile, and whether it is not zero."""
+        """The address of a vector of the tile, and whether it is not zero: beyond the end of the block's sum all are,
+        and none is read."""
         product = self.product
         first, count = (place.row, product.rows) if self.number == 0 else (place.column, product.columns)
         at, summed = first + position, place.summed + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
         source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, summed))
-        return source, tirx.all(inside, at < count, summed < place.end)
+        return source, writing.every(inside, at < count, summed < place.end)
 
 
 @dataclass(frozen=True)

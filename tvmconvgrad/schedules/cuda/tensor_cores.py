@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, writing
 from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES
-from tvmconvgrad.schedules.cuda.shared import VECTOR, WORD, SharedTile
+from tvmconvgrad.schedules.cuda.shared import TURNS, VECTOR, WORD, SharedTile
 from tvmconvgrad.te.tensors import Index
 
 ROWS, COLUMNS = 16, 8
@@ -35,44 +35,44 @@ class Fragments:
     """
 
     registers: tirx.Buffer
+    begin: int
+    """Where they begin in these."""
+    count: int
     tile: SharedTile
-    begin: Index
-    """The tile's first word."""
-    first: Index
-    """The warp's first position."""
     halves: Callable[[Index], tuple[Index, Index]]
 
-    def address(self, number: Index) -> Index:
-        """Where a lane has its words of the numbered fragment."""
-        return writing.address(self.registers, FRAGMENT, number * FRAGMENT)
+    def load(self, words: tirx.Buffer, begin: Index, position: Index, k: int, lane: Index) -> tirx.Stmt:
+        """Load all of them, from a position on: the k-th summed elements of the tile that begins at a word."""
 
-    def load(self, number: Index, words: tirx.Buffer, k: Index, lane: Index) -> tirx.Stmt:
-        """Load the numbered fragment of the k-th summed elements."""
-        if self.tile.by_position or self.tile.item < WORD:
-            row, none = lane % MATRIX, writing.number(0)
-            within = (row, none) if self.tile.by_position else (none, row)
-            source = writing.address(words, VECTOR, self._word(number, k, lane // MATRIX, *within))
-            return instructions.load_matrices(self.address(number), source, not self.tile.by_position)
+        def word(number: Index, matrix: Index, row: Index, summed: Index) -> Index:
+            half, half_summed = self.halves(matrix)
+            at = position + number * (2 * MATRIX) + half * MATRIX + row
+            return begin + self.tile.word(at, (2 * k + half_summed) * (VECTOR_BYTES // self.tile.item) + summed)
 
-        def each(matrix: Index) -> tirx.Stmt:
-            value = writing.load(words, self._word(number, k, matrix, lane // 4, lane % 4))
-            return writing.store(self.registers, value, number * FRAGMENT + matrix)
+        def fragment(number: Index) -> tirx.Stmt:
+            to = self.begin + number * FRAGMENT
+            if self.tile.by_position or self.tile.item < WORD:
+                row, none = lane % MATRIX, writing.number(0)
+                within = (row, none) if self.tile.by_position else (none, row)
+                source = writing.address(words, VECTOR, word(number, lane // MATRIX, *within))
+                address = writing.address(self.registers, FRAGMENT, to)
+                return instructions.load_matrices(address, source, not self.tile.by_position)
 
-        return writing.unrolled("matrix", FRAGMENT, each)
+            def each(matrix: Index) -> tirx.Stmt:
+                value = writing.load(words, word(number, matrix, lane // 4, lane % 4))
+                return writing.store(self.registers, value, to + matrix)
 
-    def _word(self, number: Index, k: Index, matrix: Index, position: Index, summed: Index) -> Index:
-        half, half_summed = self.halves(matrix)
-        lanes = VECTOR_BYTES // self.tile.item
-        at = self.first + number * (2 * MATRIX) + half * MATRIX + position
-        return self.begin + self.tile.word(at, (2 * k + half_summed) * lanes + summed)
+            return writing.unrolled("matrix", FRAGMENT, each)
 
+        return writing.unrolled("number", self.count, fragment)
 
-def _of_a(matrix: Index) -> tuple[Index, Index]:
-    return matrix % 2, matrix // 2
+    def round(self) -> tirx.Stmt:
+        """Round all of them to TF32."""
 
+        def fragment(number: Index) -> tirx.Stmt:
+            return instructions.round_to_tf32(writing.address(self.registers, FRAGMENT, self.begin + number * FRAGMENT))
 
-def _of_b(matrix: Index) -> tuple[Index, Index]:
-    return matrix // 2, matrix % 2
+        return writing.unrolled("number", self.count, fragment)
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class TensorCores:
 
     @property
     def rows(self) -> int:
-        """Rows of a warp, in fragments."""
+        """Rows of a warp, in instructions."""
         return self.a.positions // self.warps[0] // ROWS
 
     @property
     def columns(self) -> int:
-        """Columns of a warp, in fragments."""
+        """Columns of a warp, in instructions."""
         return self.b.positions // self.warps[1] // COLUMNS
 
     @property
@@ -100,42 +100,54 @@ class TensorCores:
         """Summed elements of an instruction."""
         return 2 * VECTOR_BYTES // self.a.item
 
+    @property
+    def steps(self) -> int:
+        """How many instructions add up a stage's elements, one after the other."""
+        return self.a.depth // self.depth
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Of A and of B, each of 16 positions."""
+        return self.rows, self.columns // 2
+
     def registers(self) -> tuple[tirx.Buffer, ...]:
-        """Sums, and fragments of A and B."""
+        """Sums, and fragments of A and B in each turn."""
+        sizes = (TURNS * FRAGMENT * count for count in self.fragments)
         return (
             writing.memory("sums", (self.rows * self.columns * 4,), "float32", "local"),
-            writing.memory("a_fragments", (self.rows * FRAGMENT,), "float32", "local"),
-            writing.memory("b_fragments", (self.columns // 2 * FRAGMENT,), "float32", "local"),
+            *(writing.memory(name, (size,), "float32", "local") for name, size in zip(("a_words", "b_words"), sizes)),
         )
 
-    def multiply(
-        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], thread: Index
+    def load(
+        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
     ) -> tirx.Stmt:
-        """Add the products of a tile of A and one of B, which begin at these words."""
-        sums = registers[0]
+        """Load what the k-th instructions of a stage multiply, whose tiles of A and B begin at these words."""
         row, column, lane = self._first(thread)
-        a = Fragments(registers[1], self.a, begins[0], row, _of_a)
-        b = Fragments(registers[2], self.b, begins[1], column, _of_b)
+        a, b = self._fragments(registers, k)
+        loads = a.load(words, begins[0], row, k, lane), b.load(words, begins[1], column, k, lane)
+        return writing.seq(*loads, *((a.round(), b.round()) if self.dtype == "tf32" else ()))
 
-        def load(operand: Fragments, number: Index, k: Index) -> tirx.Stmt:
-            rounded = instructions.round_to_tf32(operand.address(number)) if self.dtype == "tf32" else None
-            return writing.seq(operand.load(number, words, k, lane), rounded)
+    def multiply(self, registers: tuple[tirx.Buffer, ...], k: int) -> tirx.Stmt:
+        """Add the products of the k-th instructions."""
+        sums = registers[0]
+        a, b = self._fragments(registers, k)
 
         def multiply(i: Index, j: Index) -> tirx.Stmt:
             to = writing.address(sums, 4, (i * self.columns + j) * 4)
-            of_b = writing.address(b.registers, FRAGMENT // 2, j * (FRAGMENT // 2))
-            return instructions.multiply(self.dtype, self.depth, to, a.address(i), of_b)
+            of_a = writing.address(a.registers, FRAGMENT, a.begin + i * FRAGMENT)
+            of_b = writing.address(b.registers, FRAGMENT // 2, b.begin + j * (FRAGMENT // 2))
+            return instructions.multiply(self.dtype, self.depth, to, of_a, of_b)
 
-        def step(k: Index) -> tirx.Stmt:
-            return writing.seq(
-                writing.unrolled("i", self.rows, lambda i: load(a, i, k)),
-                writing.unrolled("j", self.columns // 2, lambda j: load(b, j, k)),
-                writing.unrolled(
-                    "i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j))
-                ),
-            )
+        return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j)))
 
-        return writing.unrolled("k", self.a.depth // self.depth, step)
+    def _fragments(self, registers: tuple[tirx.Buffer, ...], k: int) -> tuple[Fragments, Fragments]:
+        """Those of A, and of B, that the k-th instructions multiply."""
+        (rows, columns), (_, a_words, b_words) = self.fragments, registers
+        turn = k % TURNS * FRAGMENT
+        return (
+            Fragments(a_words, turn * rows, rows, self.a, lambda matrix: (matrix % 2, matrix // 2)),
+            Fragments(b_words, turn * columns, columns, self.b, lambda matrix: (matrix // 2, matrix % 2)),
+        )
 
     def _first(self, thread: Index) -> tuple[Index, Index, Index]:
         """The first row and column of a thread's warp, and its lane."""

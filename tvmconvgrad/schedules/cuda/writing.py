@@ -70,6 +70,16 @@ def when(conditions: Sequence[Index], statement: tirx.Stmt) -> tirx.Stmt:
     return statement
 
 
+def every(*conditions: Index) -> Index:
+    """Whether all conditions hold, as 0 or 1. All of them are computed: a branch around one would end the piece of code
+    in which the compiler orders what is done meanwhile."""
+    found = tirx.const(1, "int32")
+    for condition in conditions:
+        parts = every(condition.a, condition.b) if isinstance(condition, tirx.And) else condition.astype("int32")
+        found = tirx.bitwise_and(found, parts)
+    return found
+
+
 def below(index: Index, bound: int, extent: int) -> list[Index]:
     """The condition index < bound, unless index < extent implies it."""
     return [index < bound] if bound < extent else []
