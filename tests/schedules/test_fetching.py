@@ -48,8 +48,13 @@ def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str)
     found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
     assert found
     ahead = prod(plan["chunk"])
-    met = [[row for row in rows if (at - ahead * row, base) in read] for at, base in found]
-    assert [row for (row,) in met] == rows * (len(found) // 2)
+    met = [[(at - ahead * row, base, row) for row in rows if (at - ahead * row, base) in read] for at, base in found]
+    assert {row for ((_, _, row),) in met} == set(rows)
+    later, bases = {(at, base) for ((at, base, _),) in met}, {base for _, base in found}
+    vectors = [(at, base) for at, base in operands(code, r"vmovups(?!\s+%)") if base in bases]
+    width = 4 * BY_NAME[level].lanes
+    assert len(vectors) > 1
+    assert all(any((at + part, base) in later for part in range(0, 64, width)) for at, base in vectors)
 
 
 def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:

@@ -2,9 +2,9 @@
 
 A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
 core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later, into the L2 cache: a core can await more lines there than in its L1 cache. Of data that was packed to
-memory, each fetches the same position of the next block. Where there is little to sum, or where what is added to lies
-far, a tile also fetches the lines that it will write, before it begins.
+positions later, all of its lines, into the L2 cache: a core can await more lines there than in its L1 cache. Of data
+that was packed to memory, each fetches the same position of the next block. Where there is little to sum, or where what
+is added to lies far, a tile also fetches the lines that it will write, before it begins.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ FETCH = "fetch_ahead"
 
 EACH = "fetch_each"
 """Marks a loop of that tile: its last so many steps each read what is their own. Of other loops one step counts."""
+
+LINE = "fetch_line"
+"""Marks a loop of that tile whose steps are neighbours in memory: so many of them read one cache line."""
 
 
 def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
@@ -73,9 +76,11 @@ def _is_memory(buffer: tirx.Buffer) -> bool:
     return str(buffer.scope()) != "local"
 
 
-def _reading(loop: tirx.For) -> range:
+def _reading(loop: tirx.For) -> Sequence[int]:
     """The steps of a loop that count for what is read."""
     extent = int(loop.extent)
+    if LINE in loop.annotations:
+        return sorted({*range(int(loop.annotations[LINE]) - 1, extent, int(loop.annotations[LINE])), extent - 1})
     return range(extent - int(loop.annotations[EACH]), extent) if EACH in loop.annotations else _one(loop)
 
 
@@ -90,7 +95,9 @@ def _one(loop: tirx.For) -> range:
     return range(last, last + 1)
 
 
-def _accesses(body: tirx.Stmt, kind: type[Any], taken: Callable[[tirx.For], range]) -> Iterator[tuple[Any, list[Expr]]]:
+def _accesses(
+    body: tirx.Stmt, kind: type[Any], taken: Callable[[tirx.For], Sequence[int]]
+) -> Iterator[tuple[Any, list[Expr]]]:
     """What the first block in `body` loads, or stores, and at which indices, at those steps of the loops."""
     realize = nodes(body, SBlockRealize)[0]
     bound = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
@@ -99,7 +106,7 @@ def _accesses(body: tirx.Stmt, kind: type[Any], taken: Callable[[tirx.For], rang
             yield access, [replaced(replaced(index, bound), values) for index in access.indices]
 
 
-def _steps(body: tirx.Stmt, taken: Callable[[tirx.For], range]) -> list[dict[tirx.Var, Expr]]:
+def _steps(body: tirx.Stmt, taken: Callable[[tirx.For], Sequence[int]]) -> list[dict[tirx.Var, Expr]]:
     """Values for the variables of all loops in `body`."""
     steps: list[dict[tirx.Var, Expr]] = [{}]
     for loop in nodes(body, tirx.For):

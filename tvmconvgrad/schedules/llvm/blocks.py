@@ -296,16 +296,17 @@ def _first_extent(sch: Schedule, loop: LoopRV) -> int:
     return int(Analyzer().simplify(replaced(found, begin)))
 
 
-def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> None:
+def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> LoopRV | None:
     """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others. With
-    `pairs`, each lane adds up two products, in a loop of its own.
+    `pairs`, each lane adds up two products, in a loop of its own. Returns the loop over vectors, if there are several.
 
     A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
     it like vectors of, say, 14 lanes.
     """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
+    registers = None
     if not wide:
-        return
+        return registers
     *outer, vector = wide
     if extent(sch, vector) > lanes:
         registers, vector = sch.split(vector, [None, gcd(extent(sch, vector), lanes)])
@@ -316,6 +317,7 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: boo
         sch.annotate(vector, PAIRS, 1)
     else:
         sch.vectorize(vector)
+    return registers
 
 
 def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:

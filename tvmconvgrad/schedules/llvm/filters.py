@@ -38,13 +38,13 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.fetching import EACH, FETCH, fetch, fetch_results
+from tvmconvgrad.schedules.fetching import EACH, FETCH, LINE, fetch, fetch_results
 from tvmconvgrad.schedules.llvm import blocks
 from tvmconvgrad.schedules.llvm.blocks import FilterNest
 from tvmconvgrad.schedules.llvm.filters_access import Tile
 from tvmconvgrad.schedules.llvm.filters_plan import Plan, Planner
 from tvmconvgrad.schedules.llvm.filters_splitting import adds_far
-from tvmconvgrad.schedules.llvm.machine import Machine
+from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.schedules.llvm.overlapping import overlap
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
@@ -186,7 +186,7 @@ def _nest_tile(
     tasks = [*split, g_range, *(ranges[axis] for axis in problem.filter_axes if axis in ranges)]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
     sch.reorder(*tasks, chunk, g0, o0, c0, *k0, *positions, *register_tile, *pair)
-    blocks.vectorize_tile(sch, register_tile, lanes, pairs)
+    vectors = blocks.vectorize_tile(sch, register_tile, lanes, pairs)
     sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
     group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
     added = plan.tile.loops(taps, c, o, group)
@@ -194,6 +194,8 @@ def _nest_tile(
     blocks.vectorize_tile(sch, added, lanes)
     if plan.fetch or plan.fetches_blocks:
         sch.annotate(positions[-1], FETCH, 1)
+        if vectors is not None:
+            sch.annotate(vectors, LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
     if plan.fetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
             sch.annotate(loop, EACH, min(taps, stride))  # a step brings so many rows, and columns, of Y
