@@ -86,13 +86,13 @@ _TF32_INTEGERS = 2**11
 def judge(
     problem: Problem, first: Array, second: Array, result: Array, by_tiles: bool = False, may_round: bool = False
 ) -> Verdict:
-    """Compare a result with the reference; one that was computed `by_tiles` by Winograd's algorithm, or directly, and
-    of which both inputs `may` be `round`ed to TF32 before.
+    """Compare a result with the reference; one that was computed `by_tiles` by Winograd's algorithm, or directly.
+    `may_round`: both inputs may have been rounded to TF32 before.
 
     Integers whose sums stay within 2**24 (by tiles, within a part of that) have one right result: the sum, rounded to
-    the result's type; if TF32 has them, too. Any other element may be off by what summing its products in f32 in any
-    order explains, about sqrt(number of products) units in the last place of the sum of their magnitudes, by what
-    TF32 lacks of each product, and by rounding to the result's type.
+    the result's type; where they may be rounded, if TF32 has all of them. Any other element may be off by what summing
+    its products in f32 in any order explains, about sqrt(number of products) units in the last place of the sum of
+    their magnitudes, by what rounding to TF32 takes from each, and by rounding to the result's type.
     """
     one, two = first.astype(np.float64), second.astype(np.float64)
     exact = reference(problem, one, two)
