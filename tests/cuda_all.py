@@ -1,6 +1,7 @@
 """Every operator, type, layout and rank as machine code for GPUs: python -m tests.cuda_all [ARCHITECTURE...]
 
-By default sm_80 and sm_90. It prints what spills registers or is not built, and ends with 1 if anything is not.
+By default sm_80, sm_90 and sm_90a. It prints what spills registers, waits for each product of `wgmma`, or is not built,
+and ends with 1 if anything is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.support.convolution import Convolution
 from tests.support.layouts import DATA_FORMATS, filter_formats
 from tvmconvgrad.spec import Problem
 
-ARCHITECTURES = ("sm_80", "sm_90")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_90a")
 # dense with channels for whole tiles, and grouped with a stride, a dilation and tails, of 1 to 3 axes
 DENSE = [
     Convolution(4, 1, 64, 96, (n,) * rank, (n,) * rank, *((each,) * rank for each in (3, 1, 1, 1, 1)))
@@ -75,6 +76,8 @@ def main(architectures: list[str]) -> int:
             if spills:
                 spilled += 1
                 print(f"spills {arch} {case} {scheduled}: {spills}", flush=True)
+            if any(usage["serialized"] for usage in facts["usage"].values()):
+                print(f"serialized {arch} {case} {scheduled}", flush=True)
     seconds = time.monotonic() - begin
     print(f"{count} kernels in {seconds:.0f} s: {failed} not built, {spilled} that spill; by rule {rules}")
     return 1 if failed else 0

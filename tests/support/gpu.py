@@ -25,7 +25,7 @@ needs_emulator = pytest.mark.skipif(
 _FOLDER = Path(__file__).with_name("cuda_emulator")
 _OPTIONS = ("-std=c++17", "-O1", "-w", "-fsanitize=address", f"-I{_FOLDER}")
 _ASM = re.compile(r'asm volatile\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)((?::.*?)?)\);', re.DOTALL)
-_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];")
+_DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) (\w+) (\w+)\[\];")
 _KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\((.*?)\) \{")
 ORDERS = ("forward late", "backward late", "forward early", "backward early")
 """In which order the threads and blocks run, and whether copies take effect late or early."""
@@ -67,15 +67,23 @@ def _run(command: Sequence[str], folder: Path | None = None) -> None:
 
 def _translated(source: str) -> str:
     """CUDA's C++ in the emulator's words: inline PTX becomes calls of the functions that are named like it."""
-    source = _DYNAMIC.sub(r"\1* \2 = (\1*)emulator::shared();", source)
+    source = _DYNAMIC.sub(r"\2* \3 = (\2*)emulator::shared(\1);", source)
     return '#include "emulator.h"\n' + _ASM.sub(_instruction, source)
 
 
 def _instruction(match: re.Match[str]) -> str:
-    """The call for a statement asm volatile(text : outputs : inputs : what changes)."""
-    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match[1])).replace("\\n", "").strip(" ;")
-    name, _, operands = text.partition(" ")
+    """The calls for a statement asm volatile(text : outputs : inputs : what changes), one for each instruction."""
+    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', match[1])).replace("\\n", "")
     values = [value for part in _parts(match[2])[:2] for value in _parenthesized(part)]
+    instructions = [part for each in text.split(";") if (part := each.strip().lstrip("{ ")) not in ("", "}")]
+    return f"{{ {' '.join(_call(each, values) for each in instructions)} }}"
+
+
+def _call(instruction: str, values: Sequence[str]) -> str:
+    """The call for an instruction, or the declaration of a predicate."""
+    name, _, operands = instruction.partition(" ")
+    if name == ".reg":
+        return f"bool {operands.removeprefix('.pred ')};"
     words = re.sub(r"[{}\[\]]", "", operands)
     for i in reversed(range(len(values))):
         words = words.replace(f"%{i}", values[i])

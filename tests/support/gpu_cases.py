@@ -17,6 +17,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target, parse_target
 
 SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
+SM_90A = parse_target("cuda -arch=sm_90a")
 TF32 = parse_target("cuda -arch=sm_90 -fpmath_mode=tf32")
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.cuda_all import cases
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
-from tests.support.gpu_cases import SM_80, SM_90, TF32, program_of
+from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, program_of
 from tests.support.sampling import every
 from tvmconvgrad.compiling.cuda import compiler, toolkit
 from tvmconvgrad.compiling.cuda.codegen import Program
@@ -15,7 +15,7 @@ from tvmconvgrad.targets import Target
 
 pytestmark = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="needs nvcc")
 REGISTERS = 65536
-TARGETS = {"sm_80": SM_80, "sm_90": SM_90}
+TARGETS = {"sm_80": SM_80, "sm_90": SM_90, "sm_90a": SM_90A}
 LAYERS = {
     "resnet_50 3x3": Convolution(64, 1, 128, 128, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     "resnet_50 1x1": Convolution(64, 1, 256, 1024, (14, 14), (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
@@ -35,12 +35,19 @@ def check(program: Program, target: Target, dtype: str) -> None:
     for launch in program.launches:
         usage = facts["usage"][launch.function]
         assert usage["spilled_bytes"] == 0, launch
+        assert not usage["serialized"], launch
         assert usage["registers"] * launch.block[0] <= REGISTERS, launch
     multiplied = target.multiplied(dtype)
     if multiplied != "f32" and "mma" in program.source:
-        shape = "m16n8k8" if multiplied == "tf32" else "m16n8k16"
-        ptx = toolkit.to_ptx(program.source, target.arch)
-        assert f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32" in ptx
+        assert _instruction(multiplied, target) in toolkit.to_ptx(program.source, target.arch)
+
+
+def _instruction(multiplied: str, target: Target) -> str:
+    """What multiplies on tensor cores, as PTX has it; of `wgmma` what follows the number of columns."""
+    if target == SM_90A:
+        return f"k16.f32.{multiplied}.{multiplied}"
+    shape = "m16n8k8" if multiplied == "tf32" else "m16n8k16"
+    return f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32"
 
 
 @pytest.mark.parametrize("case", every(9, [case for case in cases() if case.convolution.groups == 1]))
@@ -48,10 +55,11 @@ def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
     """For every operator, type, layout and rank; tests/cuda_all.py compiles them all."""
     for target in TARGETS.values():
         _, program = program_of(case, "gemm", target=target)
-        assert ("mma.sync" in program.source) is (case.dtype != "f32")
+        instruction = "wgmma.mma_async" if target == SM_90A else "mma.sync"
+        assert (instruction in program.source) is (case.dtype != "f32")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow), "sm_90a"])
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize(

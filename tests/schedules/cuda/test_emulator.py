@@ -10,21 +10,31 @@ import pytest
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import check_program, program_of
+from tests.support.gpu_cases import SM_90A, check_program, program_of
 from tvmconvgrad.compiling.cuda.codegen import Program
+from tvmconvgrad.schedules.cuda.gemm_tiles import GROUP_TILES, Tile
 
 pytestmark = needs_emulator
 # tiles from several threads, several steps of the loop, a split sum and so workspace
 CASE = Case(
     OPERATORS[0], Convolution(3, 1, 24, 40, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), dtype="f16"
 )
+GROUP_CASE = replace(CASE, convolution=replace(CASE.convolution, o=72))  # columns of more than one line
 GIVEN = {"stages": 3, "depth": 32}
+SQUARE = GROUP_TILES.index(Tile(128, 128, (2, 1)))
 
 
 def program() -> Program:
     """Two stages are under way, and the third is multiplied."""
     scheduled, found = program_of(CASE, "gemm", GIVEN)
     assert scheduled.decisions["stages"] == 3
+    return found
+
+
+def group_program() -> Program:
+    """By groups of warps: one stage is under way, one is multiplied and one may still be."""
+    scheduled, found = program_of(GROUP_CASE, "gemm", {"stages": 3, "tile": SQUARE, "splits": 1}, SM_90A)
+    assert scheduled.decisions["tile"] == [128, 128, 64]
     return found
 
 
@@ -64,8 +74,33 @@ SEEN = {
 """What the emulator says of those whose result is not just wrong."""
 
 
+GROUP_FAULTS = {
+    "copies that tensor cores do not see": text("fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"),
+    "sums that were not handed over": text("wgmma.fence.sync.aligned;", "fence.proxy.async.shared::cta;"),
+    "a wait for products of one step less": text(
+        "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;"
+    ),
+    "no wait for the last products": text("  tvmconvgrad_wait_products_0();", ""),
+    "products in no group": text("  tvmconvgrad_commit_products();", ""),
+    "no barrier in the loop": text("    __syncthreads();", "", 1),
+    "the other direction": text("p, 1, 1, 1, 1;", "p, 1, 1, 0, 1;"),
+    "another swizzling": text("mode << 62", "2ull << 62"),
+    "another distance of eight lines": text("lines >> 4 << 32", "lines >> 5 << 32"),
+    "another distance along lines": text("parts >> 4 << 16", "parts >> 5 << 16"),
+    "tiles that are not aligned": text("__align__(1024)", "__align__(128)"),
+}
+GROUP_SEEN = {
+    "copies that tensor cores do not see": "not made visible",
+    "sums that were not handed over": "without wgmma.fence",
+    "a wait for products of one step less": "not made visible",
+    "no barrier in the loop": "not made visible",
+    "another swizzling": "beyond shared memory",
+}
+
+
 def test_what_has_no_fault_passes(emulator: Emulator) -> None:
     check_program(emulator, CASE, program())
+    check_program(emulator, GROUP_CASE, group_program())
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -73,6 +108,13 @@ def test_a_fault_is_seen(emulator: Emulator, fault: str) -> None:
     broken = FAULTS[fault](program())
     with pytest.raises(AssertionError, match=SEEN.get(fault, "elements differ")):
         check_program(emulator, CASE, broken)
+
+
+@pytest.mark.parametrize("fault", GROUP_FAULTS)
+def test_a_fault_of_groups_of_warps_is_seen(emulator: Emulator, fault: str) -> None:
+    broken = GROUP_FAULTS[fault](group_program())
+    with pytest.raises(AssertionError, match=GROUP_SEEN.get(fault, "elements differ")):
+        check_program(emulator, GROUP_CASE, broken)
 
 
 def test_what_lies_beyond_a_tensor_is_not_read(emulator: Emulator) -> None:

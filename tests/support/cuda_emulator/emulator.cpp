@@ -12,7 +12,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace emulator {
 namespace {
 
-constexpr int kWarp = 32;
+constexpr int kWarp = 32, kGroup = 128;
 constexpr size_t kStack = 128 << 10;
 constexpr size_t kGuard = 4096;
 constexpr unsigned char kGuardByte = 0xa5;
@@ -35,6 +35,15 @@ struct Warp {
   float* d[4] = {};
 };
 
+// Products that a group of four warps has begun.
+struct Product {
+  int columns = 0;
+  ToFloat to_float = nullptr;
+  uint64_t a = 0, b = 0;
+  bool a_across = false, b_across = false;  // whether neighbours in memory are rows, or columns, and not summed elements
+  std::vector<float*> sums;                 // of each thread, one after the other
+};
+
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStack]};
@@ -42,8 +51,14 @@ struct Fiber {
   dim3 index{};
   std::deque<std::vector<Copy>> groups;  // closed groups of copies that have not been carried out
   std::vector<Copy> open;
+  std::vector<unsigned> hidden;  // vectors that its copies have brought, and tensor cores do not see yet
   Warp warp;
   int turns = 0;  // how many instructions of the warp it has executed
+  Product product;
+  bool may_multiply = false;                  // since wgmma.fence
+  std::deque<std::vector<Product>> products;  // of the first thread of a group: closed groups that are under way
+  std::vector<Product> open_products;
+  int pending = 0;
 };
 
 std::vector<std::unique_ptr<Fiber>> fibers;
@@ -52,7 +67,8 @@ ucontext_t scheduler;
 const std::function<void()>* kernel = nullptr;
 bool backward = false, late = true;
 std::vector<unsigned char> memory;  // shared, between two guards
-size_t shared_bytes = 0;
+size_t shared_bytes = 0, shared_begin = 0;
+std::vector<bool> hidden;  // of each vector of shared memory: whether a copy has brought it, and tensor cores do not see it
 
 Fiber& self() { return *fibers[current]; }
 
@@ -71,6 +87,8 @@ void run_fiber() {
 
 unsigned char* at_shared(unsigned address, size_t bytes) {
   if (address % bytes) fail("an address of shared memory is not aligned");
+  if (address < shared_begin) fail("an instruction reaches beyond shared memory");
+  address -= shared_begin;
   if (address + bytes > shared_bytes) fail("an instruction reaches beyond shared memory");
   return memory.data() + kGuard + address;
 }
@@ -79,18 +97,21 @@ void carry_out(const Copy& copy) {
   unsigned char* to = at_shared(copy.to, copy.bytes);
   memset(to, 0, copy.bytes);
   memcpy(to, copy.from, copy.source_bytes);
+  hidden[(copy.to - shared_begin) / 16] = true;
+  self().hidden.push_back((copy.to - shared_begin) / 16);
 }
 
-// Waits until all lanes of the warp are at the same instruction; the last to come executes it for all.
+// Waits until all lanes of the warp (or of a group of four) are at the same instruction; the last to come executes it for all.
+template <int size = kWarp>
 void together(const char* name, void (*execute)(Fiber* const* lanes)) {
   Fiber& mine = self();
   mine.warp.name = name;
   mine.turns++;
-  size_t first = current / kWarp * kWarp;
-  if (first + kWarp > threads) fail("a warp is not whole");
-  Fiber* lanes[kWarp];
+  size_t first = current / size * size;
+  if (first + size > threads) fail("a warp is not whole");
+  Fiber* lanes[size];
   bool complete = true;
-  for (int lane = 0; lane < kWarp; ++lane) {
+  for (int lane = 0; lane < size; ++lane) {
     lanes[lane] = fibers[first + lane].get();
     bool waits = lanes[lane] == &mine || lanes[lane]->state == State::kWarp;
     complete = complete && waits && lanes[lane]->turns == mine.turns;
@@ -103,13 +124,18 @@ void together(const char* name, void (*execute)(Fiber* const* lanes)) {
     if (lane != &mine) lane->state = State::kReady;
 }
 
-bool run_ready() {
+// Runs some threads, `size` at a time as far as they come without the others: first groups of warps, of these warps, of
+// these threads.
+bool run_ready(size_t first, size_t count, int size) {
   bool any = false;
-  for (size_t i = 0; i < threads; ++i) {
-    current = backward ? threads - 1 - i : i;
-    if (self().state != State::kReady) continue;
-    any = true;
-    swapcontext(&scheduler, &self().context);
+  for (size_t i = 0; i < count; i += size) {
+    size_t begin = first + (backward ? (count - 1 - i) / size * size : i);
+    if (size > 1) {
+      while (run_ready(begin, std::min(count - (begin - first), size_t(size)), size == kGroup ? kWarp : 1)) any = true;
+    } else if (current = begin, self().state == State::kReady) {
+      any = true;
+      swapcontext(&scheduler, &self().context);
+    }
   }
   return any;
 }
@@ -122,6 +148,7 @@ size_t count(State state) {
 
 void run_block() {
   std::fill(memory.begin(), memory.end(), 0xff);  // NaN in every type
+  hidden.assign(shared_bytes / 16 + 1, false);
   std::fill(memory.begin(), memory.begin() + kGuard, kGuardByte);
   std::fill(memory.end() - kGuard, memory.end(), kGuardByte);
   for (size_t i = 0; i < threads; ++i) {
@@ -130,6 +157,10 @@ void run_block() {
     fiber.turns = 0;
     fiber.groups.clear();
     fiber.open.clear();
+    fiber.hidden.clear();
+    fiber.may_multiply = false;
+    fiber.products.clear();
+    fiber.open_products.clear();
     fiber.index = {unsigned(i % blockDim.x), unsigned(i / blockDim.x % blockDim.y),
                    unsigned(i / blockDim.x / blockDim.y)};
     getcontext(&fiber.context);
@@ -139,7 +170,7 @@ void run_block() {
     makecontext(&fiber.context, run_fiber, 0);
   }
   while (true) {
-    if (run_ready()) continue;
+    if (run_ready(0, threads, kGroup)) continue;
     if (count(State::kDone) == threads) break;
     if (count(State::kBarrier) + count(State::kDone) < threads) fail("a warp waits for lanes that never come");
     if (count(State::kDone)) fail("some threads have ended, and others wait at a barrier");
@@ -158,7 +189,10 @@ void fail(const char* what) {
   exit(3);
 }
 
-void* shared() { return memory.data() + kGuard; }
+void* shared(unsigned alignment) {
+  shared_begin = 1024 + alignment;
+  return memory.data() + kGuard;
+}
 
 void launch(dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body) {
   gridDim = grid;
@@ -202,7 +236,7 @@ size_t __cvta_generic_to_shared(const void* pointer) {
   auto* byte = static_cast<const unsigned char*>(pointer);
   if (byte < memory.data() + kGuard || byte > memory.data() + memory.size() - kGuard)
     fail("an address is not one of shared memory");
-  return byte - (memory.data() + kGuard);
+  return byte - (memory.data() + kGuard) + shared_begin;
 }
 
 void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes) {
@@ -361,3 +395,110 @@ uint32_t to_tf32(float a, uint32_t half) {
 // "cvt.rna": ties away from zero. "cvt.rn": ties to even.
 void cvt_rna_tf32_f32(unsigned& d, float a) { d = to_tf32(a, 0x1000); }
 void cvt_rn_tf32_f32(unsigned& d, float a) { d = to_tf32(a, 0xfff + (bits_of(a) >> 13 & 1)); }
+
+void fence_proxy_async_shared__cta() {
+  for (unsigned vector : self().hidden) hidden[vector] = false;
+  self().hidden.clear();
+}
+
+namespace {
+
+// A matrix descriptor ("Asynchronous Warpgroup Level Matrix Shared Memory Layout"): bits 0 to 13, 16 to 29 and 32 to 45
+// are the start, the leading and the stride offset, in units of 16 bytes; 49 to 51 a base offset; 62 and 63 the swizzling.
+struct Matrix {
+  unsigned start, leading, stride, line;
+  bool across;
+
+  Matrix(uint64_t descriptor, bool across) : across(across) {
+    auto field = [&](int bit) { return unsigned(descriptor >> bit & 0x3fff) << 4; };
+    start = field(0), leading = field(16), stride = field(32);
+    if (descriptor >> 49 & 7) fail("a base offset of a matrix is not emulated");
+    if (descriptor >> 62 == 0) fail("a matrix without swizzling is not emulated");
+    line = 256 >> (descriptor >> 62);
+  }
+
+  // Element k of a row of A, or of a column of B.
+  float at(int position, int k, ToFloat to_float) const {
+    unsigned address = start;
+    if (across)
+      address += 2 * position / line * leading + 2 * position % line + k % 8 * line + k / 8 * stride;
+    else
+      address += position / 8 * stride + position % 8 * line + 2 * k;
+    address ^= (address >> 7 & (line / 16 - 1)) << 4;
+    uint16_t bits;
+    memcpy(&bits, at_shared(address, 2), 2);
+    if (hidden[(address - shared_begin) / 16]) fail("tensor cores read what its copier has not made visible to them");
+    return to_float(bits);
+  }
+};
+
+// Thread t of a group has of rows 16 * (t / 32) + t % 32 / 4 and the one eight below, in every eight columns, columns
+// 2 * (t % 4) and the next: elements 0 and 1, and of the lower row 2 and 3.
+void carry_out(const Product& product) {
+  Matrix a(product.a, product.a_across), b(product.b, product.b_across);
+  static float of_a[64][16], of_b[256][16];
+  for (int k = 0; k < 16; ++k) {
+    for (int i = 0; i < 64; ++i) of_a[i][k] = a.at(i, k, product.to_float);
+    for (int j = 0; j < product.columns; ++j) of_b[j][k] = b.at(j, k, product.to_float);
+  }
+  for (int i = 0; i < 64; ++i) {
+    for (int j = 0; j < product.columns; ++j) {
+      int thread = i / 16 * 32 + i % 8 * 4 + j % 8 / 2, element = j / 8 * 4 + i % 16 / 8 * 2 + j % 2;
+      float& sum = *product.sums[thread * product.columns / 2 + element];
+      for (int k = 0; k < 16; ++k) sum += of_a[i][k] * of_b[j][k];
+    }
+  }
+}
+
+void begin_product(Fiber* const* lanes) {
+  Product product = lanes[0]->product;
+  for (int lane = 1; lane < kGroup; ++lane) {
+    const Product& other = lanes[lane]->product;
+    if (other.a != product.a || other.b != product.b) fail("the warps of a group have different matrices");
+    product.sums.insert(product.sums.end(), other.sums.begin(), other.sums.end());
+  }
+  if (late)
+    lanes[0]->open_products.push_back(product);
+  else
+    carry_out(product);
+}
+
+void commit_products(Fiber* const* lanes) {
+  lanes[0]->products.push_back(std::move(lanes[0]->open_products));
+  lanes[0]->open_products.clear();
+}
+
+void wait_products(Fiber* const* lanes) {
+  auto& groups = lanes[0]->products;
+  while (groups.size() > size_t(lanes[0]->pending)) {
+    for (const Product& product : groups.front()) carry_out(product);
+    groups.pop_front();
+  }
+}
+
+}  // namespace
+
+void wgmma_fence_sync_aligned() { self().may_multiply = true; }
+
+void emulator::multiply_shared(
+    const char* name, int columns, ToFloat to_float, const std::vector<const void*>& operands) {
+  Fiber& own = self();
+  if (!own.may_multiply) fail("wgmma without wgmma.fence");
+  size_t count = columns / 2;
+  auto number = [&](int i) { return *static_cast<const int*>(operands[count + i]); };
+  if (operands.size() != count + 7) fail("wgmma has other operands");
+  if (!*static_cast<const bool*>(operands[count + 2]) || number(3) != 1 || number(4) != 1)
+    fail("wgmma that does more than add products is not emulated");
+  auto descriptor = [&](int i) { return *static_cast<const uint64_t*>(operands[count + i]); };
+  own.product = {columns, to_float, descriptor(0), descriptor(1), number(5) != 0, number(6) != 0, {}};
+  for (size_t i = 0; i < count; ++i)
+    own.product.sums.push_back(const_cast<float*>(static_cast<const float*>(operands[i])));
+  together<kGroup>(name, begin_product);
+}
+
+void wgmma_commit_group_sync_aligned() { together<kGroup>("wgmma.commit_group", commit_products); }
+
+void wgmma_wait_group_sync_aligned(int pending) {
+  self().pending = pending;
+  together<kGroup>("wgmma.wait_group", wait_products);
+}

@@ -1,14 +1,17 @@
 // A GPU for tests: runs the CUDA C++ of a kernel on a CPU, one block after the other.
 //
-// The threads of a block are fibers. They run one at a time, in an order that the caller chooses, until each waits at a
-// barrier or for its warp; so a missing barrier gives a wrong result in at least one order. Copies by cp.async take
-// effect as late as PTX allows (at the wait), or at once, as the caller chooses: a missing wait, or a tile that is
-// overwritten too early, gives a wrong result in one of the two. Shared memory begins as NaN, and lies between guarded
-// bytes; every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for conflicts
-// of banks.
+// The threads of a block are fibers. They run one at a time, in an order that the caller chooses, each until it waits at
+// a barrier or for its warp, and each warp, and group of four, as far as it comes alone; so a missing barrier gives a
+// wrong result in at least one order. Copies by cp.async take effect as late as PTX allows (at the wait), or at once, as
+// the caller chooses: a missing wait, or a tile that is overwritten too early, gives a wrong result in one of the two. So
+// do products by wgmma; and they must not read what a thread has copied and not made visible to them. Shared memory
+// begins as NaN, at an address that is aligned as its declaration says and no better, and lies between guarded bytes;
+// every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for conflicts of
+// banks.
 //
 // Instructions are named as PTX names them, with _ for each character that C++ has no name for, and do what the PTX
-// manual says ("Warp-level matrix instructions", "Data movement and conversion instructions: asynchronous copy").
+// manual says ("Warp-level matrix instructions", "Asynchronous warpgroup level matrix instructions", "Data movement and
+// conversion instructions: asynchronous copy").
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -65,7 +68,7 @@ size_t __cvta_generic_to_shared(const void* pointer);
 namespace emulator {
 
 [[noreturn]] void fail(const char* what);
-void* shared();  // dynamic shared memory of the block that runs
+void* shared(unsigned alignment);  // dynamic shared memory of the block that runs, aligned to so many bytes and no more
 
 inline float f32(uint32_t bits) {
   float value;
@@ -124,3 +127,24 @@ void mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(
     unsigned b1, float c0, float c1, float c2, float c3);
 void cvt_rna_tf32_f32(unsigned& d, float a);
 void cvt_rn_tf32_f32(unsigned& d, float a);
+void fence_proxy_async_shared__cta();
+void wgmma_fence_sync_aligned();
+void wgmma_commit_group_sync_aligned();
+void wgmma_wait_group_sync_aligned(int pending);
+inline void setp_ne_b32(bool& p, int a, int b) { p = a != b; }
+
+namespace emulator {
+using ToFloat = float (*)(uint16_t);
+// Operands: the sums, the descriptors of A and B, the predicate, and four immediate numbers.
+void multiply_shared(const char* name, int columns, ToFloat to_float, const std::vector<const void*>& operands);
+}  // namespace emulator
+
+#define WGMMA(columns, type)                                                                             \
+  template <class... Operands>                                                                           \
+  void wgmma_mma_async_sync_aligned_m64n##columns##k16_f32_##type##_##type(Operands&&... operands) {     \
+    emulator::multiply_shared("wgmma." #columns #type, columns, emulator::type##_to, {(&operands)...});  \
+  }
+#define WGMMA_OF_TYPE(type) \
+  WGMMA(16, type) WGMMA(32, type) WGMMA(64, type) WGMMA(128, type) WGMMA(256, type)
+WGMMA_OF_TYPE(f16)
+WGMMA_OF_TYPE(bf16)

@@ -28,6 +28,8 @@ _REPORT = re.compile(
     r"(?P<loads>\d+) bytes spill loads.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
+# C7510, C7514: products one after the other; C7517, C7519: a wait or a hand-over of sums that the code does not have.
+_SERIALIZED = r"\(C75\d\d\) .* function '{}'"
 
 
 class MissingToolkit(MissingTool):
@@ -36,12 +38,14 @@ class MissingToolkit(MissingTool):
 
 class Usage(NamedTuple):
     """What a function takes of a multiprocessor: registers of a thread, shared memory that its code declares, in bytes,
-    and what of each thread's registers lies in memory, in bytes."""
+    and what of each thread's registers lies in memory, in bytes. `serialized`: it waits for products of `wgmma` where
+    its source lets them go on."""
 
     function: str
     registers: int
     shared_bytes: int
     spilled_bytes: int
+    serialized: bool
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,8 @@ def _usage(report: str) -> tuple[Usage, ...]:
         if match:
             shared = re.search(r"(\d+) bytes smem", match["rest"])
             spilled = int(match["stores"]) + int(match["loads"])
-            found.append(Usage(match["name"], int(match["registers"]), int(shared[1]) if shared else 0, spilled))
+            waits = re.search(_SERIALIZED.format(re.escape(match["name"])), report) is not None
+            found.append(Usage(match["name"], int(match["registers"]), int(shared[1]) if shared else 0, spilled, waits))
     return tuple(found)
 
 

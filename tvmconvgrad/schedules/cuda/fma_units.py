@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.shared import TURNS, SharedTile
+from tvmconvgrad.schedules.cuda.shared import TURNS, PaddedTile
+from tvmconvgrad.schedules.cuda.summing import Registers, ThroughRegisters
 from tvmconvgrad.te.tensors import Index
 
 FOUR = 4
@@ -22,7 +23,7 @@ FOUR = 4
 class Side:
     """What the threads have of A's rows, or of B's columns."""
 
-    tile: SharedTile
+    tile: PaddedTile
     threads: int
 
     @property
@@ -65,11 +66,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class FmaUnits:
+class FmaUnits(ThroughRegisters):
     """The threads' shares of a tile."""
 
-    a: SharedTile
-    b: SharedTile
+    a: PaddedTile
+    b: PaddedTile
     threads: tuple[int, int]
     """Threads along rows and along columns."""
 
@@ -78,7 +79,7 @@ class FmaUnits:
         """Of A and of B."""
         return Side(self.a, self.threads[0]), Side(self.b, self.threads[1])
 
-    def registers(self) -> tuple[tirx.Buffer, ...]:
+    def registers(self) -> Registers:
         """Sums, and four elements of A and B in each turn."""
         rows, columns = (side.count for side in self.sides)
         sizes = {"sums": rows * columns, "a_elements": TURNS * FOUR * rows, "b_elements": TURNS * FOUR * columns}
@@ -90,7 +91,7 @@ class FmaUnits:
         return self.a.depth // FOUR
 
     def load(
-        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
+        self, registers: Registers, words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
     ) -> tirx.Stmt:
         """Load the k-th four elements of a stage, whose tiles of A and B begin at these words."""
         own = thread // self.threads[1], thread % self.threads[1]
@@ -98,7 +99,7 @@ class FmaUnits:
         operands = zip(self.sides, registers[1:], begins, own)
         return writing.seq(*(side.load(buffer, to, words, begin, mine, four) for side, buffer, begin, mine in operands))
 
-    def multiply(self, registers: tuple[tirx.Buffer, ...], k: int) -> tirx.Stmt:
+    def multiply(self, registers: Registers, k: int) -> tirx.Stmt:
         """Add the products of the k-th four elements."""
         sums, a, b = registers
         rows, columns = (side.count for side in self.sides)
@@ -115,7 +116,7 @@ class FmaUnits:
             lambda e: writing.unrolled("i", rows, lambda i: writing.unrolled("j", columns, lambda j: product(e, i, j))),
         )
 
-    def spill(self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Write the sums to shared memory as rows, so many words apart."""
         sums = registers[0]
         rows, columns = self.sides

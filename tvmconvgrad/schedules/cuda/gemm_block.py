@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -14,11 +14,13 @@ from tvmconvgrad.schedules.cuda.fma_units import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm_plan import Plan
 from tvmconvgrad.schedules.cuda.operands import Operand
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.shared import Copier, Place, SharedTile
+from tvmconvgrad.schedules.cuda.shared import Copier, PaddedTile, Place, SharedTile
 from tvmconvgrad.schedules.cuda.storing import Results
-from tvmconvgrad.schedules.cuda.tensor_cores import WARP, TensorCores
+from tvmconvgrad.schedules.cuda.summing import Registers, Ring
+from tvmconvgrad.schedules.cuda.swizzled import ALIGNMENT, SwizzledTile
+from tvmconvgrad.schedules.cuda.tensor_cores import TensorCores
+from tvmconvgrad.schedules.cuda.warp_groups import WarpGroups
 from tvmconvgrad.schedules.cuda.writing import number
-from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
 RESULT_PAD = 8
@@ -37,25 +39,26 @@ class Block:
     @property
     def tiles(self) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory."""
-        item, depth = ITEM_BYTES[self.product.problem.dtype], self.plan.depth
         a, b = self.operands
+        tile, shared = self.plan.tile, self.plan.units.shared
         return (
-            SharedTile(self.plan.tile.rows, depth, item, a.along == "summed"),
-            SharedTile(self.plan.tile.columns, depth, item, b.along == "summed"),
+            shared(tile.rows, self.plan.depth, a.along == "summed"),
+            shared(tile.columns, self.plan.depth, b.along == "summed"),
         )
 
     @property
-    def units(self) -> TensorCores | FmaUnits:
+    def units(self) -> FmaUnits | TensorCores | WarpGroups:
         """What multiplies."""
-        if self.plan.dtype == "f32":
-            return FmaUnits(*self.tiles, self.plan.tile.workers)
-        return TensorCores(self.plan.dtype, *self.tiles, self.plan.tile.workers)
+        (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
+        if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
+            return WarpGroups(dtype, a, b, workers)
+        assert isinstance(a, PaddedTile) and isinstance(b, PaddedTile)
+        return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        rows, columns = self.plan.tile.workers
-        return rows * columns * (1 if self.plan.dtype == "f32" else WARP)
+        return self.plan.units.threads(self.plan.tile)
 
     @property
     def steps(self) -> int:
@@ -83,11 +86,6 @@ class Block:
         return self.splits, self.product.groups, rows, -(-self.product.columns // self.plan.tile.columns)
 
     @property
-    def stage_words(self) -> int:
-        """Shared memory of a stage."""
-        return sum(tile.words for tile in self.tiles)
-
-    @property
     def stride(self) -> int:
         """Words between rows of sums in shared memory."""
         in_vectors = self.partial is not None or self.results.by_columns
@@ -96,23 +94,24 @@ class Block:
     @property
     def words(self) -> int:
         """Shared memory of a block: for stages first, then for the sums."""
-        return max(self.plan.stages * self.stage_words, self.plan.tile.rows * self.stride)
+        return max(self.plan.stages * sum(tile.words for tile in self.tiles), self.plan.tile.rows * self.stride)
 
     @property
     def count(self) -> int:
         """Blocks of the kernel."""
         return prod(self.grid)
 
-    def body(self, words: tirx.Buffer, registers: tuple[tirx.Buffer, ...], block: Index, thread: Index) -> tirx.Stmt:
+    def body(self, words: tirx.Buffer, registers: Registers, block: Index, thread: Index) -> tirx.Stmt:
         """What a thread of a block does."""
         split, group, i, j = writing.unflatten(block, self.grid)
         row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
         length = self.steps * self.plan.depth
         begin, all_summed = split * length, number(self.product.summed)
         end = all_summed if self.splits == 1 else tirx.min(begin + length, all_summed)
+        place = Place(group, row, column, begin, end)
         return writing.seq(
             writing.clear(registers[0]),
-            *self._sum(words, registers, Place(group, row, column, begin, end), thread),
+            *self.units.sum(words, registers, self._ring(words, place, thread), self.steps, thread),
             instructions.wait(0),
             instructions.barrier(),
             self.units.spill(registers, words, self.stride, thread),
@@ -120,43 +119,23 @@ class Block:
             self._write(words, split, (group, row, column), thread),
         )
 
-    def _sum(
-        self, words: tirx.Buffer, registers: tuple[tirx.Buffer, ...], place: Place, thread: Index
-    ) -> list[tirx.Stmt]:
-        """Copies ahead of the first stage, and the loop over all stages.
+    def _ring(self, words: tirx.Buffer, place: Place, thread: Index) -> Ring:
+        """The stages of the sum that begins at a place."""
+        a, b = self.tiles
 
-        What is loaded to registers is multiplied a step later. So the wait for a stage falls among the last products of
-        the one before. From then on nobody reads of the latter, and copies begin to take its place.
-        """
-        units, ahead = self.units, self.plan.stages - 1
+        def fill(step: Index) -> tirx.Stmt:
+            at = replace(place, summed=place.summed + step * self.plan.depth)
+            return self._copy(words, ring.begins(step), at, thread)
 
-        def copy(at: Index) -> tirx.Stmt:
-            return writing.seq(self._copy(words, at, place, thread), instructions.commit())
+        ring = Ring(self.plan.stages, (a.words, b.words), fill)
+        return ring
 
-        def load(at: Index, k: int) -> tirx.Stmt:
-            stage, first = at + k // units.steps, k % units.steps == 0
-            begin = stage % self.plan.stages * self.stage_words
-            loads = units.load(registers, words, (begin, begin + self.tiles[0].words), k % units.steps, thread)
-            if not first:
-                return loads
-            return writing.seq(instructions.wait(ahead - 1), instructions.barrier(), loads, copy(stage + ahead))
-
-        def step(at: Index) -> tirx.Stmt:
-            parts = ((load(at, k + 1), units.multiply(registers, k)) for k in range(units.steps))
-            return writing.seq(*(each for part in parts for each in part))
-
-        copies = [copy(number(stage)) for stage in range(ahead)]
-        return [*copies, load(number(0), 0), writing.loop("step", self.steps, step)]
-
-    def _copy(self, words: tirx.Buffer, step: Index, place: Place, thread: Index) -> tirx.Stmt:
-        """Begin to copy what a step multiplies."""
-        at = Place(place.group, place.row, place.column, place.summed + step * self.plan.depth, place.end)
-        begin = step % self.plan.stages * self.stage_words
+    def _copy(self, words: tirx.Buffer, begins: tuple[Index, Index], at: Place, thread: Index) -> tirx.Stmt:
+        """Begin to copy what lies at a place to tiles that begin at these words."""
         copies = []
-        for operand, tile, number_ in zip(self.operands, self.tiles, (0, 1)):
+        for operand, tile, number_, begin in zip(self.operands, self.tiles, (0, 1), begins):
             copier = Copier(self.product, operand, number_, tile, self.threads)
             copies.append(copier.copy(words, begin, at, thread))
-            begin = begin + tile.words
         return writing.seq(*copies)
 
     def _write(self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], thread: Index) -> tirx.Stmt:
@@ -169,7 +148,7 @@ class Block:
 def kernel(blocks: Sequence[Block]) -> tirx.Stmt:
     """One kernel for several products with the same plan: those of a data gradient's phases. The first ones, which have
     most to sum, begin first."""
-    words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn")
+    words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn", ALIGNMENT)
     registers = blocks[0].units.registers()
 
     def body(block: Index, thread: Index) -> tirx.Stmt:

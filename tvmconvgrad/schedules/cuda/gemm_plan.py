@@ -33,8 +33,7 @@ class Plan:
     """Summed elements of a stage."""
     stages: int
     splits: int
-    dtype: str
-    """What is multiplied, see Units."""
+    units: Units
 
     def __str__(self) -> str:
         return f"{self.tile.rows}x{self.tile.columns}x{self.depth}"
@@ -101,11 +100,12 @@ class Planner:
         tile = units.tiles[decisions.draw("tile", list(costs), min(costs, key=lambda i: costs[i]))]
         depth = decisions.draw("depth", units.depths, units.depths[0])
         share = self.machine.shared // min(units.together(tile), 2)
-        fitting = [stages for stages in (2, 3, 4) if units.stage_bytes(tile, depth, stages) <= share] or [2]
+        fitting = [stages for stages in units.stages if units.stage_bytes(tile, depth, stages) <= share]
+        fitting = fitting or [min(units.stages)]
         stages = decisions.draw("stages", fitting, max(fitting))
         options = self.splits(tile)
         splits = decisions.draw("splits", options, min(options, key=lambda count: self.cost(tile, count)))
-        return Plan(tile, depth, stages, splits, units.dtype)
+        return Plan(tile, depth, stages, splits, units)
 
     def splits(self, tile: Tile) -> list[int]:
         """Into how many parts the sum may be split: each has some stages to add up."""

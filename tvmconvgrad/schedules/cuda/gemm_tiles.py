@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tvmconvgrad.schedules.cuda.machine import Machine
-from tvmconvgrad.schedules.cuda.shared import WORD, SharedTile
+from tvmconvgrad.schedules.cuda.shared import WORD, PaddedTile, SharedTile
+from tvmconvgrad.schedules.cuda.swizzled import SwizzledTile
 from tvmconvgrad.te.tensors import ceil_to
 
 ENOUGH_WARPS = 8
@@ -17,6 +18,9 @@ REGISTERS = 1 << 16
 """Of an SM."""
 ACCUMULATOR_BYTES = 4
 WARP = 32
+WARP_GROUP = 4 * WARP
+GROUP_ROWS = 64
+"""Of an instruction."""
 LOADING = 0.6
 """What loading operands costs a thread that has one row, as part of its products."""
 BESIDE = 1.15
@@ -25,7 +29,8 @@ BESIDE = 1.15
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes, and by how many warps (or, of f32, threads) along rows and along columns."""
+    """What a block computes, and by how many workers along rows and along columns: warps, groups of four warps, or, of
+    f32, threads."""
 
     rows: int
     columns: int
@@ -48,6 +53,22 @@ TENSOR_TILES = (
     Tile(128, 16, (4, 1)),
 )
 """Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
+
+GROUP_TILES = (
+    Tile(192, 256, (3, 1)),
+    Tile(128, 256, (2, 1)),
+    Tile(256, 128, (2, 1)),
+    Tile(128, 128, (2, 1)),
+    Tile(256, 64, (2, 1)),
+    Tile(64, 256, (1, 1)),
+    Tile(128, 64, (2, 1)),
+    Tile(64, 128, (1, 1)),
+    Tile(64, 64, (1, 1)),
+    Tile(128, 32, (2, 1)),
+    Tile(64, 32, (1, 1)),
+    Tile(128, 16, (2, 1)),
+)
+"""Groups of warps have all columns: then each reads B once for all of its 64 or 128 rows."""
 
 FMA_TILES = (
     Tile(128, 128, (16, 16)),
@@ -77,6 +98,11 @@ class Units:
         return self.dtype != "f32"
 
     @property
+    def by_groups(self) -> bool:
+        """Whether groups of four warps multiply what lies in shared memory: 16 bits, along lines and across them."""
+        return self.machine.has_warp_groups and self.item == 2
+
+    @property
     def item(self) -> int:
         """Bytes of an operand's element."""
         return 2 if self.dtype in ("f16", "bf16") else 4
@@ -84,23 +110,35 @@ class Units:
     @property
     def tiles(self) -> tuple[Tile, ...]:
         """All tiles."""
-        return TENSOR_TILES if self.is_tensor else FMA_TILES
+        return GROUP_TILES if self.by_groups else TENSOR_TILES if self.is_tensor else FMA_TILES
 
     @property
     def depths(self) -> tuple[int, int]:
         """Summed elements of a stage, the usual number first."""
+        if self.by_groups:
+            return 64, 32
         return (64 // self.item, 128 // self.item) if self.is_tensor else (16, 8)
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """How many stages a block may have. Groups of warps need one more, which they may still multiply."""
+        return (3, 4, 5) if self.by_groups else (2, 3, 4)
+
+    def shared(self, positions: int, depth: int, by_position: bool) -> SharedTile:
+        """An operand's tile in shared memory."""
+        return (SwizzledTile if self.by_groups else PaddedTile)(positions, depth, self.item, by_position)
 
     def usable(self) -> list[int]:
         """The tiles that fit into shared memory, by their numbers."""
-        needed = [max(self.stage_bytes(tile, self.depths[0], 2), self.sum_bytes(tile)) for tile in self.tiles]
+        least = min(self.stages)
+        needed = [max(self.stage_bytes(tile, self.depths[0], least), self.sum_bytes(tile)) for tile in self.tiles]
         return [i for i, size in enumerate(needed) if size <= self.machine.shared]
 
     def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
 
         def words(positions: int) -> int:
-            return max(SharedTile(positions, depth, self.item, along).words for along in (True, False))
+            return max(self.shared(positions, depth, along).words for along in (True, False))
 
         return stages * WORD * (words(tile.rows) + words(tile.columns))
 
@@ -108,9 +146,13 @@ class Units:
         """Shared memory of a block's sums, on their way to the result."""
         return ACCUMULATOR_BYTES * tile.rows * (tile.columns + 8)
 
+    def threads(self, tile: Tile) -> int:
+        """Threads of a block."""
+        return prod(tile.workers) * (WARP_GROUP if self.by_groups else WARP if self.is_tensor else 1)
+
     def warps(self, tile: Tile) -> int:
         """Warps of a block."""
-        return prod(tile.workers) // (1 if self.is_tensor else WARP)
+        return self.threads(tile) // WARP
 
     def together(self, tile: Tile) -> int:
         """Blocks that an SM has at a time."""
@@ -121,6 +163,8 @@ class Units:
     def _registers(self, tile: Tile) -> int:
         """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        if self.by_groups:
+            return rows * columns // WARP_GROUP + 48
         if self.is_tensor:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 8 * (rows + columns) + 20
@@ -130,7 +174,10 @@ class Units:
         products = float(tile.rows * tile.columns)
         loaded = (tile.rows + tile.columns) * self.item / self.machine.l2_bytes
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
-        if self.is_tensor:
+        if self.by_groups:
+            reading = tile.rows * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
+            multiplying = max(products / self.machine.shared_products, reading)
+        elif self.is_tensor:
             reading = prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES
             multiplying = max(products / self.machine.tensor_products * self.item / 2, reading)
         else:

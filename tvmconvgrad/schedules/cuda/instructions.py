@@ -66,17 +66,17 @@ __device__ __forceinline__ void tvmconvgrad_multiply_{dtype}(void* to, const voi
 
 def copy(to: Index, source: Index, inside: Index) -> tirx.Stmt:
     """Begin to copy 16 bytes from global to shared memory; zeros where not `inside`, and nothing is then read."""
-    return _call("tvmconvgrad_copy", COPY, to, source, inside)
+    return call("tvmconvgrad_copy", COPY, to, source, inside)
 
 
 def commit() -> tirx.Stmt:
     """Close a group of copies: those begun since the last one."""
-    return _call("tvmconvgrad_commit", COMMIT)
+    return call("tvmconvgrad_commit", COMMIT)
 
 
 def wait(pending: int) -> tirx.Stmt:
     """Wait until at most so many groups of this thread are under way."""
-    return _call(f"tvmconvgrad_wait_{pending}", WAIT.format(pending=pending))
+    return call(f"tvmconvgrad_wait_{pending}", WAIT.format(pending=pending))
 
 
 def barrier() -> tirx.Stmt:
@@ -88,21 +88,22 @@ def load_matrices(to: Index, row: Index, transposed: bool) -> tirx.Stmt:
     """Load four 8x8 matrices of 16-bit elements to the warp's fragments; lanes 8i to 8i+7 give the rows of matrix i."""
     name, option = ("_transposed", ".trans") if transposed else ("", "")
     source = LOAD_MATRICES.format(name=name, option=option)
-    return _call(f"tvmconvgrad_load_matrices{name}", source, to, row)
+    return call(f"tvmconvgrad_load_matrices{name}", source, to, row)
 
 
 def round_to_tf32(words: Index) -> tirx.Stmt:
     """Round four f32 to the nearest TF32: `mma` takes no notice of the bits that TF32 lacks. Since sm_90 an instruction
     does so, and of ties takes the even one; before, ties go away from zero."""
-    return _call("tvmconvgrad_round_tf32", ROUND, words)
+    return call("tvmconvgrad_round_tf32", ROUND, words)
 
 
 def multiply(dtype: str, depth: int, sums: Index, a: Index, b: Index) -> tirx.Stmt:
     """Add the product of a 16 x `depth` and a `depth` x 8 fragment to a fragment of f32 sums; "f16" and "bf16" have a
     depth of 16, "tf32" of 8."""
-    return _call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype, depth=depth), sums, a, b)
+    return call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype, depth=depth), sums, a, b)
 
 
-def _call(name: str, source: str, *arguments: Index) -> tirx.Stmt:
-    call = tirx.call_intrin("void", "tirx.cuda.func_call", StringImm(name), *arguments, StringImm(source))
-    return tirx.Evaluate(call)
+def call(name: str, source: str, *arguments: Index) -> tirx.Stmt:
+    """Call a device function of this source."""
+    value = tirx.call_intrin("void", "tirx.cuda.func_call", StringImm(name), *arguments, StringImm(source))
+    return tirx.Evaluate(value)

@@ -21,6 +21,8 @@ class Machine:
 
     architecture: int
     """90 for sm_90."""
+    has_warp_groups: bool
+    """Whether groups of warps multiply what lies in shared memory, by `wgmma`: in sm_90a alone."""
     processors: int
     """SMs of the GPU."""
     cycles: float
@@ -29,6 +31,8 @@ class Machine:
     """Bytes of shared memory of all blocks together."""
     tensor_products: float
     """Products a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; of TF32 half as many."""
+    shared_products: float
+    """Products a cycle on tensor cores by `wgmma`."""
     f32_products: float
     """Products a cycle on the units for f32."""
     l2_bytes: float
@@ -39,13 +43,14 @@ class Machine:
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
         """The machine of a `cuda` target: the largest GPU of its generation."""
-        found = re.match(r"sm_(\d+)", str(target.attrs["arch"]))
+        arch = str(target.attrs["arch"])
+        found = re.match(r"sm_(\d+)", arch)
         architecture = int(found[1]) if found else 80
         if architecture >= 90:  # H100 and H200; `mma` reaches about 2/3 of what `wgmma` does
-            return cls(architecture, 132, 1700, 227 << 10, 1300, 128, 28, 3.3e6)
+            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 1300, 1900, 128, 28, 3.3e6)
         if architecture in (86, 89):  # GeForce: less shared memory, and tensor cores that add up f32 at half speed
-            return cls(architecture, 84, 1700, 99 << 10, 256, 128, 28, 0.8e6)
-        return cls(architecture, 108, 1400, 163 << 10, 1024, 64, 40, 1.5e6)  # A100
+            return cls(architecture, False, 84, 1700, 99 << 10, 256, 0, 128, 28, 0.8e6)
+        return cls(architecture, False, 108, 1400, 163 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
 
     @property
     def has_copies(self) -> bool:

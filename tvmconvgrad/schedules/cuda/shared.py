@@ -1,12 +1,11 @@
 """Tiles of operands in shared memory: copied ahead by `cp.async`, a stage for each tile that is under way.
 
-Lines are padded by 16 bytes: the eight lines of a matrix that `ldmatrix` reads, or that a warp reads as float4, then
-lie in different banks; lines along positions of 4 bytes by 32, since a warp reads eight positions of each of four
-(tensor_cores.py). Everything is counted in words of 4 bytes.
+Everything is counted in words of 4 bytes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -23,7 +22,7 @@ TURNS = 2
 
 
 @dataclass(frozen=True)
-class SharedTile:
+class SharedTile(ABC):
     """`positions` rows of A, or columns of B, by `depth` summed elements of `item` bytes.
 
     Lines lie along what the operand's vectors lie along: a line for each position, or for each summed element.
@@ -43,6 +42,25 @@ class SharedTile:
     def vectors(self) -> int:
         """Vectors of a line."""
         return (self.depth if self.by_position else self.positions) * self.item // VECTOR_BYTES
+
+    @property
+    @abstractmethod
+    def words(self) -> int:
+        """All of the tile."""
+
+    @abstractmethod
+    def word(self, position: Index, k: Index) -> Index:
+        """Where the vector begins that begins with an element."""
+
+
+@dataclass(frozen=True)
+class PaddedTile(SharedTile):
+    """A tile that threads load to registers.
+
+    Lines are padded by 16 bytes: the eight lines of a matrix that `ldmatrix` reads, or that a warp reads as float4,
+    then lie in different banks; lines along positions of 4 bytes by 32, since a warp reads eight positions of each of
+    four (tensor_cores.py).
+    """
 
     @property
     def stride(self) -> int:
@@ -80,7 +98,7 @@ class Copier:
             line, at = flat // tile.vectors, flat % tile.vectors
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
             source, inside = self._source(place, position, k)
-            to = writing.address(words, VECTOR, begin + line * tile.stride + at * VECTOR)
+            to = writing.address(words, VECTOR, begin + tile.word(position, k))
             steps = -(-total // self.threads)
             return writing.when(writing.below(flat, total, steps * self.threads), instructions.copy(to, source, inside))
 

@@ -16,7 +16,8 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, writing
 from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES
-from tvmconvgrad.schedules.cuda.shared import TURNS, VECTOR, WORD, SharedTile
+from tvmconvgrad.schedules.cuda.shared import TURNS, VECTOR, WORD, PaddedTile
+from tvmconvgrad.schedules.cuda.summing import Registers, ThroughRegisters
 from tvmconvgrad.te.tensors import Index
 
 ROWS, COLUMNS = 16, 8
@@ -38,7 +39,7 @@ class Fragments:
     begin: int
     """Where they begin in these."""
     count: int
-    tile: SharedTile
+    tile: PaddedTile
     halves: Callable[[Index], tuple[Index, Index]]
 
     def load(self, words: tirx.Buffer, begin: Index, position: Index, k: int, lane: Index) -> tirx.Stmt:
@@ -76,12 +77,12 @@ class Fragments:
 
 
 @dataclass(frozen=True)
-class TensorCores:
+class TensorCores(ThroughRegisters):
     """The warps' shares of a tile. Each has a multiple of 16 rows and of 16 columns."""
 
     dtype: str
-    a: SharedTile
-    b: SharedTile
+    a: PaddedTile
+    b: PaddedTile
     warps: tuple[int, int]
     """Warps along rows and along columns."""
 
@@ -110,7 +111,7 @@ class TensorCores:
         """Of A and of B, each of 16 positions."""
         return self.rows, self.columns // 2
 
-    def registers(self) -> tuple[tirx.Buffer, ...]:
+    def registers(self) -> Registers:
         """Sums, and fragments of A and B in each turn."""
         sizes = (TURNS * FRAGMENT * count for count in self.fragments)
         return (
@@ -119,7 +120,7 @@ class TensorCores:
         )
 
     def load(
-        self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
+        self, registers: Registers, words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index
     ) -> tirx.Stmt:
         """Load what the k-th instructions of a stage multiply, whose tiles of A and B begin at these words."""
         row, column, lane = self._first(thread)
@@ -127,7 +128,7 @@ class TensorCores:
         loads = a.load(words, begins[0], row, k, lane), b.load(words, begins[1], column, k, lane)
         return writing.seq(*loads, *((a.round(), b.round()) if self.dtype == "tf32" else ()))
 
-    def multiply(self, registers: tuple[tirx.Buffer, ...], k: int) -> tirx.Stmt:
+    def multiply(self, registers: Registers, k: int) -> tirx.Stmt:
         """Add the products of the k-th instructions."""
         sums = registers[0]
         a, b = self._fragments(registers, k)
@@ -140,7 +141,7 @@ class TensorCores:
 
         return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j)))
 
-    def _fragments(self, registers: tuple[tirx.Buffer, ...], k: int) -> tuple[Fragments, Fragments]:
+    def _fragments(self, registers: Registers, k: int) -> tuple[Fragments, Fragments]:
         """Those of A, and of B, that the k-th instructions multiply."""
         (rows, columns), (_, a_words, b_words) = self.fragments, registers
         turn = k % TURNS * FRAGMENT
@@ -155,18 +156,32 @@ class TensorCores:
         rows, columns = self.rows * ROWS, self.columns * COLUMNS
         return warp // self.warps[1] * rows, warp % self.warps[1] * columns, lane
 
-    def spill(self, registers: tuple[tirx.Buffer, ...], words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Write the sums to shared memory as rows, so many words apart."""
-        sums = registers[0]
         row, column, lane = self._first(thread)
+        return spill_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
 
-        def fragment(i: Index, j: Index) -> tirx.Stmt:
-            def element(e: Index) -> tirx.Stmt:
-                at_row = row + i * ROWS + lane // 4 + e // 2 * 8
-                at_column = column + j * COLUMNS + lane % 4 * 2 + e % 2
-                value = writing.load(sums, (i * self.columns + j) * 4 + e)
-                return writing.store(words, value, at_row * stride + at_column)
 
-            return writing.unrolled("e", 4, element)
+def spill_fragments(
+    sums: tirx.Buffer,
+    words: tirx.Buffer,
+    stride: int,
+    shape: tuple[int, int],
+    apart: int,
+    first: tuple[Index, Index],
+    lane: Index,
+) -> tirx.Stmt:
+    """Write a warp's fragments of sums to shared memory as rows, `stride` words apart: `shape` fragments along rows and
+    columns from the `first` ones on, the former `apart` rows from one to the next."""
+    row, column = first
 
-        return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: fragment(i, j)))
+    def fragment(i: Index, j: Index) -> tirx.Stmt:
+        def element(e: Index) -> tirx.Stmt:
+            at_row = row + i * apart + lane // 4 + e // 2 * 8
+            at_column = column + j * COLUMNS + lane % 4 * 2 + e % 2
+            value = writing.load(sums, (i * shape[1] + j) * 4 + e)
+            return writing.store(words, value, at_row * stride + at_column)
+
+        return writing.unrolled("e", 4, element)
+
+    return writing.unrolled("i", shape[0], lambda i: writing.unrolled("j", shape[1], lambda j: fragment(i, j)))

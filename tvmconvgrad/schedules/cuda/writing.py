@@ -85,9 +85,11 @@ def below(index: Index, bound: int, extent: int) -> list[Index]:
     return [index < bound] if bound < extent else []
 
 
-def memory(name: str, shape: Sequence[int], dtype: str, scope: str) -> tirx.Buffer:
-    """Memory of a scope: "global" for workspace, "shared.dyn" of a block, "local" for registers."""
-    return tirx.decl_buffer([number(extent) for extent in shape], dtype, name, scope=scope)
+def memory(name: str, shape: Sequence[int], dtype: str, scope: str, alignment: int = 64) -> tirx.Buffer:
+    """Memory of a scope, aligned to so many bytes: "global" for workspace, "shared.dyn" of a block, "local" for
+    registers."""
+    extents = [number(extent) for extent in shape]
+    return tirx.decl_buffer(extents, dtype, name, scope=scope, data_alignment=alignment)
 
 
 def allocate(*buffers: tirx.Buffer) -> tirx.Stmt:
