@@ -80,7 +80,8 @@ def _reading(loop: tirx.For) -> Sequence[int]:
     """The steps of a loop that count for what is read."""
     extent = int(loop.extent)
     if LINE in loop.annotations:
-        return sorted({*range(int(loop.annotations[LINE]) - 1, extent, int(loop.annotations[LINE])), extent - 1})
+        step = int(loop.annotations[LINE])
+        return sorted({*range(step - 1, extent, step), extent - 1})
     return range(extent - int(loop.annotations[EACH]), extent) if EACH in loop.annotations else _one(loop)
 
 

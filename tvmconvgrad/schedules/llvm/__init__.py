@@ -19,6 +19,6 @@ def llvm_rules(target: Target) -> list[Rule]:
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
     direct: list[Rule] = [*filters, FilterPositionsRule(machine), *positions]
-    return (
-        [*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine)] if target.algorithm == AUTO else direct
-    )
+    if target.algorithm == AUTO:
+        return [*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine)]
+    return direct

@@ -304,10 +304,10 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: boo
     it like vectors of, say, 14 lanes.
     """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
-    registers = None
     if not wide:
-        return registers
+        return None
     *outer, vector = wide
+    registers = None
     if extent(sch, vector) > lanes:
         registers, vector = sch.split(vector, [None, gcd(extent(sch, vector), lanes)])
         outer.append(registers)
