@@ -39,7 +39,7 @@ class Emulator:
 
     @classmethod
     def prepare(cls, folder: Path) -> Emulator:
-        _run([COMPILER, *_OPTIONS, "-c", str(_FOLDER / "emulator.cpp"), "-o", str(folder / "emulator.o")])
+        _run([COMPILER, *_OPTIONS, "-c", *map(str, _FOLDER.glob("*.cpp"))], folder)
         return cls(folder)
 
     def run(
@@ -49,7 +49,7 @@ class Emulator:
         source, binary = self.folder / "kernel.cpp", self.folder / "kernel"
         result = np.empty(shape, inputs[0].dtype)
         source.write_text(_translated(program.source) + _main(program, [*inputs, result]))
-        _run([COMPILER, *_OPTIONS, str(source), str(self.folder / "emulator.o"), "-o", str(binary)])
+        _run([COMPILER, *_OPTIONS, str(source), *map(str, self.folder.glob("*.o")), "-o", str(binary)])
         for name, array in zip(("first", "second"), inputs, strict=True):
             (self.folder / name).write_bytes(array.tobytes())
         found = []
