@@ -55,7 +55,6 @@ TENSOR_TILES = (
 """Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
 
 GROUP_TILES = (
-    Tile(192, 256, (3, 1)),
     Tile(128, 256, (2, 1)),
     Tile(256, 128, (2, 1)),
     Tile(128, 128, (2, 1)),
