@@ -15,8 +15,8 @@ import pytest
 
 import tvmconvgrad
 from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
+from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.machine import choose_cpus
 from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.tensors import make_inputs
 from tvmconvgrad.bench.variants import ours, ours_too

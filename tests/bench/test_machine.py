@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from tvmconvgrad.bench.machine import Roof, choose_cpus, describe, measure_roof
+from tvmconvgrad.bench.cpus import choose_cpus
+from tvmconvgrad.bench.machine import Roof, describe, measure_roof
 from tvmconvgrad.targets import parse_target
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.support import reference
 from tests.support.case import assert_same
 from tests.support.convolution import Convolution, operands
+from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.machine import choose_cpus
 from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.variants import PEERS, missing, peers
 from tvmconvgrad.layers import Layer

@@ -207,3 +207,17 @@ def test_a_gpu_that_is_not_there(fails: Fails, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(driver, "driver", missing)
     told = "--target: 'cuda -arch=sm_90' is measured on a GPU, and this machine has no NVIDIA GPU"
     assert told in fails("tune", "resnet_50", "--target", "cuda -arch=sm_90")
+
+
+def test_a_pack_for_another_machine(invoke: Invoke, fails: Fails, tmp_path: Path) -> None:
+    path = tmp_path / "pack.zip"
+    done = invoke("tune", *ONE[:-2], "--trials", 3, "--pack", path)
+    assert done.exit_code == 0, done.output
+    assert "3 candidates for 1 distinct problems" in done.output
+    assert "python -m tvmconvgrad.tuning.away pack.zip found.jsonl" in done.output
+    assert path.stat().st_size > 0
+    told = "is of measuring, and --pack measures nothing"
+    for option in (["--threads", 1], ["--minutes", 1], ["--again"], ["--space", "post-order-apply"]):
+        assert f"{option[0]} {told}" in fails("tune", *ONE[:-2], "--pack", path, *option)
+    nowhere = tmp_path / "nowhere" / "pack.zip"
+    assert f"--pack: {nowhere}: cannot be written" in fails("tune", *ONE[:-2], "--pack", nowhere)

@@ -10,8 +10,8 @@ import pytest
 from tests.support.case import Case
 from tests.support.convolution import Array, Tensors
 from tests.support.random_cases import explicit
+from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.machine import choose_cpus
 from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.variants import Variant, missing
 

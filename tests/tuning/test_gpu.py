@@ -18,8 +18,8 @@ from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import lookup
+from tvmconvgrad.tuning.inputs import WrongResult
 from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.measuring import WrongResult
 from tvmconvgrad.tuning.measuring_cuda import GpuMeasuring
 from tvmconvgrad.tuning.search import Limits, Search
 from tvmconvgrad.tuning.session import Budget, Session

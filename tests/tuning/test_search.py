@@ -23,13 +23,14 @@ from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.tuning import logs, measure, strategy
+from tvmconvgrad.tuning import logs, measure, runner, strategy
+from tvmconvgrad.tuning.deciding import gains
 from tvmconvgrad.tuning.entry import parse
 from tvmconvgrad.tuning.making import construction
 from tvmconvgrad.tuning.measure import LocalMeasurer
 from tvmconvgrad.tuning.noted import choice_of
 from tvmconvgrad.tuning.progress import Quiet
-from tvmconvgrad.tuning.search import Found, Limits, Search, _gains
+from tvmconvgrad.tuning.search import Found, Limits, Search
 from tvmconvgrad.tuning.session import Budget, Session
 from tvmconvgrad.tuning.space import Candidate, DecisionSpace
 from tvmconvgrad.tuning.strategy import Decisions
@@ -112,8 +113,8 @@ def test_a_failed_candidate_costs_a_trial_and_is_no_result(task: Task, tmp_path:
 
 
 def test_a_gain_is_the_median_of_rounds() -> None:
-    assert _gains([2.0, 2.0, 2.0, 9.0], [1.0, 1.0, 2.0, 1.0]) == (2.0, 2.0)
-    assert _gains([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])[0] == 0.5
+    assert gains([2.0, 2.0, 2.0, 9.0], [1.0, 1.0, 2.0, 1.0]) == (2.0, 2.0)
+    assert gains([1.0, 1.0, 1.0], [2.0, 2.0, 2.0])[0] == 0.5
 
 
 def test_a_build_that_fails_is_told(task: Task, tmp_path: Path, pool: Pool) -> None:
@@ -238,8 +239,8 @@ def test_the_stock_space_is_searched_by_the_same_workers(
     from tvmconvgrad.tuning.session import make_entry
     from tvmconvgrad.tuning.stock import StockSpace
 
-    for limit in ("BUILD_SECONDS", "RUN_SECONDS"):  # a busy machine may take longer than a search waits
-        monkeypatch.setattr(measure, limit, 600.0)
+    for module, limit in ((runner, "BUILD_SECONDS"), (measure, "RUN_SECONDS")):  # a busy machine may take longer
+        monkeypatch.setattr(module, limit, 600.0)
     measurer = LocalMeasurer()
     space = StockSpace(task)
     with Search(space, tmp_path, pool, measurer) as under_way:

@@ -1,4 +1,4 @@
-"""The machine: which CPUs to use, what they can do at most, and what to write beside results."""
+"""The machine: what it can do at most, and what to write beside results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import archspec.cpu
 
+from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.targets import Target
 
 _SOURCE = Path(__file__).with_name("machine.c")
 _OPTIONS = ("-x", "c", "-std=gnu11", "-O3", "-ffp-contract=fast", "-pthread")
 _COMPILERS = ("gcc", "clang", "cc", "g++", "clang++")
 _PACKAGES = ("tvmconvgrad", "apache-tvm", "apache-tvm-ffi", "numpy", "onednn", "torch")
-_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,6 @@ class Roof:
         return asdict(self)
 
 
-def choose_cpus(threads: int) -> list[int]:
-    """CPUs for so many threads, one of each core first, the last ones of all.
-
-    Raises ValueError where this process may not use as many.
-    """
-    allowed = sorted(os.sched_getaffinity(0), reverse=True)
-    if not 1 <= threads <= len(allowed):
-        raise ValueError(f"threads: got {threads}, expected 1 to {len(allowed)}, the CPUs that this process may use")
-    cores: set[str] = set()
-    first: list[int] = []
-    more: list[int] = []
-    for cpu in allowed:
-        core = _siblings(cpu)
-        (more if core in cores else first).append(cpu)
-        cores.add(core)
-    return sorted([*first, *more][:threads])
-
-
 def measure_roof(target: Target, cpus: list[int]) -> Roof:
     """Compile and run a small program on these CPUs: a second. ValueError where no C compiler works."""
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
@@ -75,7 +57,7 @@ def measure_roof(target: Target, cpus: list[int]) -> Roof:
 def describe(target: Target, cpus: list[int]) -> dict[str, Any]:
     """CPU, target, cores and versions, for the report."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "microarchitecture": str(archspec.cpu.host().name),
         "architecture": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
@@ -99,22 +81,6 @@ def _compile(program: str, target: Target) -> None:
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                 return
     raise ValueError(f"{_SOURCE.name}: cannot be compiled: none of {', '.join(_COMPILERS)} works; install gcc or clang")
-
-
-def _siblings(cpu: int) -> str:
-    try:
-        return Path(_SIBLINGS.format(cpu)).read_text(encoding="ascii").strip()
-    except OSError:
-        return str(cpu)
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def _version(name: str) -> str | None:

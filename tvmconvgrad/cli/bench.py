@@ -76,7 +76,7 @@ def bench(
     tvmconvgrad bench layers.toml --peers none --dtype bf16 --ours-too f32
     """
     from tvmconvgrad.bench import variants
-    from tvmconvgrad.bench.machine import choose_cpus
+    from tvmconvgrad.bench.cpus import choose_cpus
     from tvmconvgrad.bench.report import Report
 
     with user_errors():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import rich_click as click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import selection_options
-from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.cli.output import in_bytes, print_facts, progress_bar
 from tvmconvgrad.deploy.api import build as build_bundle
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.layouts import FILTER_FORMATS
@@ -55,7 +52,7 @@ def build(
     tvmconvgrad build layers.json --target "llvm -mcpu=x86-64-v3" --target "llvm -mcpu=x86-64-v4" -o bundle
     tvmconvgrad build resnet_50 --batch 1 --static --target "llvm -mcpu=cortex-a76" -o bundle
     """
-    with user_errors(), _progress() as progress:
+    with user_errors(), progress_bar() as progress:
         try:
             built = build_bundle(
                 layers,
@@ -75,15 +72,3 @@ def build(
             raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
     sizes = {path.name: in_bytes(path.stat().st_size) for path in sorted(built.iterdir())}
     print_facts({"bundle": built, **sizes})
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal."""
-    if not console().is_terminal:
-        yield lambda what, done, total: None
-        return
-    shown = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*shown, console=console(), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

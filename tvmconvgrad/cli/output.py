@@ -1,10 +1,12 @@
-"""What the commands print: pairs of a word and its value, one a line, and sizes for people."""
+"""What the commands print: pairs of a word and its value, one a line, sizes for people, how far something is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 
@@ -38,3 +40,15 @@ def in_seconds(seconds: float) -> str:
         if seconds * factor < 1000:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; is told what is under way, and how many of how many are done."""
+    if not console().is_terminal:
+        yield lambda what, done, total: None
+        return
+    shown = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*shown, console=console(), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

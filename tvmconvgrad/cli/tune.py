@@ -13,7 +13,7 @@ from rich.table import Table
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
-from tvmconvgrad.cli.output import console
+from tvmconvgrad.cli.output import console, in_bytes, progress_bar
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.runtime.cuda import driver
@@ -22,7 +22,8 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
 from tvmconvgrad.tuning import logs
-from tvmconvgrad.tuning.task import make_tasks, this_machine
+from tvmconvgrad.tuning.measure import LocalMeasurer, ServersGone
+from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
 
 if TYPE_CHECKING:
     from tvmconvgrad.tuning.rpc import RpcMeasurer
@@ -54,6 +55,12 @@ _NEEDED = ("psutil", "xgboost")
 )
 @click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker; see tvmconvgrad rpc.")
 @click.option("--key", help="The servers' key, with --rpc.")
+@click.option(
+    "--pack",
+    metavar="FILE.zip",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Measure nothing: write the first candidates to a file, for a machine without a compiler.",
+)
 @click.option("--quiet", is_flag=True, help="Print the summary alone.")
 @click.option(
     "--report", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a .html or .png report."
@@ -75,6 +82,7 @@ def tune(
     log_dir: Path | None,
     rpc: str | None,
     key: str | None,
+    pack: Path | None,
     quiet: bool,
     report: Path | None,
     shapes: tuple[Ints, Ints] | None,
@@ -90,8 +98,17 @@ def tune(
     tvmconvgrad tune resnet_50 --trials 64 --report resnet_50.html
     tvmconvgrad tune ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\
         --auto-pad same_upper --filter-shape 3,3,64,128 --minutes 1
+    tvmconvgrad tune resnet_50 --target "cuda -arch=sm_90" --trials 24 --pack resnet_50.zip
     """
     _check(report)
+    folder = log_dir or logs.user_folder()
+    if pack is not None:
+        elsewhere = {"--rpc": rpc, "--minutes": minutes, "--threads": threads, "--report": report, "--again": again}
+        _refuse_with_pack({**elsewhere, "--space": space != SPACES[0]})
+        with user_errors():
+            chosen = parse_target(target)
+            problems = _problems(what, shapes, dtypes, only, substring, batch, attributes)
+        return _pack(pack, chosen, make_tasks(problems, chosen, 1, ""), trials, folder)
     servers = _servers(rpc, key)
     with user_errors():
         place = this_machine() if servers is None else servers.about()
@@ -102,14 +119,35 @@ def tune(
             check_host(chosen)
         problems = _problems(what, shapes, dtypes, only, substring, batch, attributes)
     tasks = make_tasks(problems, chosen, threads or place["threads"], place["cpu"])
-    from tvmconvgrad.tuning.measure import LocalMeasurer  # imports TVM
-    from tvmconvgrad.tuning.session import Budget, Session
+    from tvmconvgrad.tuning.session import Budget, Session  # imports TVM
 
     measurer = servers or LocalMeasurer(chosen.kind)
     display = _display(quiet, trials)
-    return _run(
-        Session(tasks, log_dir or logs.user_folder(), Budget(trials, minutes), display, measurer, space, again), report
-    )
+    return _run(Session(tasks, folder, Budget(trials, minutes), display, measurer, space, again), report)
+
+
+def _refuse_with_pack(given: dict[str, Any]) -> None:
+    """UserError for an option that is of measuring."""
+    for option, value in given.items():
+        if value:
+            raise UserError(f"{option} is of measuring, and --pack measures nothing")
+
+
+def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Path) -> int:
+    from tvmconvgrad.tuning.packing import pack  # imports TVM
+
+    with progress_bar() as progress:
+        try:
+            count, failures = pack(path, target, tasks, trials, folder, progress)
+        except OSError as reason:
+            raise UserError(f"--pack: {path}: cannot be written: {reason.strerror or reason}") from reason
+    for failure in failures:
+        click.echo(f"left out: {failure}", err=True)
+    size = in_bytes(path.stat().st_size)
+    layers = len(tasks) - len(failures)
+    console().print(f"written: {path}, {size}: {count} candidates for {layers} distinct problems", markup=False)
+    console().print(f"to be measured: python -m tvmconvgrad.tuning.away {path.name} found.jsonl", markup=False)
+    return 1 if failures else 0
 
 
 def _gpu(target: Target, arch: str, here: bool, threads: int | None, space: str) -> dict[str, Any]:
@@ -134,8 +172,7 @@ def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:
     if address is None or key is None:
         return None
     host, port = parse_address("--rpc", address)
-    from tvmconvgrad.tuning.measure import ServersGone  # imports TVM
-    from tvmconvgrad.tuning.rpc import RpcMeasurer, Tracker
+    from tvmconvgrad.tuning.rpc import RpcMeasurer, Tracker  # imports TVM
 
     try:
         return RpcMeasurer(Tracker(host, port, key))

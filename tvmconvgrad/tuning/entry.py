@@ -5,6 +5,7 @@ A line is JSON with a digest of itself. Whatever does not look just so is damage
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import math
@@ -12,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tvmconvgrad.choice import STOCK, Choice
+from tvmconvgrad.choice import STOCK, VERSION, Choice
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.task import Task
 
 _NAMES = ("input_names", "output_name")  # old or new ones, for the same code
 _LONGEST = 1 << 20  # characters of a line
@@ -55,6 +57,30 @@ class Entry:
     """How much faster than the default, both run in turn; 1 where the default is best."""
     seconds: float
     """Of a call."""
+
+    @classmethod
+    def of(
+        cls, task: Task, tvm: str, choice: Choice | None, *, trials: int, exhausted: bool, gain: float, seconds: float
+    ) -> Entry:
+        """What was found for a task today, by this version of the schedules; without a choice, that the default is
+        best."""
+        return cls(
+            problem=task.problem.to_dict(),
+            target=str(task.target),
+            tvm=tvm,
+            version=VERSION,
+            rule=choice.rule if choice else None,
+            decisions=dict(choice.decisions) if choice else {},
+            plan=choice.plan if choice else "",
+            trace=choice.trace if choice else "",
+            threads=task.threads,
+            cpu=task.machine,
+            date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            trials=max(trials, 1),
+            exhausted=exhausted,
+            gain=float(gain),
+            seconds=float(seconds),
+        )
 
     @property
     def key(self) -> str:

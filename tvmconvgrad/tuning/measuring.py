@@ -19,21 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import tvmconvgrad
-from tvmconvgrad.bench.machine import choose_cpus
+from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.session import in_turn, loops
-from tvmconvgrad.bench.tensors import BOUND, aligned
-from tvmconvgrad.reference import exact_bound
+from tvmconvgrad.bench.tensors import aligned
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning.inputs import Array, WrongResult, make_inputs
 from tvmconvgrad.tuning.serving import serve
 
-Array = npt.NDArray[Any]
 Tensors = tuple[Array, ...]
 """Both inputs and the result."""
 
@@ -41,10 +39,6 @@ _ENOUGH = 0.05  # seconds that a candidate is measured for
 _ROUNDS = (2, 10)  # at least and at most
 _FAR = 64 << 20  # bytes of tensors that kernels use before they use the same ones again: more than caches hold
 _MOST_COPIES = 4096  # a call with smaller tensors takes no longer
-
-
-class WrongResult(ValueError):
-    """A candidate computes something else than the default."""
 
 
 class Measuring:
@@ -118,16 +112,6 @@ def copies(tensors: Tensors) -> list[Tensors]:
     """So many that, when each was used, the first one is in memory alone, as large ones always are."""
     count = min(_FAR // sum(each.nbytes for each in tensors), _MOST_COPIES)
     return [tuple(map(aligned, tensors)) for _ in range(count)] or [tensors]
-
-
-def make_inputs(problem: Problem) -> tuple[Array, Array]:
-    """Small integers for both inputs, always the same, at cache lines."""
-    bound = max(min(exact_bound(problem), BOUND), 1)  # ones of both signs hardly ever sum up to what is inexact
-    rng = np.random.default_rng(0)
-    dtype = NUMPY_DTYPES[problem.dtype]
-    shapes = problem.input_shapes
-    first, second = (aligned(rng.integers(-bound, bound + 1, shape, np.int8).astype(dtype)) for shape in shapes)
-    return first, second
 
 
 def main() -> None:

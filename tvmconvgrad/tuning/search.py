@@ -19,7 +19,9 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.tuning.measure import Builder, Measurer, Runner
+from tvmconvgrad.tuning.deciding import FINALISTS, decide
+from tvmconvgrad.tuning.measure import Measurer
+from tvmconvgrad.tuning.runner import Builder, Runner
 from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
 from tvmconvgrad.tuning.trials import Space, Trials
@@ -29,11 +31,6 @@ BATCH = 16
 """Candidates that are chosen, built and measured together."""
 
 _logger = logging.getLogger("tvmconvgrad.tuning")
-_FINALISTS = 3
-_ROUNDS = (4, 11)  # of the final, at least and at most, with tensors in the caches, and as many without
-_FINAL_SECONDS = 4.0
-_LEAST_GAIN = 1.02
-"""What a winner must gain to be kept: less is noise."""
 
 
 class SearchFailed(RuntimeError):
@@ -171,30 +168,17 @@ class Search:
         finalists = self._finalists()
         built = self._build([each.measured for each in finalists])
         able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
-        count = 1 + len(able)
-        best = self.found.best or 0.01
-        rounds = max(_ROUNDS[0], min(_ROUNDS[1], int(_FINAL_SECONDS / (4 * count * best))))
-        mine, *others = self._measurer.compare([default, *(path for _, path in able)], rounds)
-        self.found.default_seconds = self.found.seconds = median(mine)
-        for (candidate, _), theirs in zip(able, others):
-            gain, least = _gains(mine, theirs)
-            if gain > max(self.found.gain, _LEAST_GAIN) and least > 1:
-                self.found.gain, self.found.winner = gain, candidate.choice
-                self.found.seconds = self.found.default_seconds / gain
+        verdict = decide(self._measurer, default, [path for _, path in able], self.found.best)
+        self.found.default_seconds, self.found.seconds, self.found.gain = verdict.default, verdict.seconds, verdict.gain
+        self.found.winner = None if verdict.winner is None else able[verdict.winner][0].choice
 
     def _finalists(self) -> list[Candidate]:
         """The best that were measured, but for the default."""
         plan = self._space.default().choice.plan
-        return [each for each in self._trials.best(_FINALISTS + 1) if each.choice.plan != plan][:_FINALISTS]
+        return [each for each in self._trials.best(FINALISTS + 1) if each.choice.plan != plan][:FINALISTS]
 
     def __enter__(self) -> Search:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
-
-
-def _gains(default: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """How much faster the other one is, round by round: the median, and what three quarters of the rounds exceed."""
-    ratios = sorted(one / two for one, two in zip(default, other))
-    return median(ratios), ratios[len(ratios) // 4]

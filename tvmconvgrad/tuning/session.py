@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import signal
 import threading
@@ -156,23 +155,14 @@ class Session:
 
 def make_entry(found: Found) -> Entry:
     """What goes to the log."""
-    task, winner = found.task, found.winner
-    return Entry(
-        problem=task.problem.to_dict(),
-        target=str(task.target),
-        tvm=tvm_version(),
-        version=VERSION,
-        rule=winner.rule if winner else None,
-        decisions=dict(winner.decisions) if winner else {},
-        plan=winner.plan if winner else "",
-        trace=winner.trace if winner else "",
-        threads=task.threads,
-        cpu=task.machine,
-        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        trials=max(len(found.times), 1),
+    return Entry.of(
+        found.task,
+        tvm_version(),
+        found.winner,
+        trials=len(found.times),
         exhausted=found.exhausted,
-        gain=float(found.gain),
-        seconds=float(found.seconds),
+        gain=found.gain,
+        seconds=found.seconds,
     )
 
 

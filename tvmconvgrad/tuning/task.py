@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.runtime.threads import get_num_threads
@@ -61,10 +62,7 @@ def make_tasks(problems: Iterable[tuple[str, Problem]], target: Target, threads:
 
 def this_machine() -> dict[str, Any]:
     """What a search has to know of this machine: `cpu`, its name; `target` and `threads` by default. JSON's types."""
-    from tvmconvgrad.bench.machine import describe  # needs archspec: look-up goes without it
-
-    target = parse_target()
-    return {"cpu": describe(target, [])["cpu"], "target": str(target), "threads": get_num_threads()}
+    return {"cpu": cpu_name(), "target": str(parse_target()), "threads": get_num_threads()}
 
 
 @functools.cache
