@@ -80,7 +80,10 @@ def _instruction(match: re.Match[str]) -> str:
 
 
 def _call(instruction: str, values: Sequence[str]) -> str:
-    """The call for an instruction, or the declaration of a predicate."""
+    """The call for an instruction, on its predicate if it has one, or the declaration of a predicate."""
+    if instruction.startswith("@"):
+        predicate, _, rest = instruction.partition(" ")
+        return f"if ({predicate[1:]}) {_call(rest, values)}"
     name, _, operands = instruction.partition(" ")
     if name == ".reg":
         return f"bool {operands.removeprefix('.pred ')};"

@@ -110,6 +110,7 @@ inline uint16_t f16_from(float value) {
 }  // namespace emulator
 
 // PTX: one function for each instruction that generated code uses; operands are in the order of the instruction's text.
+void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int source_bytes);
 void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes);
 void cp_async_commit_group();
 void cp_async_wait_group(int pending);

@@ -15,10 +15,8 @@ void carry_out(const Copy& copy) {
   self().hidden.push_back((copy.to - shared_begin) / 16);
 }
 
-}  // namespace
-
-void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes) {
-  if (bytes != 16 || source_bytes < 0 || source_bytes > bytes) fail("cp.async.cg copies 16 bytes");
+void copy_vector(unsigned to, const void* from, int bytes, int source_bytes) {
+  if (bytes != 16 || source_bytes < 0 || source_bytes > bytes) fail("cp.async copies 16 bytes here");
   if (source_bytes && reinterpret_cast<uintptr_t>(from) % 16) fail("cp.async reads what is not aligned");
   Copy copy{to, from, bytes, source_bytes};
   at_shared(to, bytes);
@@ -26,6 +24,17 @@ void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int sou
     self().open.push_back(copy);
   else
     carry_out(copy);
+}
+
+}  // namespace
+
+// By way of the L1 cache or past it: the same.
+void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes) {
+  copy_vector(to, from, bytes, source_bytes);
+}
+
+void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int source_bytes) {
+  copy_vector(to, from, bytes, source_bytes);
 }
 
 void cp_async_commit_group() {

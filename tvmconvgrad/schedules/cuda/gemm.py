@@ -11,8 +11,9 @@
       result, or partial[split] = sums               # through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
-f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's `fpmath_mode` lets
-them be TF32's.
+Taps meet nearly the same elements of A one after the other: its copies stay in the L1 cache where that is worth it
+(gemm_sizes.py). f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's
+`fpmath_mode` lets them be TF32's.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class _Program:
         operands: dict[str, Operand] = {}
         blocks: list[Block] = []
         for total, place in zip(self.expression.sums, storing.places(self.problem, self.expression, self.multiples)):
-            product = Product.of(self.problem, found[total])
+            product = Product.of(self.problem, found[total], self.plan.depth)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))

@@ -134,7 +134,7 @@ class Block:
         """Begin to copy what lies at a place to tiles that begin at these words."""
         copies = []
         for operand, tile, number_, begin in zip(self.operands, self.tiles, (0, 1), begins):
-            copier = Copier(self.product, operand, number_, tile, self.threads)
+            copier = Copier(self.product, operand, number_, tile, self.threads, self.plan.cached and number_ == 0)
             copies.append(copier.copy(words, begin, at, thread))
         return writing.seq(*copies)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
+from tvmconvgrad.schedules.cuda.gemm_sizes import Size, sizes
 from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Tile, Units
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
@@ -33,6 +32,8 @@ class Plan:
     """Summed elements of a stage."""
     stages: int
     splits: int
+    cached: bool
+    """Whether A is copied by way of the L1 cache."""
     units: Units
 
     def __str__(self) -> str:
@@ -45,16 +46,8 @@ class Plan:
             "workers": list(self.tile.workers),
             "stages": self.stages,
             "splits": self.splits,
+            "cached": int(self.cached),
         }
-
-
-@dataclass(frozen=True)
-class Size:
-    """Rows, columns and summed elements of one product, before any rounding."""
-
-    rows: int
-    columns: int
-    summed: int
 
 
 @dataclass(frozen=True)
@@ -83,8 +76,12 @@ class Planner:
         """Microseconds, about; None where the sums are no matrix products, or the GPU is too old."""
         if not self.machine.has_copies or not self.is_product():
             return None
-        tiles = [self.units.tiles[i] for i in self.units.usable()]
-        return min(self.cost(tile, splits) for tile in tiles for splits in self.splits(tile))
+        return min(map(self._least, self.units.usable()))
+
+    def _least(self, tile: int) -> float:
+        """With the tile of a number."""
+        found = self.units.tiles[tile]
+        return min(self.cost(found, splits, cached) for splits in self.splits(found) for cached in self.ways(found))
 
     def is_product(self) -> bool:
         """Whether all sums are matrix products."""
@@ -96,16 +93,33 @@ class Planner:
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers of the program, drawn."""
         units = self.units
-        costs = {i: min(self.cost(units.tiles[i], n) for n in self.splits(units.tiles[i])) for i in units.usable()}
+        costs = {i: self._least(i) for i in units.usable()}
         tile = units.tiles[decisions.draw("tile", list(costs), min(costs, key=lambda i: costs[i]))]
+        options, ways = self.splits(tile), self.ways(tile)
+        splits = min(options, key=lambda count: min(self.cost(tile, count, way) for way in ways))
+        splits = decisions.draw("splits", options, splits)
+        cached = decisions.draw("cached", ways, min(ways, key=lambda way: self.cost(tile, splits, way)))
         depth = decisions.draw("depth", units.depths, units.depths[0])
-        share = self.machine.shared // min(units.together(tile), 2)
+        stages = self._stages(tile, depth, cached)
+        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, bool(cached), units)
+
+    def _stages(self, tile: Tile, depth: int, cached: int) -> list[int]:
+        """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
+        units = self.units
+        share = units.room(self._kept(tile, depth) if cached else 0) // min(units.together(tile), 2)
         fitting = [stages for stages in units.stages if units.stage_bytes(tile, depth, stages) <= share]
-        fitting = fitting or [min(units.stages)]
-        stages = decisions.draw("stages", fitting, max(fitting))
-        options = self.splits(tile)
-        splits = decisions.draw("splits", options, min(options, key=lambda count: self.cost(tile, count)))
-        return Plan(tile, depth, stages, splits, units)
+        return fitting or [min(units.stages)]
+
+    def ways(self, tile: Tile) -> list[int]:
+        """Whether A may be copied by way of the L1 cache, 0 or 1: where taps meet the same elements."""
+        depth = self.units.depths[0]
+        some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
+        fits = self.units.stage_bytes(tile, depth, min(self.units.stages)) <= self.units.room(self._kept(tile, depth))
+        return [0, 1] if some and fits else [0]
+
+    def _kept(self, tile: Tile, depth: int) -> int:
+        """Bytes that have to stay in L1."""
+        return max(size.reuse(tile.rows, depth).bytes for size in self.sizes())
 
     def splits(self, tile: Tile) -> list[int]:
         """Into how many parts the sum may be split: each has some stages to add up."""
@@ -114,13 +128,16 @@ class Planner:
 
     def sizes(self) -> list[Size]:
         """The products of a group, one for each sum."""
-        return list(_sizes(self.problem))
+        return list(sizes(self.problem))
 
-    def cost(self, tile: Tile, splits: int) -> float:
+    def cost(self, tile: Tile, splits: int, cached: int) -> float:
         """Microseconds, about: the blocks of the SM that has most, packing, and adding the splits up."""
         units, groups = self.units, self.problem.geometry.groups
         tiles = [groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns) for size in self.sizes()]
-        cycles = [units.cycles(tile, -(-size.summed // splits)) for size in self.sizes()]
+        cycles = [
+            units.cycles(tile, -(-size.summed // splits), size.reuse(tile.rows, units.depths[0]) if cached else None)
+            for size in self.sizes()
+        ]
         blocks = -(-sum(tiles) * splits // self.machine.processors)
         together = min(blocks, units.together(tile))
         enough = min(1.0, together * units.warps(tile) / ENOUGH_WARPS)
@@ -148,21 +165,3 @@ class Planner:
         reads = {Gradient.FILTER: (y, x), Gradient.DATA: (x,), Gradient.FORWARD: (y,)}[self.problem.gradient]
         plain = self.problem.data_format == "NXC" and c_group % lanes == 0 and o_group % lanes == 0
         return 0.0 if plain else sum(LAUNCH + 2.5 * item * size / self.machine.bytes for size in reads)
-
-
-@lru_cache(maxsize=256)
-def _sizes(problem: Problem) -> tuple[Size, ...]:
-    return tuple(_each_size(problem))
-
-
-def _each_size(problem: Problem) -> Iterator[Size]:
-    geometry, lanes = problem.geometry, vector_lanes(problem)
-    c, o = (ceil_to(size, lanes) for size in group_sizes(geometry))
-    positions = geometry.batch * prod(geometry.x)
-    if problem.gradient is Gradient.FILTER:
-        yield Size(prod(geometry.k) * c, o, positions)
-    elif problem.gradient is Gradient.FORWARD:
-        yield Size(positions, o, prod(geometry.k) * c)
-    else:
-        for part in parts(problem, Multiples()):
-            yield Size(geometry.batch * prod(part.positions), part.channels, part.taps * o)

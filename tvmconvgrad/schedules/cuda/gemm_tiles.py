@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from tvmconvgrad.schedules.cuda.gemm_sizes import Reuse
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.shared import WORD, PaddedTile, SharedTile
 from tvmconvgrad.schedules.cuda.swizzled import SwizzledTile
@@ -13,7 +14,7 @@ from tvmconvgrad.te.tensors import ceil_to
 ENOUGH_WARPS = 8
 """Warps that an SM needs, so that some multiply while others wait."""
 SHARED_BYTES = 128
-"""Bytes that an SM reads from shared memory in a cycle."""
+"""Bytes that an SM reads from shared memory, or writes, in a cycle."""
 REGISTERS = 1 << 16
 """Of an SM."""
 ACCUMULATOR_BYTES = 4
@@ -133,6 +134,10 @@ class Units:
         needed = [max(self.stage_bytes(tile, self.depths[0], least), self.sum_bytes(tile)) for tile in self.tiles]
         return [i for i, size in enumerate(needed) if size <= self.machine.shared]
 
+    def room(self, kept: int) -> int:
+        """Shared memory of all blocks, where so many bytes have to stay in the L1 cache."""
+        return min(self.machine.shared, self.machine.shared_and_l1 - kept)
+
     def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
 
@@ -168,17 +173,30 @@ class Units:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 8 * (rows + columns) + 20
 
-    def cycles(self, tile: Tile, summed: int) -> float:
-        """Cycles of an SM for a block's products: of the units, of shared memory, or of the L2 cache."""
+    def cycles(self, tile: Tile, summed: int, reuse: Reuse | None) -> float:
+        """Cycles of an SM for a block's products: of the units, of shared memory, or of the L2 cache.
+
+        With `reuse`, A is copied by way of the L1 cache, which is the same memory as the shared one.
+        """
+        a, b = tile.rows * self.item, tile.columns * self.item
+        loaded = (a * (reuse.new if reuse else 1) + b) / self.machine.l2_bytes
+        moved = (a * (2 + reuse.new if reuse else 1) + b) / SHARED_BYTES
+        found = max(self._multiplying(tile), loaded, self._reading(tile) + moved)
+        return ceil_to(summed, self.depths[0]) * BESIDE * found
+
+    def _multiplying(self, tile: Tile) -> float:
+        """Cycles of the units for one summed element."""
         products = float(tile.rows * tile.columns)
-        loaded = (tile.rows + tile.columns) * self.item / self.machine.l2_bytes
+        if self.by_groups:
+            return products / self.machine.shared_products
+        if self.is_tensor:
+            return products / self.machine.tensor_products * self.item / 2
+        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        return products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
+
+    def _reading(self, tile: Tile) -> float:
+        """Cycles that it takes to read a summed element from shared memory; of f32 it is counted with the products."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
         if self.by_groups:
-            reading = tile.rows * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
-            multiplying = max(products / self.machine.shared_products, reading)
-        elif self.is_tensor:
-            reading = prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES
-            multiplying = max(products / self.machine.tensor_products * self.item / 2, reading)
-        else:
-            multiplying = products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
-        return ceil_to(summed, self.depths[0]) * BESIDE * max(multiplying, loaded)
+            return tile.rows * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
+        return prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES if self.is_tensor else 0.0

@@ -6,17 +6,28 @@ Pointers to shared memory are generic ones here and become addresses of shared m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import tirx
 from tvm.ir import StringImm
 
+from tvmconvgrad.schedules.cuda.writing import every
 from tvmconvgrad.te.tensors import Index
 
 COPY = """\
-__device__ __forceinline__ void tvmconvgrad_copy(void* to, const void* from, int inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\\n" ::
+__device__ __forceinline__ void {name}(void* to, const void* from, int inside) {{
+  asm volatile("cp.async.{way}.shared.global [%0], [%1], 16, %2;\\n" ::
     "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
     "r"(inside ? 16 : 0) : "memory");
-}
+}}
+"""
+
+COPY_IF = """\
+__device__ __forceinline__ void {name}_if(void* to, const void* from, int inside, int wanted) {{
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %3, 0; @p cp.async.{way}.shared.global [%0], [%1], 16, %2; }}\\n" ::
+    "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from),
+    "r"(inside ? 16 : 0), "r"(wanted) : "memory");
+}}
 """
 
 COMMIT = """\
@@ -64,9 +75,17 @@ __device__ __forceinline__ void tvmconvgrad_multiply_{dtype}(void* to, const voi
 """
 
 
-def copy(to: Index, source: Index, inside: Index) -> tirx.Stmt:
-    """Begin to copy 16 bytes from global to shared memory; zeros where not `inside`, and nothing is then read."""
-    return call("tvmconvgrad_copy", COPY, to, source, inside)
+def copy(to: Index, source: Index, inside: Index, wanted: Sequence[Index], cached: bool) -> tirx.Stmt:
+    """Begin to copy 16 bytes from global to shared memory; zeros where not `inside`, and nothing is then read.
+
+    They stay in the L1 cache if they are to be `cached`, else they pass it by. Unless all of `wanted` hold nothing is
+    done, without a branch.
+    """
+    way = "ca" if cached else "cg"
+    name = f"tvmconvgrad_copy_{way}"
+    if not wanted:
+        return call(name, COPY.format(name=name, way=way), to, source, inside)
+    return call(f"{name}_if", COPY_IF.format(name=name, way=way), to, source, inside, every(*wanted))
 
 
 def commit() -> tirx.Stmt:

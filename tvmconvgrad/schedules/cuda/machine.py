@@ -29,6 +29,8 @@ class Machine:
     """Of an SM in a microsecond."""
     shared: int
     """Bytes of shared memory of all blocks together."""
+    shared_and_l1: int
+    """Bytes of the memory that shared memory and the L1 cache are made of."""
     tensor_products: float
     """Products a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; of TF32 half as many."""
     shared_products: float
@@ -47,10 +49,10 @@ class Machine:
         found = re.match(r"sm_(\d+)", arch)
         architecture = int(found[1]) if found else 80
         if architecture >= 90:  # H100 and H200; `mma` reaches about 2/3 of what `wgmma` does
-            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 1300, 1900, 128, 28, 3.3e6)
+            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 256 << 10, 1300, 1900, 128, 28, 3.3e6)
         if architecture in (86, 89):  # GeForce: less shared memory, and tensor cores that add up f32 at half speed
-            return cls(architecture, False, 84, 1700, 99 << 10, 256, 0, 128, 28, 0.8e6)
-        return cls(architecture, False, 108, 1400, 163 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
+            return cls(architecture, False, 84, 1700, 99 << 10, 128 << 10, 256, 0, 128, 28, 0.8e6)
+        return cls(architecture, False, 108, 1400, 163 << 10, 192 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
 
     @property
     def has_copies(self) -> bool:

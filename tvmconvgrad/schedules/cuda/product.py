@@ -6,13 +6,14 @@
     forward      (n, *x)     o                (*k, c)
 
 A is the data of Y, or of X for the data gradient; B is the other operand. Neither matrix is ever made: an element is
-looked up where the expression says that it is ("implicit GEMM").
+looked up where the expression says that it is ("implicit GEMM"). Of taps and channels, a chunk of channels is summed
+over all taps before the next chunk is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad
@@ -32,12 +33,14 @@ class Product:
     sum: Stage
     loads: tuple[TensorLoad, TensorLoad]
     """What the sum reads of A and of B."""
+    depth: int = 1
+    """How many summed elements are taken at a time."""
 
     @classmethod
-    def of(cls, problem: Problem, total: Stage) -> Product:
+    def of(cls, problem: Problem, total: Stage, depth: int = 1) -> Product:
         """The products of a sum."""
         first, second = nodes(total.value, TensorLoad)
-        return cls(problem, total, (first, second))
+        return cls(problem, total, (first, second), depth)
 
     @property
     def is_filter(self) -> bool:
@@ -71,6 +74,19 @@ class Product:
         return self.sum.extents[len(self.sum.variables) :]
 
     @property
+    def chunk(self) -> int:
+        """How many channels are summed over all taps before the next ones are: then taps that are taken one after the
+        other meet nearly the same elements. All, where positions are summed."""
+        channels = self.summed_extents[-1]
+        return channels if self.is_filter else gcd(channels, self.depth)
+
+    def summed_index(self, summed: Index) -> list[Index]:
+        """Where a summed element is along each summed axis."""
+        *taps, channels = self.summed_extents
+        outer, *inner, channel = unflatten(summed, (channels // self.chunk, *taps, self.chunk))
+        return [*inner, outer * self.chunk + channel]
+
+    @property
     def summed(self) -> int:
         """Products that an element of C adds up."""
         return prod(self.summed_extents)
@@ -97,6 +113,6 @@ class Product:
         A's depends on the column no more than on its tile: see `Part.apart` in te/data_gradient.py.
         """
         variables = (*self.sum.variables, *self.sum.summed)
-        values = (*self.index(group, row, column), *unflatten(summed, self.summed_extents))
+        values = (*self.index(group, row, column), *self.summed_index(summed))
         bound = dict(zip(variables, values))
         return [replaced(index, bound) for index in self.loads[operand].indices]

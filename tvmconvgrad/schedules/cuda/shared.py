@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, writing
+from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES
 from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.te.tensors import Index
@@ -87,22 +88,29 @@ class Copier:
     number: int
     tile: SharedTile
     threads: int
+    cached: bool
 
     def copy(self, words: tirx.Buffer, begin: Index, place: Place, thread: Index) -> tirx.Stmt:
         """Begin to copy the tile of a place to the shared `words` from `begin` on."""
         tile, total = self.tile, self.tile.lines * self.tile.vectors
-        lanes = VECTOR_BYTES // tile.item
+        lanes, steps = VECTOR_BYTES // tile.item, -(-total // self.threads)
 
         def vector(i: Index) -> tirx.Stmt:
             flat = i * self.threads + thread
-            line, at = flat // tile.vectors, flat % tile.vectors
+            line, at = self._turn(flat)
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
             source, inside = self._source(place, position, k)
             to = writing.address(words, VECTOR, begin + tile.word(position, k))
-            steps = -(-total // self.threads)
-            return writing.when(writing.below(flat, total, steps * self.threads), instructions.copy(to, source, inside))
+            return instructions.copy(to, source, inside, writing.below(flat, total, steps * self.threads), self.cached)
 
-        return writing.unrolled("vector", -(-total // self.threads), vector)
+        return writing.unrolled("vector", steps, vector)
+
+    def _turn(self, flat: Index) -> tuple[Index, Index]:
+        """The line, and the vector of it, whose turn it is: in runs of a line of the caches, the first of each line's
+        before the second ones. So a thread has few lines, and computes the addresses of few."""
+        run = min(self.tile.vectors, LINE_BYTES // VECTOR_BYTES)
+        number, within = flat // run, flat % run
+        return number % self.tile.lines, number // self.tile.lines * run + within
 
     def _source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
         """The address of a vector of the tile, and whether it is not zero: beyond the end of the block's sum all are,

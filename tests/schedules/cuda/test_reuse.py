@@ -1,0 +1,156 @@
+"""What tiles of A find in the L1 cache: by a cache that is played through, and what is copied by way of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from tests.schedules.cuda.test_gemm import WIDE
+from tests.support.case import OPERATORS, Case
+from tests.support.convolution import Convolution
+from tests.support.gpu import Emulator, needs_emulator
+from tests.support.gpu_cases import SM_90, SM_90A, TF32, check, program_of
+from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, sizes
+from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
+from tvmconvgrad.schedules.cuda.product import Product
+from tvmconvgrad.schedules.cuda.stages import stages
+from tvmconvgrad.schedules.cuda.writing import number
+from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.targets import Target
+from tvmconvgrad.te import Multiples, express
+
+DEPTH = 64
+SQUARE = Convolution(8, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+DILATED = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
+STRIDED = Convolution(4, 1, 64, 64, (28, 28), (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0))
+LINE = Convolution(8, 1, 64, 64, (400,), (400,), (9,), (1,), (1,), (4,), (4,))
+CUBE = Convolution(2, 1, 64, 64, (12, 12, 12), (12, 12, 12), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1))
+SINGLE = Convolution(8, 1, 64, 64, (27, 28), (27, 28), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+
+
+def met(size: Size, rows: int) -> Iterator[tuple[int, ...]]:
+    """The elements (vectors of all channels of a chunk) that a tile in the middle meets, in order: pads, too."""
+    taps = list(itertools.product(*(range(axis.taps) for axis in size.axes)))
+    space = [axis.size for axis in size.axes]
+    count = int(np.prod(space))
+    images = (size.summed if size.by_taps else size.rows) // count
+    positions = list(itertools.product(range(images), *map(range, space)))
+
+    def element(position: tuple[int, ...], tap: tuple[int, ...]) -> tuple[int, ...]:
+        image, *at = position
+        return image, *(i * axis.stride + j * axis.step for i, j, axis in zip(at, tap, size.axes))
+
+    if size.by_taps:
+        some = taps[: rows // size.channels]
+        for first in range(0, len(positions), DEPTH):
+            yield from (element(each, tap) for tap in some for each in positions[first : first + DEPTH])
+    else:
+        first = len(positions) // 2 // rows * rows
+        for _ in range(2):  # chunks of channels: other elements, which take the place of the first ones
+            yield from (element(each, tap) for tap in taps for each in positions[first : first + rows])
+
+
+def missed(elements: Iterable[tuple[int, ...]], places: int) -> float:
+    """The part that a cache of so many places does not have, when the one that was not used for longest goes."""
+    cache: OrderedDict[tuple[int, ...], None] = OrderedDict()
+    misses = count = 0
+    for each in elements:
+        count += 1
+        if each not in cache:
+            misses += 1
+        cache[each] = None
+        cache.move_to_end(each)
+        if len(cache) > places:
+            cache.popitem(last=False)
+    return misses / count
+
+
+@pytest.mark.parametrize("rows", [64, 128, 256])
+@pytest.mark.parametrize("operator", [0, 1, 3])
+@pytest.mark.parametrize(
+    "layer", [SQUARE, DILATED, STRIDED, LINE, CUBE], ids=["square", "dilated", "strided", "line", "cube"]
+)
+def test_what_is_new_in_a_cache_of_that_size(layer: Convolution, operator: int, rows: int) -> None:
+    problem = merged(Case(OPERATORS[operator], layer, dtype="f16").call.problem())
+    for size in sizes(problem):
+        reuse = size.reuse(rows, DEPTH)
+        assert 0 < reuse.new <= 1
+        elements = list(met(size, rows))
+        found = missed(elements if size.by_taps else elements[: len(elements) // 2], reuse.bytes // LINE_BYTES)
+        assert found == pytest.approx(reuse.new, rel=0.3, abs=0.03)
+        if reuse.new < 0.5:  # and a much smaller cache does not do
+            assert missed(elements, reuse.bytes // LINE_BYTES // 8) > 1.5 * reuse.new
+
+
+def test_nothing_is_met_twice_by_one_tap_or_one_tap_s_channels() -> None:
+    for operator in (0, 1, 3):
+        (size,) = sizes(merged(Case(OPERATORS[operator], SINGLE, dtype="f16").call.problem()))
+        assert size.reuse(128, DEPTH).new == 1
+    (size,) = sizes(Case(OPERATORS[0], SQUARE, dtype="f16").call.problem())
+    assert size.reuse(64, DEPTH).new == 1
+
+
+ABOVE = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
+TILES = {"f16 sm_90a": GROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
+
+
+@pytest.mark.parametrize("what", ABOVE)
+@pytest.mark.parametrize("operator", [0, 1, 3])
+def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what: str) -> None:
+    dtype = what.removeprefix("t")[:3]
+    case = Case(OPERATORS[operator], WIDE, dtype=dtype)
+    tile = TILES[what].index(next(each for each in TILES[what] if (each.rows, each.columns) == (128, 64)))
+    for cached in (0, 1):
+        check(emulator, case, "gemm", {"tile": tile, "cached": cached}, ABOVE[what])
+
+
+pytestmark = needs_emulator
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
+    tile = TENSOR_TILES.index(Tile(128, 64, (2, 2)))
+    for cached in (0, 1):
+        source = _source(operator, {"tile": tile, "cached": cached}, SM_90)
+        assert ("cp.async.ca" in source) is bool(cached)
+        assert "cp.async.cg" in source
+
+
+@pytest.mark.parametrize("operator", [0, 1, 3])
+@pytest.mark.parametrize("depth", [64, 32])
+def test_a_chunk_of_channels_meets_all_taps_before_the_next_one_does(operator: int, depth: int) -> None:
+    few = Convolution(1, 1, 96, 96, (3, 3), (3, 3), (3, 2), (1, 1), (1, 1), (1, 1), (1, 0))
+    problem = Case(OPERATORS[operator], few, dtype="f16").call.problem()
+    expression = express(problem, Multiples(c=8, o=8))
+    _, found = stages(expression)
+    product = Product.of(problem, found[expression.sums[0]], depth)
+    numbers = [tuple(int(i) for i in product.summed_index(number(at))) for at in range(product.summed)]
+    extents = product.summed_extents
+    chunk = extents[-1] if operator == 0 else 32  # of 96 channels, by 64 or 32
+    assert numbers == sorted(itertools.product(*map(range, extents)), key=lambda at: (at[-1] // chunk, at))
+
+
+def _source(operator: str, given: dict[str, int], target: Target) -> str:
+    return program_of(Case(operator, WIDE, dtype="f16"), "gemm", given, target)[1].source
+
+
+@pytest.mark.parametrize("operator", [0, 1, 3])
+def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operator: int) -> None:
+    layer = Convolution(64, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    for each, expected in ((layer, 1), (SINGLE, 0)):
+        scheduled, _ = program_of(Case(OPERATORS[operator], each, dtype="f16"), "gemm", target=SM_90A)
+        assert scheduled.decisions["cached"] == expected
+
+
+@pytest.mark.parametrize("what", ["f16 sm_90a", "f16 sm_90", "f32"])
+def test_tiles_with_fewer_vectors_than_threads_have_no_branch(what: str) -> None:
+    tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (128, 16))
+    source = program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, ABOVE[what])[1].source
+    loop = source[source.index("for (int step") :]
+    body = loop[: loop.index("\n  }")]
+    assert "tvmconvgrad_copy" in body
+    assert "if (" not in body
