@@ -39,12 +39,12 @@ def check(program: Program, target: Target, dtype: str) -> None:
         assert usage["registers"] * launch.block[0] <= REGISTERS, launch
     multiplied = target.multiplied(dtype)
     if multiplied != "f32" and "mma" in program.source:
-        assert _instruction(multiplied, target) in toolkit.to_ptx(program.source, target.arch)
+        assert _instruction(multiplied, program) in toolkit.to_ptx(program.source, target.arch)
 
 
-def _instruction(multiplied: str, target: Target) -> str:
+def _instruction(multiplied: str, program: Program) -> str:
     """What multiplies on tensor cores, as PTX has it; of `wgmma` what follows the number of columns."""
-    if target == SM_90A:
+    if "wgmma" in program.source:
         return f"k16.f32.{multiplied}.{multiplied}"
     shape = "m16n8k8" if multiplied == "tf32" else "m16n8k16"
     return f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32"

@@ -37,6 +37,12 @@ void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int sou
   copy_vector(to, from, bytes, source_bytes);
 }
 
+void ld_global_nc_v4_u32(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, const void* from) {
+  if (reinterpret_cast<uintptr_t>(from) % 16) fail("ld.global.v4 reads what is not aligned");
+  const unsigned* words = static_cast<const unsigned*>(from);
+  r0 = words[0], r1 = words[1], r2 = words[2], r3 = words[3];
+}
+
 void cp_async_commit_group() {
   self().groups.push_back(std::move(self().open));
   self().open.clear();

@@ -10,11 +10,12 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, storing, writing
+from tvmconvgrad.schedules.cuda.direct_cores import DirectCores
 from tvmconvgrad.schedules.cuda.fma_units import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm_plan import Plan
 from tvmconvgrad.schedules.cuda.operands import Operand
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.shared import Copier, PaddedTile, Place, SharedTile
+from tvmconvgrad.schedules.cuda.shared import ColumnTile, Copier, PaddedTile, Place, SharedTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.storing import Results
 from tvmconvgrad.schedules.cuda.summing import Registers, Ring
 from tvmconvgrad.schedules.cuda.swizzled import ALIGNMENT, SwizzledTile
@@ -40,16 +41,14 @@ class Block:
     def tiles(self) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory."""
         a, b = self.operands
-        tile, shared = self.plan.tile, self.plan.units.shared
-        return (
-            shared(tile.rows, self.plan.depth, a.along == "summed"),
-            shared(tile.columns, self.plan.depth, b.along == "summed"),
-        )
+        return self.plan.units.shared(self.plan.tile, self.plan.depth, (a.along == "summed", b.along == "summed"))
 
     @property
-    def units(self) -> FmaUnits | TensorCores | WarpGroups:
+    def units(self) -> FmaUnits | TensorCores | WarpGroups | DirectCores:
         """What multiplies."""
         (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
+        if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
+            return DirectCores(dtype, a, b, workers[0])
         if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
             return WarpGroups(dtype, a, b, workers)
         assert isinstance(a, PaddedTile) and isinstance(b, PaddedTile)
@@ -121,22 +120,24 @@ class Block:
 
     def _ring(self, words: tirx.Buffer, place: Place, thread: Index) -> Ring:
         """The stages of the sum that begins at a place."""
-        a, b = self.tiles
+        copiers = [
+            Copier(self.product, operand, number_, tile, self.threads, self.plan.cached and number_ == 0)
+            for number_, (operand, tile) in enumerate(zip(self.operands, self.tiles))
+        ]
+
+        def at(step: Index) -> Place:
+            return replace(place, summed=place.summed + step * self.plan.depth)
 
         def fill(step: Index) -> tirx.Stmt:
-            at = replace(place, summed=place.summed + step * self.plan.depth)
-            return self._copy(words, ring.begins(step), at, thread)
+            shared = [pair for pair in zip(copiers, ring.begins(step)) if pair[0].tile.words]
+            return writing.seq(*(copier.copy(words, begin, at(step), thread) for copier, begin in shared))
 
-        ring = Ring(self.plan.stages, (a.words, b.words), fill)
+        def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
+            return copiers[0].source(at(step), row, k)
+
+        a, b = self.tiles
+        ring = Ring(self.plan.stages, (a.words, b.words), fill, vector)
         return ring
-
-    def _copy(self, words: tirx.Buffer, begins: tuple[Index, Index], at: Place, thread: Index) -> tirx.Stmt:
-        """Begin to copy what lies at a place to tiles that begin at these words."""
-        copies = []
-        for operand, tile, number_, begin in zip(self.operands, self.tiles, (0, 1), begins):
-            copier = Copier(self.product, operand, number_, tile, self.threads, self.plan.cached and number_ == 0)
-            copies.append(copier.copy(words, begin, at, thread))
-        return writing.seq(*copies)
 
     def _write(self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], thread: Index) -> tirx.Stmt:
         tile = storing.SumTile(words, self.stride, self.plan.tile.rows, self.plan.tile.columns, first)

@@ -76,12 +76,25 @@ class Planner:
         """Microseconds, about; None where the sums are no matrix products, or the GPU is too old."""
         if not self.machine.has_copies or not self.is_product():
             return None
-        return min(map(self._least, self.units.usable()))
+        return min(map(self._least, self.usable()))
 
     def _least(self, tile: int) -> float:
         """With the tile of a number."""
         found = self.units.tiles[tile]
         return min(self.cost(found, splits, cached) for splits in self.splits(found) for cached in self.ways(found))
+
+    def usable(self) -> list[int]:
+        """The tiles that suit the sums, by their numbers.
+
+        A is read directly where one tile has all columns, and vectors of A and B are along summed elements: those of a
+        data gradient are, unless its filter has the result's channels innermost.
+        """
+        c_group, _ = group_sizes(self.problem.geometry)
+        by_columns = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
+        along_summed = self.problem.gradient is Gradient.DATA and not by_columns
+        most = max(size.columns for size in self.sizes()) if along_summed else 0
+        fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
+        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.columns]
 
     def is_product(self) -> bool:
         """Whether all sums are matrix products."""
@@ -93,13 +106,13 @@ class Planner:
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers of the program, drawn."""
         units = self.units
-        costs = {i: self._least(i) for i in units.usable()}
+        costs = {i: self._least(i) for i in self.usable()}
         tile = units.tiles[decisions.draw("tile", list(costs), min(costs, key=lambda i: costs[i]))]
         options, ways = self.splits(tile), self.ways(tile)
         splits = min(options, key=lambda count: min(self.cost(tile, count, way) for way in ways))
         splits = decisions.draw("splits", options, splits)
         cached = decisions.draw("cached", ways, min(ways, key=lambda way: self.cost(tile, splits, way)))
-        depth = decisions.draw("depth", units.depths, units.depths[0])
+        depth = decisions.draw("depth", units.depths(tile), units.depths(tile)[0])
         stages = self._stages(tile, depth, cached)
         return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, bool(cached), units)
 
@@ -107,15 +120,16 @@ class Planner:
         """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
         units = self.units
         share = units.room(self._kept(tile, depth) if cached else 0) // min(units.together(tile), 2)
-        fitting = [stages for stages in units.stages if units.stage_bytes(tile, depth, stages) <= share]
-        return fitting or [min(units.stages)]
+        fitting = [stages for stages in units.stages(tile) if units.stage_bytes(tile, depth, stages) <= share]
+        return fitting or [min(units.stages(tile))]
 
     def ways(self, tile: Tile) -> list[int]:
-        """Whether A may be copied by way of the L1 cache, 0 or 1: where taps meet the same elements."""
-        depth = self.units.depths[0]
+        """Whether A may be copied by way of the L1 cache, 0 or 1: where taps meet the same elements, and there is room.
+        Where it is read directly there is no other way."""
+        units, depth = self.units, self.units.depths(tile)[0]
         some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
-        fits = self.units.stage_bytes(tile, depth, min(self.units.stages)) <= self.units.room(self._kept(tile, depth))
-        return [0, 1] if some and fits else [0]
+        fits = units.stage_bytes(tile, depth, min(units.stages(tile))) <= units.room(self._kept(tile, depth))
+        return [1] if tile.direct else [0, 1] if some and fits else [0]
 
     def _kept(self, tile: Tile, depth: int) -> int:
         """Bytes that have to stay in L1."""
@@ -132,10 +146,10 @@ class Planner:
 
     def cost(self, tile: Tile, splits: int, cached: int) -> float:
         """Microseconds, about: the blocks of the SM that has most, packing, and adding the splits up."""
-        units, groups = self.units, self.problem.geometry.groups
+        units, groups, depth = self.units, self.problem.geometry.groups, self.units.depths(tile)[0]
         tiles = [groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns) for size in self.sizes()]
         cycles = [
-            units.cycles(tile, -(-size.summed // splits), size.reuse(tile.rows, units.depths[0]) if cached else None)
+            units.cycles(tile, -(-size.summed // splits), size.reuse(tile.rows, depth) if cached else None)
             for size in self.sizes()
         ]
         blocks = -(-sum(tiles) * splits // self.machine.processors)

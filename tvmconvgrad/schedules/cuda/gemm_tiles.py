@@ -7,7 +7,8 @@ from math import prod
 
 from tvmconvgrad.schedules.cuda.gemm_sizes import Reuse
 from tvmconvgrad.schedules.cuda.machine import Machine
-from tvmconvgrad.schedules.cuda.shared import WORD, PaddedTile, SharedTile
+from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES
+from tvmconvgrad.schedules.cuda.shared import WORD, ColumnTile, PaddedTile, SharedTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.swizzled import SwizzledTile
 from tvmconvgrad.te.tensors import ceil_to
 
@@ -24,6 +25,9 @@ GROUP_ROWS = 64
 """Of an instruction."""
 LOADING = 0.6
 """What loading operands costs a thread that has one row, as part of its products."""
+DIRECT_CYCLES = 24 / 4
+"""Of an SM's four schedulers, for the instructions that come with a warp's direct read of vectors: their addresses,
+whether they are inside, zeros, products."""
 BESIDE = 1.15
 """What is done beside the products: copies and their addresses, barriers."""
 
@@ -36,6 +40,8 @@ class Tile:
     rows: int
     columns: int
     workers: tuple[int, int]
+    direct: bool = False
+    """Whether warps read A where it lies, and not from shared memory (direct_cores.py)."""
 
 
 TENSOR_TILES = (
@@ -70,6 +76,14 @@ GROUP_TILES = (
 )
 """Groups of warps have all columns: then each reads B once for all of its 64 or 128 rows."""
 
+DIRECT_TILES = (
+    Tile(256, 8, (4, 1), True),
+    Tile(256, 16, (4, 1), True),
+    Tile(128, 16, (4, 1), True),
+    Tile(128, 32, (4, 1), True),
+)
+"""For 16 bits, all columns, which are few, and vectors along summed elements."""
+
 FMA_TILES = (
     Tile(128, 128, (16, 16)),
     Tile(128, 64, (16, 8)),
@@ -97,10 +111,9 @@ class Units:
         """Whether they are tensor cores."""
         return self.dtype != "f32"
 
-    @property
-    def by_groups(self) -> bool:
+    def by_groups(self, tile: Tile) -> bool:
         """Whether groups of four warps multiply what lies in shared memory: 16 bits, along lines and across them."""
-        return self.machine.has_warp_groups and self.item == 2
+        return self.machine.has_warp_groups and self.item == 2 and not tile.direct
 
     @property
     def item(self) -> int:
@@ -110,29 +123,37 @@ class Units:
     @property
     def tiles(self) -> tuple[Tile, ...]:
         """All tiles."""
-        return GROUP_TILES if self.by_groups else TENSOR_TILES if self.is_tensor else FMA_TILES
+        if not self.is_tensor:
+            return FMA_TILES
+        if self.item > 2:
+            return TENSOR_TILES
+        return (*(GROUP_TILES if self.machine.has_warp_groups else TENSOR_TILES), *DIRECT_TILES)
 
-    @property
-    def depths(self) -> tuple[int, int]:
+    def depths(self, tile: Tile) -> tuple[int, int]:
         """Summed elements of a stage, the usual number first."""
-        if self.by_groups:
+        if self.by_groups(tile):
             return 64, 32
         return (64 // self.item, 128 // self.item) if self.is_tensor else (16, 8)
 
-    @property
-    def stages(self) -> tuple[int, ...]:
+    def stages(self, tile: Tile) -> tuple[int, ...]:
         """How many stages a block may have. Groups of warps need one more, which they may still multiply."""
-        return (3, 4, 5) if self.by_groups else (2, 3, 4)
+        return (3, 4, 5) if self.by_groups(tile) else (2, 3, 4)
 
-    def shared(self, positions: int, depth: int, by_position: bool) -> SharedTile:
-        """An operand's tile in shared memory."""
-        return (SwizzledTile if self.by_groups else PaddedTile)(positions, depth, self.item, by_position)
+    def shared(self, tile: Tile, depth: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
+        """A's and B's tiles in shared memory, with lines of positions, or of summed elements."""
+        if tile.direct:
+            return UnsharedTile(tile.rows, depth, self.item, True), ColumnTile(tile.columns, depth, self.item, True)
+        kind = SwizzledTile if self.by_groups(tile) else PaddedTile
+        a, b = by_position
+        return kind(tile.rows, depth, self.item, a), kind(tile.columns, depth, self.item, b)
 
     def usable(self) -> list[int]:
         """The tiles that fit into shared memory, by their numbers."""
-        least = min(self.stages)
-        needed = [max(self.stage_bytes(tile, self.depths[0], least), self.sum_bytes(tile)) for tile in self.tiles]
-        return [i for i, size in enumerate(needed) if size <= self.machine.shared]
+
+        def needed(tile: Tile) -> int:
+            return max(self.stage_bytes(tile, self.depths(tile)[0], min(self.stages(tile))), self.sum_bytes(tile))
+
+        return [i for i, tile in enumerate(self.tiles) if needed(tile) <= self.machine.shared]
 
     def room(self, kept: int) -> int:
         """Shared memory of all blocks, where so many bytes have to stay in the L1 cache."""
@@ -140,11 +161,8 @@ class Units:
 
     def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
-
-        def words(positions: int) -> int:
-            return max(self.shared(positions, depth, along).words for along in (True, False))
-
-        return stages * WORD * (words(tile.rows) + words(tile.columns))
+        lying, across = (self.shared(tile, depth, (along, along)) for along in (True, False))
+        return stages * WORD * sum(max(each.words for each in pair) for pair in zip(lying, across))
 
     def sum_bytes(self, tile: Tile) -> int:
         """Shared memory of a block's sums, on their way to the result."""
@@ -152,7 +170,7 @@ class Units:
 
     def threads(self, tile: Tile) -> int:
         """Threads of a block."""
-        return prod(tile.workers) * (WARP_GROUP if self.by_groups else WARP if self.is_tensor else 1)
+        return prod(tile.workers) * (WARP_GROUP if self.by_groups(tile) else WARP if self.is_tensor else 1)
 
     def warps(self, tile: Tile) -> int:
         """Warps of a block."""
@@ -160,15 +178,17 @@ class Units:
 
     def together(self, tile: Tile) -> int:
         """Blocks that an SM has at a time."""
-        shared = max(self.stage_bytes(tile, self.depths[0], 3), self.sum_bytes(tile))
+        shared = max(self.stage_bytes(tile, self.depths(tile)[0], 3), self.sum_bytes(tile))
         registers = self._registers(tile) * WARP * self.warps(tile)
         return max(1, min(self.machine.shared // shared, REGISTERS // registers))
 
     def _registers(self, tile: Tile) -> int:
         """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
-        if self.by_groups:
+        if self.by_groups(tile):
             return rows * columns // WARP_GROUP + 48
+        if tile.direct:
+            return rows * columns // WARP + rows + 70
         if self.is_tensor:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 8 * (rows + columns) + 20
@@ -178,16 +198,16 @@ class Units:
 
         With `reuse`, A is copied by way of the L1 cache, which is the same memory as the shared one.
         """
-        a, b = tile.rows * self.item, tile.columns * self.item
-        loaded = (a * (reuse.new if reuse else 1) + b) / self.machine.l2_bytes
-        moved = (a * (2 + reuse.new if reuse else 1) + b) / SHARED_BYTES
-        found = max(self._multiplying(tile), loaded, self._reading(tile) + moved)
-        return ceil_to(summed, self.depths[0]) * BESIDE * found
+        a, b, new = tile.rows * self.item, tile.columns * self.item, reuse.new if reuse else 1.0
+        loaded = (a * new + b) / self.machine.l2_bytes
+        moved = 0.0 if tile.direct else a * (2 + new) if reuse else a
+        found = max(self._multiplying(tile), loaded, self._reading(tile) + (moved + b) / SHARED_BYTES)
+        return ceil_to(summed, self.depths(tile)[0]) * BESIDE * found
 
     def _multiplying(self, tile: Tile) -> float:
         """Cycles of the units for one summed element."""
         products = float(tile.rows * tile.columns)
-        if self.by_groups:
+        if self.by_groups(tile):
             return products / self.machine.shared_products
         if self.is_tensor:
             return products / self.machine.tensor_products * self.item / 2
@@ -195,8 +215,11 @@ class Units:
         return products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
 
     def _reading(self, tile: Tile) -> float:
-        """Cycles that it takes to read a summed element from shared memory; of f32 it is counted with the products."""
+        """Cycles that it takes to read a summed element from shared memory, or directly; of f32 it is counted with the
+        products."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
-        if self.by_groups:
+        if self.by_groups(tile):
             return tile.rows * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
+        if tile.direct:
+            return tile.rows * self.item / VECTOR_BYTES / WARP * DIRECT_CYCLES
         return prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES if self.is_tensor else 0.0

@@ -30,6 +30,15 @@ __device__ __forceinline__ void {name}_if(void* to, const void* from, int inside
 }}
 """
 
+LOAD_VECTOR = """\
+__device__ __forceinline__ void tvmconvgrad_load_vector(void* words, const void* from, int inside) {
+  unsigned* to = static_cast<unsigned*>(words);
+  to[0] = to[2] = to[4] = to[6] = 0;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }\\n"
+    : "+r"(to[0]), "+r"(to[2]), "+r"(to[4]), "+r"(to[6]) : "l"(from), "r"(inside) : "memory");
+}
+"""
+
 COMMIT = """\
 __device__ __forceinline__ void tvmconvgrad_commit() { asm volatile("cp.async.commit_group;\\n" ::: "memory"); }
 """
@@ -86,6 +95,12 @@ def copy(to: Index, source: Index, inside: Index, wanted: Sequence[Index], cache
     if not wanted:
         return call(name, COPY.format(name=name, way=way), to, source, inside)
     return call(f"{name}_if", COPY_IF.format(name=name, way=way), to, source, inside, every(*wanted))
+
+
+def load_vector(to: Index, source: Index, inside: Index) -> tirx.Stmt:
+    """Read 16 bytes from global memory that nothing writes, to every other register of seven; zeros where not `inside`,
+    and nothing is then read."""
+    return call("tvmconvgrad_load_vector", LOAD_VECTOR, to, source, inside)
 
 
 def commit() -> tirx.Stmt:

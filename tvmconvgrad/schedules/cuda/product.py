@@ -6,8 +6,7 @@
     forward      (n, *x)     o                (*k, c)
 
 A is the data of Y, or of X for the data gradient; B is the other operand. Neither matrix is ever made: an element is
-looked up where the expression says that it is ("implicit GEMM"). Of taps and channels, a chunk of channels is summed
-over all taps before the next chunk is.
+looked up where the expression says that it is ("implicit GEMM").
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class Product:
     sum: Stage
     loads: tuple[TensorLoad, TensorLoad]
     """What the sum reads of A and of B."""
-    depth: int = 1
-    """How many summed elements are taken at a time."""
+    depth: int = 0
+    """How many channels are summed over all taps before the next ones are, at most; 0: all."""
 
     @classmethod
-    def of(cls, problem: Problem, total: Stage, depth: int = 1) -> Product:
+    def of(cls, problem: Problem, total: Stage, depth: int = 0) -> Product:
         """The products of a sum."""
         first, second = nodes(total.value, TensorLoad)
         return cls(problem, total, (first, second), depth)
@@ -75,8 +74,10 @@ class Product:
 
     @property
     def chunk(self) -> int:
-        """How many channels are summed over all taps before the next ones are: then taps that are taken one after the
-        other meet nearly the same elements. All, where positions are summed."""
+        """How many channels are summed over all taps before the next ones are; all, where positions are summed.
+
+        With few of them, taps that are taken one after the other meet nearly the same elements.
+        """
         channels = self.summed_extents[-1]
         return channels if self.is_filter else gcd(channels, self.depth)
 

@@ -21,6 +21,11 @@ VECTOR = VECTOR_BYTES // WORD
 TURNS = 2
 """How many parts of a stage registers hold: one is multiplied, and the next one loaded meanwhile."""
 
+LANES = 4
+"""Lanes that share a row of A, or a column of B."""
+PART = LANES * VECTOR_BYTES // 2
+"""Summed elements of 16 bits of these lanes' vectors: two instructions multiply them."""
+
 
 @dataclass(frozen=True)
 class SharedTile(ABC):
@@ -80,6 +85,35 @@ class PaddedTile(SharedTile):
 
 
 @dataclass(frozen=True)
+class UnsharedTile(SharedTile):
+    """A tile that is not in shared memory: each lane reads it where it lies."""
+
+    @property
+    def words(self) -> int:
+        """None."""
+        return 0
+
+    def word(self, position: Index, k: Index) -> Index:
+        """It has no place."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ColumnTile(SharedTile):
+    """B's tile: a line of summed elements for each column. The lines of a warp's quarter fill all banks, unpadded."""
+
+    @property
+    def words(self) -> int:
+        """All of the tile."""
+        return self.lines * self.vectors * VECTOR
+
+    def word(self, position: Index, k: Index) -> Index:
+        """Where a vector begins. Parts of a line lie apart, each behind that of the line before."""
+        part, within = k // PART, k % PART
+        return (part * self.lines + position) * (LANES * VECTOR) + within // (PART // LANES) * VECTOR
+
+
+@dataclass(frozen=True)
 class Copier:
     """Copies one operand's tiles: all threads together, a vector each, neighbours along memory."""
 
@@ -99,7 +133,7 @@ class Copier:
             flat = i * self.threads + thread
             line, at = self._turn(flat)
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
-            source, inside = self._source(place, position, k)
+            source, inside = self.source(place, position, k)
             to = writing.address(words, VECTOR, begin + tile.word(position, k))
             return instructions.copy(to, source, inside, writing.below(flat, total, steps * self.threads), self.cached)
 
@@ -112,7 +146,7 @@ class Copier:
         number, within = flat // run, flat % run
         return number % self.tile.lines, number // self.tile.lines * run + within
 
-    def _source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
+    def source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
         """The address of a vector of the tile, and whether it is not zero: beyond the end of the block's sum all are,
         and none is read."""
         product = self.product
