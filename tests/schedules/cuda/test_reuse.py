@@ -8,17 +8,21 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
+import tvm
 
 from tests.schedules.cuda.test_gemm import WIDE
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, TF32, check, program_of
+from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, program_of
+from tvmconvgrad.schedules.cuda.gemm_plan import Planner
 from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, sizes
 from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
+from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
+from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 from tvmconvgrad.te import Multiples, express
@@ -144,6 +148,27 @@ def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operat
     for each, expected in ((layer, 1), (SINGLE, 0)):
         scheduled, _ = program_of(Case(OPERATORS[operator], each, dtype="f16"), "gemm", target=SM_90A)
         assert scheduled.decisions["cached"] == expected
+
+
+@pytest.mark.parametrize("target", [SM_80, SM_90, SM_90A], ids=str)
+@pytest.mark.parametrize("operator", [0, 1, 3])
+def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: Target) -> None:
+    machine = Machine.of(tvm.target.Target(target.to_dict()))
+    found = 0
+    for layer in (SQUARE, STRIDED, CUBE):
+        problem = Case(OPERATORS[operator], layer, dtype="f16").call.problem()
+        planner = Planner(machine, problem)
+        for tile, cached in itertools.product(planner.usable(), (0, 1)):
+            if cached not in planner.ways(planner.units.tiles[tile]):
+                continue
+            plan = planner.plan(Decisions({"tile": tile, "cached": cached}))
+            found += cached
+            stages = planner.units.stage_bytes(plan.tile, plan.depth, plan.stages)
+            kept = max(size.reuse(plan.tile.rows, plan.depth).bytes for size in planner.sizes()) if cached else 0
+            blocks = min(planner.units.together(plan.tile, kept), 2)
+            assert blocks * stages <= machine.shared
+            assert blocks * (stages + kept) <= machine.shared_and_l1
+    assert found > 10
 
 
 @pytest.mark.parametrize("what", ["f16 sm_90a", "f16 sm_90", "f32"])

@@ -75,7 +75,7 @@ class _Program:
         operands: dict[str, Operand] = {}
         blocks: list[Block] = []
         for total, place in zip(self.expression.sums, storing.places(self.problem, self.expression, self.multiples)):
-            product = Product.of(self.problem, found[total], self.plan.depth if self.plan.cached else 0)
+            product = Product.of(self.problem, found[total], self.plan.chunk)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))

@@ -34,6 +34,8 @@ class Plan:
     splits: int
     cached: bool
     """Whether A is copied by way of the L1 cache."""
+    chunk: int
+    """How many channels meet all taps before the next ones do; 0: all."""
     units: Units
 
     def __str__(self) -> str:
@@ -114,12 +116,14 @@ class Planner:
         cached = decisions.draw("cached", ways, min(ways, key=lambda way: self.cost(tile, splits, way)))
         depth = decisions.draw("depth", units.depths(tile), units.depths(tile)[0])
         stages = self._stages(tile, depth, cached)
-        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, bool(cached), units)
+        chunk = self.sizes()[0].chunk(depth) if cached else 0
+        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, bool(cached), chunk, units)
 
     def _stages(self, tile: Tile, depth: int, cached: int) -> list[int]:
         """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
-        units = self.units
-        share = units.room(self._kept(tile, depth) if cached else 0) // min(units.together(tile), 2)
+        units, kept = self.units, self._kept(tile, depth) if cached else 0
+        blocks = min(units.together(tile, kept), 2)
+        share = units.room(blocks * kept) // blocks
         fitting = [stages for stages in units.stages(tile) if units.stage_bytes(tile, depth, stages) <= share]
         return fitting or [min(units.stages(tile))]
 
@@ -153,7 +157,7 @@ class Planner:
             for size in self.sizes()
         ]
         blocks = -(-sum(tiles) * splits // self.machine.processors)
-        together = min(blocks, units.together(tile))
+        together = min(blocks, units.together(tile, self._kept(tile, depth) if cached and not tile.direct else 0))
         enough = min(1.0, together * units.warps(tile) / ENOUGH_WARPS)
         each = sum(count * time for count, time in zip(tiles, cycles)) / sum(tiles)
         multiplying = blocks * each / self.machine.cycles / enough

@@ -63,20 +63,25 @@ class Size:
     by_taps: bool
     """Whether rows are taps (and channels), and not positions."""
 
+    def chunk(self, depth: int) -> int:
+        """How many channels meet all taps before the next ones do, with stages of so many summed elements: at least a
+        line of the cache, whose parts would take as much room."""
+        return max(depth, LINE_BYTES // self.item)
+
     def reuse(self, rows: int, depth: int) -> Reuse:
         """What a tile of so many rows, with stages of so many summed elements, finds in L1."""
         rows = min(rows, self.rows)
         return self._by_taps(rows, depth) if self.by_taps else self._by_positions(rows, depth)
 
     def _by_positions(self, rows: int, depth: int) -> Reuse:
-        """All taps meet a part of the channels, then the next part (`Product.chunk`)."""
+        """All taps meet a chunk of the channels, then the next one (`Product.chunk`)."""
         met, left = 1, float(rows)
         for axis in reversed(self.axes):
             met *= axis.met(min(axis.size, ceil(left)))
             left /= axis.size
         met = ceil(met * max(left, 1.0))  # of so many images
         taps = prod(axis.taps for axis in self.axes)
-        return Reuse(min(met / (rows * taps), 1.0), met * _line(min(depth, self.channels) * self.item))
+        return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(depth), self.channels) * self.item))
 
     def _by_taps(self, rows: int, depth: int) -> Reuse:
         """Each position is met by neighbouring taps; along the last axis soon, along others rows of positions later."""

@@ -176,11 +176,12 @@ class Units:
         """Warps of a block."""
         return self.threads(tile) // WARP
 
-    def together(self, tile: Tile) -> int:
-        """Blocks that an SM has at a time."""
+    def together(self, tile: Tile, kept: int) -> int:
+        """Blocks that an SM has at a time, if so many bytes of each have to stay in the L1 cache."""
         shared = max(self.stage_bytes(tile, self.depths(tile)[0], 3), self.sum_bytes(tile))
+        fitting = min(self.machine.shared // shared, self.machine.shared_and_l1 // (shared + kept))
         registers = self._registers(tile) * WARP * self.warps(tile)
-        return max(1, min(self.machine.shared // shared, REGISTERS // registers))
+        return max(1, min(fitting, REGISTERS // registers))
 
     def _registers(self, tile: Tile) -> int:
         """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""

@@ -32,14 +32,14 @@ class Product:
     sum: Stage
     loads: tuple[TensorLoad, TensorLoad]
     """What the sum reads of A and of B."""
-    depth: int = 0
+    most_channels: int = 0
     """How many channels are summed over all taps before the next ones are, at most; 0: all."""
 
     @classmethod
-    def of(cls, problem: Problem, total: Stage, depth: int = 0) -> Product:
+    def of(cls, problem: Problem, total: Stage, most_channels: int = 0) -> Product:
         """The products of a sum."""
         first, second = nodes(total.value, TensorLoad)
-        return cls(problem, total, (first, second), depth)
+        return cls(problem, total, (first, second), most_channels)
 
     @property
     def is_filter(self) -> bool:
@@ -79,7 +79,7 @@ class Product:
         With few of them, taps that are taken one after the other meet nearly the same elements.
         """
         channels = self.summed_extents[-1]
-        return channels if self.is_filter else gcd(channels, self.depth)
+        return channels if self.is_filter else gcd(channels, self.most_channels)
 
     def summed_index(self, summed: Index) -> list[Index]:
         """Where a summed element is along each summed axis."""
