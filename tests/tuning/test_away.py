@@ -114,6 +114,16 @@ def test_what_was_measured_is_not_measured_again(file: Path, tmp_path: Path) -> 
     assert len(found.read_text().splitlines()) == 3
 
 
+def test_a_line_that_was_cut_off(file: Path, tmp_path: Path) -> None:
+    found = tmp_path / "found.jsonl"
+    measure_pack(Pack(file), found, Told(), 1, "a CPU", say=lambda _: None)
+    whole = found.read_text()
+    found.write_text(whole + whole[:100])
+    measure_pack(Pack(file), found, Told(), 2, "a CPU", say=lambda _: None)
+    assert found.read_text().startswith(whole)
+    assert [parse(line).threads for line in found.read_text().splitlines()] == [1, 2]
+
+
 def test_no_time_is_left(file: Path, tmp_path: Path) -> None:
     said: list[str] = []
     assert measure_pack(Pack(file), tmp_path / "found.jsonl", Told(), 1, "a CPU", 0.0, said.append) == 0
@@ -175,11 +185,14 @@ def test_what_is_no_pack(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     text, log, cut = tmp_path / "text", tmp_path / "log", tmp_path / "cut.zip"
     text.write_text("no pack")
     log.write_text("no log\n")
+    (tmp_path / "line").write_text("no log, and no line")
     assert "text: is no pack of candidates, or is damaged" in told(text, log)
     assert "nowhere" in told(tmp_path / "nowhere", log)
     cut.write_bytes(file.read_bytes()[:-100])
     assert "cut.zip: is no pack" in told(cut, tmp_path / "found")
     assert "log: is no log, or is damaged" in told(file, log)
+    assert "line: is no log" in told(file, tmp_path / "line")
+    assert (tmp_path / "line").read_text() == "no log, and no line"
     most = len(os.sched_getaffinity(0))
     assert f"--threads: got {most + 1}, expected 1 to {most}" in told(file, tmp_path / "found", "--threads", most + 1)
     assert not (tmp_path / "found").exists()

@@ -38,8 +38,12 @@ _INTERRUPTED = 130  # as shells report SIGINT
 Say = Callable[[str], object]
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 def measure_pack(
-    pack: Pack, found: Path, measurer: Measurer, threads: int, machine: str, end: float = float("inf"), say: Say = print
+    pack: Pack, found: Path, measurer: Measurer, threads: int, machine: str, end: float = float("inf"), say: Say = _say
 ) -> int:
     """Measure a pack's tasks until a time on time.monotonic's clock, and append what is found to a log.
 
@@ -71,7 +75,7 @@ def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-away-") as folder:
         default, *others = map(str, pack.unpack(packed, Path(folder)))
         measurer.prepare(task, default)
-        best = first = median(measurer.measure(default, float("inf")))
+        best = median(measurer.measure(default, float("inf")))
         times: dict[int, float] = {}
         for number, library in enumerate(others):
             try:
@@ -81,7 +85,7 @@ def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say
                 continue
             best = min(best, times[number])
         finalists = sorted(times, key=lambda number: times[number])[:FINALISTS]
-        verdict = decide(measurer, default, [others[number] for number in finalists], min(best, first))
+        verdict = decide(measurer, default, [others[number] for number in finalists], best)
     winner = None if verdict.winner is None else packed.candidates[1 + finalists[verdict.winner]]
     return Entry.of(
         task,
@@ -100,12 +104,18 @@ def _outcome(entry: Entry) -> str:
 
 
 def _known(found: Path) -> set[tuple[str, int, str]]:
-    """What a log has: of each entry the key, the threads, and the machine."""
-    lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
+    """What a log has: of each entry the key, the threads, and the machine. A last line that was cut off is removed."""
+    text = found.read_text(encoding="utf-8") if found.exists() else ""
+    whole = text[: text.rfind("\n") + 1]
     try:
-        return {(entry.key, entry.threads, entry.cpu) for entry in map(parse, lines)}
+        known = {(entry.key, entry.threads, entry.cpu) for entry in map(parse, whole.splitlines())}
     except DamagedEntry as reason:
         raise DamagedEntry(f"{found}: is no log, or is damaged: {reason}") from None
+    if whole != text:
+        if not known:
+            raise DamagedEntry(f"{found}: is no log")
+        found.write_text(whole, encoding="utf-8")
+    return known
 
 
 def here(target: Target) -> str:
