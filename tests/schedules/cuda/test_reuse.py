@@ -27,6 +27,7 @@ from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.targets import Target
 from tvmconvgrad.te import Multiples, express
 
+pytestmark = needs_emulator
 DEPTH = 64
 SQUARE = Convolution(8, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 DILATED = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
@@ -98,21 +99,18 @@ def test_nothing_is_met_twice_by_one_tap_or_one_tap_s_channels() -> None:
     assert size.reuse(64, DEPTH).new == 1
 
 
-ABOVE = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
+TARGETS = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
 TILES = {"f16 sm_90a": GROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
 
 
-@pytest.mark.parametrize("what", ABOVE)
+@pytest.mark.parametrize("what", TARGETS)
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what: str) -> None:
     dtype = what.removeprefix("t")[:3]
     case = Case(OPERATORS[operator], WIDE, dtype=dtype)
     tile = TILES[what].index(next(each for each in TILES[what] if (each.rows, each.columns) == (128, 64)))
     for cached in (0, 1):
-        check(emulator, case, "gemm", {"tile": tile, "cached": cached}, ABOVE[what])
-
-
-pytestmark = needs_emulator
+        check(emulator, case, "gemm", {"tile": tile, "cached": cached}, TARGETS[what])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -174,7 +172,7 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
 @pytest.mark.parametrize("what", ["f16 sm_90a", "f16 sm_90", "f32"])
 def test_tiles_with_fewer_vectors_than_threads_have_no_branch(what: str) -> None:
     tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (128, 16))
-    source = program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, ABOVE[what])[1].source
+    source = program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, TARGETS[what])[1].source
     loop = source[source.index("for (int step") :]
     body = loop[: loop.index("\n  }")]
     assert "tvmconvgrad_copy" in body

@@ -19,11 +19,8 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import instructions, writing
 from tvmconvgrad.schedules.cuda.shared import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.summing import Registers, Ring
-from tvmconvgrad.schedules.cuda.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
 from tvmconvgrad.te.tensors import Index
-
-ROWS_APART = 8
-"""Rows of a lane in a fragment."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +48,22 @@ class DirectCores:
         return self.a.depth // PART
 
     @property
-    def _vectors(self) -> int:
+    def _words(self) -> int:
         """Words of a stage's A in a lane."""
         return self.parts * self.rows * 2 * VECTOR
 
     def registers(self) -> Registers:
         """Sums; A of a step and of the next one; a vector of B for each fragment of columns."""
         sizes = {
-            "sums": self.rows * self.columns * 4,
-            "a_words": TURNS * self._vectors,
+            "sums": self.rows * self.columns * FRAGMENT,
+            "a_words": TURNS * self._words,
             "b_words": self.columns * VECTOR,
         }
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
 
     def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
-        """Copies ahead of the first of `count` steps, and the loop over two steps at a time, so that each has registers
-        of its own; where `count` is odd, the last one multiplies zeros."""
+        """Copies ahead of the first of `count` steps, and the loop over two steps at a time, which have registers of
+        their own; where `count` is odd, the last one multiplies zeros."""
         ahead = ring.stages - 1
 
         def step(at: Index, turn: int) -> tirx.Stmt:
@@ -92,9 +89,9 @@ class DirectCores:
 
         def vector(at: Index) -> tirx.Stmt:
             part, i, half = at // (2 * self.rows), at // 2 % self.rows, at % 2
-            position = row + i * ROWS + half * ROWS_APART + lane // LANES
+            position = row + i * ROWS + half * MATRIX + lane // LANES
             source, inside = ring.vector(step, position, part * PART + lane % LANES * (PART // LANES))
-            begin = turn * self._vectors + at // 2 * (2 * VECTOR) + half
+            begin = turn * self._words + at // 2 * (2 * VECTOR) + half
             to = writing.address(registers[1], VECTOR, begin)
             return instructions.load_vector(to, source, inside)
 
@@ -115,7 +112,7 @@ class DirectCores:
 
         def multiply(part: int, half: int, i: Index, j: Index) -> tirx.Stmt:
             to = writing.address(sums, FRAGMENT, (i * self.columns + j) * FRAGMENT)
-            vectors = turn * self._vectors + (part * self.rows + i) * (2 * VECTOR)
+            vectors = turn * self._words + (part * self.rows + i) * (2 * VECTOR)
             of_a = writing.address(a_words, FRAGMENT, vectors + half * FRAGMENT)
             of_b = writing.address(b_words, FRAGMENT // 2, j * VECTOR + half * (FRAGMENT // 2))
             return instructions.multiply(self.dtype, PART // 2, to, of_a, of_b)
