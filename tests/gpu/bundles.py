@@ -1,20 +1,33 @@
 """The bundles of the tests on GPUs, to be built where the compiler is:
 
-python -m tests.gpu.bundles FOLDER [ARCHITECTURE...]        # by default sm_90
+python -m tests.gpu.bundles FOLDER [ARCHITECTURE...]        # by default sm_90 and sm_90a
 
 then TVMCONVGRAD_GPU_BUNDLES=FOLDER python -m pytest -m gpu tests/gpu, on the machine with the GPU.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import tvmconvgrad as cg
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.layers import Layer, LayerGradient
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.targets import Target
+from tvmconvgrad.tuning import lookup  # like all here it imports no TVM
 
 DTYPES = ("f32", "f16", "bf16")
-BUNDLES = {"nxc": ("NXC", DTYPES, ""), "ncx": ("NCX", DTYPES, ""), "tf32": ("NXC", ("f32",), " -fpmath_mode=tf32")}
+BUNDLES = {
+    "nxc": ("NXC", DTYPES, ""),
+    "ncx": ("NCX", DTYPES, ""),
+    "tf32": ("NXC", ("f32",), " -fpmath_mode=tf32"),
+    "ways": ("NXC", ("f16",), ""),
+}
 """By name: layout, types, and what the targets ask for."""
 LAYERS = [
     # dense: whole tiles of tensor cores, tails, strides, dilations, few channels
@@ -42,12 +55,55 @@ LAYERS = [
 ]  # fmt: skip
 
 
+# Large tiles, and copies in every way: the defaults of layers as small as these have the smallest tiles.
+WAYS = ("past_l1", "cached", "boxes", "b_for_two", "a_for_two")
+TILES = tuple(range(6))
+SHAPES = {
+    "square": Layer(name="square", batch=5, channels=256, filters=256, input_size=(13, 14), kernel=(3, 3),
+                    pads_begin=(1, 1), pads_end=(1, 1)),
+    "strided": Layer(name="strided", batch=4, channels=256, filters=256, input_size=(14, 15), kernel=(3, 3),
+                     strides=(2, 2), pads_begin=(1, 1), pads_end=(1, 1)),
+    "cube": Layer(name="cube", batch=2, channels=256, filters=256, input_size=(5, 6, 7), kernel=(3, 3, 3),
+                  pads_begin=(1, 1, 1), pads_end=(1, 1, 1)),
+    "line": Layer(name="line", batch=5, channels=256, filters=512, input_size=(100,), kernel=(5,), strides=(2,),
+                  dilations=(3,), pads_begin=(6,), pads_end=(5,)),
+}  # fmt: skip
+
+
+def forced() -> list[tuple[Layer, dict[str, int]]]:
+    """The layers of the bundle `ways`, and their numbers. A problem has one choice, so each has another batch."""
+    found = []
+    for shape, layer in SHAPES.items():
+        for tile, way in itertools.product(TILES if shape == "square" else (2,), range(len(WAYS))):
+            name, batch = f"{shape}_tile_{tile}_{WAYS[way]}", layer.batch + len(found)
+            found.append((replace(layer, name=name, batch=batch), {"tile": tile, "copies": way}))
+    return found
+
+
+def layers(bundle: str) -> list[Layer]:
+    """The layers of one bundle."""
+    return [layer for layer, _ in forced()] if bundle == "ways" else LAYERS
+
+
+def choose(problem: Problem, target: Target) -> lookup.Tuned:
+    """What a log would say: the numbers of `forced`, where the target has them."""
+    from tvmconvgrad import schedules
+
+    for layer, numbers in forced():
+        if any(merged(gradient.problem) == problem for gradient in layer.gradients("NXC", dtype=problem.dtype)):
+            offered = schedules.schedule(problem, target, "gemm", {"tile": numbers["tile"]}).candidates
+            if numbers["copies"] in offered.get("copies", ()):
+                plan = str(schedules.schedule(problem, target, "gemm", numbers))
+                return lookup.Tuned(Choice.of("gemm", numbers, plan), "forced")
+    return lookup.Tuned(None, lookup.DEFAULT)
+
+
 def gradients(bundle: str) -> dict[str, LayerGradient]:
     """The kernels of one bundle by their names."""
     data_format, dtypes, _ = BUNDLES[bundle]
     return {
         f"{layer.name}_{dtype}_{gradient.kind}": gradient
-        for layer in LAYERS
+        for layer in layers(bundle)
         for dtype in dtypes
         for gradient in layer.gradients(data_format, dtype=dtype)
     }
@@ -55,10 +111,11 @@ def gradients(bundle: str) -> dict[str, LayerGradient]:
 
 def build(folder: Path, architectures: list[str]) -> None:
     """All bundles."""
-    for name, (data_format, dtypes, asked) in BUNDLES.items():
-        targets = [f"cuda -arch={architecture}{asked}" for architecture in architectures]
-        cg.build(LAYERS, folder / name, name=name, targets=targets, dtypes=dtypes, data_format=data_format)
+    with mock.patch.object(lookup, "find", choose):
+        for name, (data_format, dtypes, asked) in BUNDLES.items():
+            targets = [f"cuda -arch={architecture}{asked}" for architecture in architectures]
+            cg.build(layers(name), folder / name, name=name, targets=targets, dtypes=dtypes, data_format=data_format)
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), sys.argv[2:] or ["sm_90"])
+    build(Path(sys.argv[1]), sys.argv[2:] or ["sm_90", "sm_90a"])

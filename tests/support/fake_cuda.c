@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tensor_map.h"
+
 #define CONTEXT(device) ((void *)(intptr_t)(0x1000 + (device)))
 #define PLAIN_SHARED_BYTES (48 * 1024)
 
@@ -123,3 +125,46 @@ int cuMemsetD8Async(void *address, unsigned char value, size_t size, void *strea
 }
 int cuMemcpyHtoD_v2(void *address, const void *source, size_t size) { memcpy(address, source, size); return 0; }
 int cuMemcpyDtoH_v2(void *target, const void *address, size_t size) { memcpy(target, address, size); return 0; }
+
+static int encode(TensorMap *map, int dtype, unsigned rank, void *memory, const uint64_t *sizes, const uint64_t *strides,
+                  const unsigned *steps, int interleave, int swizzle, int promotion, int fill) {
+    static const unsigned line_bytes[] = {0, 32, 64, 128};
+    uint64_t stride = 2;
+    if ((intptr_t)map % 64 || (intptr_t)memory % 16 || rank < 2 || rank > 5) return 1;
+    if ((dtype != 6 && dtype != 9) || interleave || swizzle < 1 || swizzle > 3 || promotion > 3 || fill) return 1;
+    if (fails("cuTensorMapEncode")) return failing;
+    *map = (TensorMap){memory, rank, 2, line_bytes[swizzle], 0};
+    for (unsigned axis = 0; axis < rank; axis++) {
+        if (!sizes[axis] || !steps[axis] || steps[axis] > 8) return 1;
+        map->sizes[axis] = sizes[axis], map->steps[axis] = steps[axis];
+        stride *= sizes[axis];
+        if (axis + 1 < rank && (strides[axis] != stride || stride % 16)) return 1;
+    }
+    note("map\n");
+    return 0;
+}
+int cuTensorMapEncodeTiled(TensorMap *map, int dtype, unsigned rank, void *memory, const uint64_t *sizes,
+                           const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+    int status = encode(map, dtype, rank, memory, sizes, strides, steps, interleave, swizzle, promotion, fill);
+    for (unsigned axis = 0; axis < rank && !status; axis++) {
+        if (!box[axis] || box[axis] > 256 || steps[axis] != 1) return 1;
+        map->extents[axis] = box[axis];
+    }
+    return status ? status : 2 * box[0] > map->line_bytes;
+}
+int cuTensorMapEncodeIm2col(TensorMap *map, int dtype, unsigned rank, void *memory, const uint64_t *sizes,
+                            const uint64_t *strides, const int *lower, const int *upper, unsigned channels,
+                            unsigned pixels, const unsigned *steps, int interleave, int swizzle, int promotion,
+                            int fill) {
+    int status = encode(map, dtype, rank, memory, sizes, strides, steps, interleave, swizzle, promotion, fill);
+    int most = rank == 3 ? 1 << 15 : rank == 4 ? 1 << 7 : 1 << 4;
+    if (status || rank < 3) return status ? status : 1;
+    for (unsigned axis = 0; axis + 2 < rank; axis++) {
+        map->lower[axis] = lower[axis], map->upper[axis] = upper[axis];
+        if (lower[axis] < -most || lower[axis] >= most || upper[axis] < -most || upper[axis] >= most) return 1;
+        if (lower[axis] > (int)sizes[axis + 1] - 1 + upper[axis]) return 1;
+    }
+    map->pixels = 1, map->extents[0] = channels, map->extents[1] = pixels;
+    return channels > 256 || pixels > 1024 || 2 * channels > map->line_bytes;
+}

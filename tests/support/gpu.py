@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from tests.support.convolution import Array, Shape
+from tests.support.fake_gpu import make_driver
 from tvmconvgrad.compiling.cuda.codegen import Program
+from tvmconvgrad.runtime.cuda.driver import Driver, room_for_map
 from tvmconvgrad.runtime.cuda.launches import Argument, Launch
+from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
 
 COMPILER = "g++"
 needs_emulator = pytest.mark.skipif(
@@ -26,21 +29,24 @@ _FOLDER = Path(__file__).with_name("cuda_emulator")
 _OPTIONS = ("-std=c++17", "-O1", "-w", "-fsanitize=address", f"-I{_FOLDER}")
 _ASM = re.compile(r'asm volatile\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)((?::.*?)?)\);', re.DOTALL)
 _DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) (\w+) (\w+)\[\];")
-_KERNEL = re.compile(r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\((.*?)\) \{")
+_KERNEL = re.compile(
+    r"__global__ void (?:__cluster_dims__\((\d+), 1, 1\) )?(?:__launch_bounds__\([^)]*\) )?(\w+)\((.*?)\) \{"
+)
 ORDERS = ("forward late", "backward late", "forward early", "backward early")
 """In which order the threads and blocks run, and whether copies take effect late or early."""
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """A folder with the compiled emulator."""
+    """A folder with the compiled emulator, and the driver that makes its tensor maps."""
 
     folder: Path
+    driver: Driver
 
     @classmethod
     def prepare(cls, folder: Path) -> Emulator:
         _run([COMPILER, *_OPTIONS, "-c", *map(str, _FOLDER.glob("*.cpp"))], folder)
-        return cls(folder)
+        return cls(folder, make_driver(folder).driver)
 
     def run(
         self, program: Program, inputs: Sequence[Array], shape: Shape, orders: Sequence[str] = ORDERS
@@ -48,7 +54,7 @@ class Emulator:
         """A kernel's result in each order. AssertionError with its words where the emulator finds a fault."""
         source, binary = self.folder / "kernel.cpp", self.folder / "kernel"
         result = np.empty(shape, inputs[0].dtype)
-        source.write_text(_translated(program.source) + _main(program, [*inputs, result]))
+        source.write_text(_translated(program.source) + self._main(program, [*inputs, result]))
         _run([COMPILER, *_OPTIONS, str(source), *map(str, self.folder.glob("*.o")), "-o", str(binary)])
         for name, array in zip(("first", "second"), inputs, strict=True):
             (self.folder / name).write_bytes(array.tobytes())
@@ -57,6 +63,53 @@ class Emulator:
             _run([str(binary), *order.split()], self.folder)
             found.append(np.fromfile(self.folder / "out", result.dtype).reshape(shape))
         return found
+
+    def _main(self, program: Program, tensors: Sequence[Array]) -> str:
+        """The program that reads the inputs, launches what a call launches, and writes the result."""
+        sizes: dict[int | Tensor, int] = {
+            name: tensor.nbytes for name, tensor in zip(("first", "second", "out"), tensors, strict=True)
+        }
+        offsets = sorted({each for launch in program.launches for each in launch.places if isinstance(each, int)})
+        ends = [*offsets[1:], program.workspace_bytes]
+        sizes |= {offset: end - offset for offset, end in zip(offsets, ends)}
+        lines = [f'  char* {_name(key)} = emulator::tensor("{key}", {size});' for key, size in sizes.items()]
+        kernels = {name: (int(blocks or 1), _types(words)) for blocks, name, words in _KERNEL.findall(program.source)}
+        lines += [self._launch(launch, *kernels[launch.function]) for launch in program.launches]
+        body = "\n".join(lines)
+        return f"""
+namespace emulator {{
+void choose(bool runs_backward, bool copies_late);
+void launch(dim3 grid, dim3 block, size_t cluster, size_t bytes, const std::function<void()>& body);
+char* tensor(const char* name, size_t bytes);
+void write(const char* name, const char* bytes, size_t size);
+}}
+template <class Map>
+Map map_of(std::initializer_list<unsigned char> bytes, const void* memory) {{
+  Map map;
+  std::copy(bytes.begin(), bytes.end(), map.bytes);
+  reinterpret_cast<TensorMap*>(map.bytes)->memory = static_cast<const unsigned char*>(memory);
+  return map;
+}}
+int main(int, char** words) {{
+  emulator::choose(!strcmp(words[1], "backward"), !strcmp(words[2], "late"));
+{body}
+  emulator::write("out", {_name("out")}, {sizes["out"]});
+}}
+"""
+
+    def _launch(self, launch: Launch, cluster: int, types: Sequence[str]) -> str:
+        """A launch; its tensor maps are the driver's."""
+        arguments = ", ".join(self._argument(*each) for each in zip(launch.arguments, types, strict=True))
+        grid, block = ("{" + ", ".join(map(str, extent)) + "}" for extent in (launch.grid, launch.block))
+        body = f"[=] {{ {launch.function}({arguments}); }}"
+        return f"  emulator::launch({grid}, {block}, {cluster}, {launch.shared_bytes}, {body});"
+
+    def _argument(self, argument: Argument, kind: str) -> str:
+        if not isinstance(argument, TensorMap):
+            return f"({kind}){_name(argument)}"
+        room = room_for_map()
+        self.driver.encode(room, argument, 0)
+        return f"map_of<tvmconvgrad_tensor_map>({{{', '.join(map(str, room))}}}, {_name(argument.tensor)})"
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> None:
@@ -80,13 +133,14 @@ def _instruction(match: re.Match[str]) -> str:
 
 
 def _call(instruction: str, values: Sequence[str]) -> str:
-    """The call for an instruction, on its predicate if it has one, or the declaration of a predicate."""
+    """The call for an instruction, on its predicate if it has one, or the declaration of a register."""
     if instruction.startswith("@"):
         predicate, _, rest = instruction.partition(" ")
         return f"if ({predicate[1:]}) {_call(rest, values)}"
     name, _, operands = instruction.partition(" ")
     if name == ".reg":
-        return f"bool {operands.removeprefix('.pred ')};"
+        kind, register = operands.split()
+        return f"{'bool' if kind == '.pred' else 'unsigned'} {register};"
     words = re.sub(r"[{}\[\]]", "", operands)
     for i in reversed(range(len(values))):
         words = words.replace(f"%{i}", values[i])
@@ -119,42 +173,9 @@ def _parenthesized(text: str) -> list[str]:
     return found
 
 
-def _main(program: Program, tensors: Sequence[Array]) -> str:
-    """The program that reads the inputs, launches what a call launches, and writes the result."""
-    sizes: dict[Argument, int] = {
-        name: tensor.nbytes for name, tensor in zip(("first", "second", "out"), tensors, strict=True)
-    }
-    offsets = sorted({each for launch in program.launches for each in launch.arguments if isinstance(each, int)})
-    ends = [*offsets[1:], program.workspace_bytes]
-    sizes |= {offset: end - offset for offset, end in zip(offsets, ends)}
-    lines = [f'  char* {_name(key)} = emulator::tensor("{key}", {size});' for key, size in sizes.items()]
-    parameters = {name: _types(words) for name, words in _KERNEL.findall(program.source)}
-    lines += [_launch(launch, parameters[launch.function]) for launch in program.launches]
-    body = "\n".join(lines)
-    return f"""
-namespace emulator {{
-void choose(bool runs_backward, bool copies_late);
-void launch(dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body);
-char* tensor(const char* name, size_t bytes);
-void write(const char* name, const char* bytes, size_t size);
-}}
-int main(int, char** words) {{
-  emulator::choose(!strcmp(words[1], "backward"), !strcmp(words[2], "late"));
-{body}
-  emulator::write("out", {_name("out")}, {sizes["out"]});
-}}
-"""
-
-
-def _name(argument: Argument) -> str:
+def _name(argument: int | Tensor) -> str:
     return f"piece_{argument}" if isinstance(argument, int) else f"tensor_{argument}"
 
 
 def _types(parameters: str) -> list[str]:
     return [re.sub(r"__restrict__.*", "", parameter).strip() for parameter in parameters.split(",")]
-
-
-def _launch(launch: Launch, types: Sequence[str]) -> str:
-    arguments = ", ".join(f"({kind}){_name(each)}" for kind, each in zip(types, launch.arguments, strict=True))
-    grid, block = ("{" + ", ".join(map(str, extent)) + "}" for extent in (launch.grid, launch.block))
-    return f"  emulator::launch({grid}, {block}, {launch.shared_bytes}, [=] {{ {launch.function}({arguments}); }});"

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.runtime.cuda import tensor_maps
 from tvmconvgrad.runtime.cuda.launches import TENSORS
+from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 from tvmconvgrad.spec.values import S64_MAX, Shape, show
 
 Parser = Callable[[str, object], Any]
@@ -89,9 +91,37 @@ def extent(about: str, value: object) -> Shape:
 
 
 def arguments(about: str, value: object) -> tuple[Any, ...]:
-    """What a GPU's function is passed: tensors by name, or places in the workspace."""
+    """What a GPU's function is passed: tensors by name, places in the workspace, or maps of one of these."""
     found = of_type(about, value, list)
-    return tuple(entry if entry in TENSORS else count(about, entry) for entry in found)
+    return tuple(_argument(f"{about}[{place}]", entry) for place, entry in enumerate(found))
+
+
+def _argument(about: str, value: object) -> Any:
+    return record(about, value, TensorMap, _MAP) if isinstance(value, dict) else _place(about, value)
+
+
+def _place(about: str, value: object) -> Any:
+    return value if value in TENSORS else count(about, value)
+
+
+def _dtype(about: str, value: object) -> str:
+    if text(about, value) not in tensor_maps.DTYPES:
+        raise BundleError(f"{about}: got {show(value)}, expected one of {', '.join(tensor_maps.DTYPES)}")
+    return str(value)
+
+
+def _line(about: str, value: object) -> int:
+    line = of_type(about, value, int)
+    if line not in tensor_maps.SWIZZLES:
+        raise BundleError(f"{about}: got {line}, expected one of {', '.join(map(str, tensor_maps.SWIZZLES))}")
+    return line
+
+
+def _corners(about: str, value: object) -> tuple[tuple[int, ...], ...]:
+    pairs = [[of_type(about, each, int) for each in of_type(about, pair, list)] for pair in of_type(about, value, list)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise BundleError(f"{about}: got {show(value)}, expected pairs of ints")
+    return tuple(map(tuple, pairs))
 
 
 def texts(about: str, value: object) -> tuple[str, ...]:
@@ -108,3 +138,14 @@ def attributes(about: str, value: object) -> dict[str, Any]:
         if not isinstance(entry, (str, int, list)):
             raise BundleError(f"{at}: got {show(entry)}, expected a string, an int or a list of ints")
     return parsed
+
+
+_MAP: dict[str, Parser] = {
+    "tensor": _place,
+    "dtype": _dtype,
+    "sizes": sizes,
+    "box": sizes,
+    "line_bytes": _line,
+    "corners": _corners,
+    "steps": sizes,
+}

@@ -11,6 +11,7 @@ from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, program_of
 from tests.support.sampling import every
 from tvmconvgrad.compiling.cuda import compiler, toolkit
 from tvmconvgrad.compiling.cuda.codegen import Program
+from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.targets import Target
 
 pytestmark = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="needs nvcc")
@@ -74,6 +75,20 @@ def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, ar
     scheduled, program = program_of(Case(operator, LAYERS[layer], dtype=dtype), target=TARGETS[arch])
     assert scheduled.rule == ("depthwise" if layer in ("depthwise", "large filters") else "gemm")
     check(program, TARGETS[arch], dtype)
+
+
+@pytest.mark.parametrize("operator", OPERATORS[:2])
+@pytest.mark.parametrize("layer", ["resnet_50 3x3", pytest.param("resnet_50 strided", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", [Copies.BOXES, Copies.B_FOR_TWO])
+def test_boxes_are_copied_by_the_engine(layer: str, operator: str, way: Copies) -> None:
+    """In one block, and for both of a cluster; the map is read where the kernel is passed it, not copied."""
+    _, program = program_of(Case(operator, LAYERS[layer], dtype="f16"), "gemm", {"copies": way}, SM_90A)
+    check(program, SM_90A, "f16")
+    ptx = toolkit.to_ptx(program.source, "sm_90a")
+    assert "cp.async.bulk.tensor.4d.shared::cluster.global" in ptx
+    assert (".multicast::cluster" in ptx) is (way is Copies.B_FOR_TWO)
+    assert (".explicitcluster" in ptx) is (way is Copies.B_FOR_TWO)
+    assert ".local" not in ptx
 
 
 @pytest.mark.parametrize("operator", OPERATORS[:2])

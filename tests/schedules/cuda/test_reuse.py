@@ -15,6 +15,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, program_of
+from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.gemm_plan import Planner
 from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, sizes
 from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
@@ -32,6 +33,7 @@ DEPTH = 64
 SQUARE = Convolution(8, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 DILATED = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
 STRIDED = Convolution(4, 1, 64, 64, (28, 28), (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0))
+MANY = Convolution(8, 1, 256, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 LINE = Convolution(8, 1, 64, 64, (400,), (400,), (9,), (1,), (1,), (4,), (4,))
 CUBE = Convolution(2, 1, 64, 64, (12, 12, 12), (12, 12, 12), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1))
 SINGLE = Convolution(8, 1, 64, 64, (27, 28), (27, 28), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
@@ -50,7 +52,7 @@ def met(size: Size, rows: int) -> Iterator[tuple[int, ...]]:
         return image, *(i * axis.stride + j * axis.step for i, j, axis in zip(at, tap, size.axes))
 
     if size.by_taps:
-        some = taps[: rows // size.channels]
+        some = taps[: rows // min(size.channels, size.chunk(DEPTH))]
         for first in range(0, len(positions), DEPTH):
             yield from (element(each, tap) for tap in some for each in positions[first : first + DEPTH])
     else:
@@ -77,7 +79,9 @@ def missed(elements: Iterable[tuple[int, ...]], places: int) -> float:
 @pytest.mark.parametrize("rows", [64, 128, 256])
 @pytest.mark.parametrize("operator", [0, 1, 3])
 @pytest.mark.parametrize(
-    "layer", [SQUARE, DILATED, STRIDED, LINE, CUBE], ids=["square", "dilated", "strided", "line", "cube"]
+    "layer",
+    [SQUARE, DILATED, STRIDED, MANY, LINE, CUBE],
+    ids=["square", "dilated", "strided", "many channels", "line", "cube"],
 )
 def test_what_is_new_in_a_cache_of_that_size(layer: Convolution, operator: int, rows: int) -> None:
     problem = merged(Case(OPERATORS[operator], layer, dtype="f16").call.problem())
@@ -110,14 +114,14 @@ def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what:
     case = Case(OPERATORS[operator], WIDE, dtype=dtype)
     tile = TILES[what].index(next(each for each in TILES[what] if (each.rows, each.columns) == (128, 64)))
     for cached in (0, 1):
-        check(emulator, case, "gemm", {"tile": tile, "cached": cached}, TARGETS[what])
+        check(emulator, case, "gemm", {"tile": tile, "copies": cached}, TARGETS[what])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
     tile = TENSOR_TILES.index(Tile(128, 64, (2, 2)))
     for cached in (0, 1):
-        source = _source(operator, {"tile": tile, "cached": cached}, SM_90)
+        source = _source(operator, {"tile": tile, "copies": cached}, SM_90)
         assert ("cp.async.ca" in source) is bool(cached)
         assert "cp.async.cg" in source
 
@@ -130,9 +134,13 @@ def test_a_chunk_of_channels_meets_all_taps_before_the_next_one_does(operator: i
     expression = express(problem, Multiples(c=8, o=8))
     _, found = stages(expression)
     product = Product.of(problem, found[expression.sums[0]], depth)
-    numbers = [tuple(int(i) for i in product.summed_index(number(at))) for at in range(product.summed)]
-    extents = product.summed_extents
-    chunk = 32 if operator and depth else extents[-1]  # of 96 channels, by 64 or 32
+    if product.is_filter:
+        numbers = [tuple(int(i) for i in product.index(*map(number, (0, at, 0)))[1:-1]) for at in range(product.rows)]
+        extents = product.row_extents
+    else:
+        numbers = [tuple(int(i) for i in product.summed_index(number(at))) for at in range(product.summed)]
+        extents = product.summed_extents
+    chunk = 32 if depth else extents[-1]  # of 96 channels, by 64 or 32
     assert numbers == sorted(itertools.product(*map(range, extents)), key=lambda at: (at[-1] // chunk, at))
 
 
@@ -143,9 +151,16 @@ def _source(operator: str, given: dict[str, int], target: Target) -> str:
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operator: int) -> None:
     layer = Convolution(64, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    for each, expected in ((layer, 1), (SINGLE, 0)):
-        scheduled, _ = program_of(Case(OPERATORS[operator], each, dtype="f16"), "gemm", target=SM_90A)
-        assert scheduled.decisions["cached"] == expected
+    machine = Machine.of(tvm.target.Target(SM_90A.to_dict()))
+    for each, worth in ((layer, True), (SINGLE, False)):
+        planner = Planner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
+        tiles = [planner.units.tiles[i] for i in planner.usable()]
+        tiles = [tile for tile in tiles if Copies.CACHED in planner.ways(tile) or not worth]
+        past, by_l1 = (
+            min(planner.cost(tile, splits, way) for tile in tiles for splits in planner.splits(tile))
+            for way in (Copies.PAST_L1, Copies.CACHED)
+        )
+        assert (by_l1 < past) is worth
 
 
 @pytest.mark.parametrize("target", [SM_80, SM_90, SM_90A], ids=str)
@@ -156,11 +171,11 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
     for layer in (SQUARE, STRIDED, CUBE):
         problem = Case(OPERATORS[operator], layer, dtype="f16").call.problem()
         planner = Planner(machine, problem)
-        for tile, cached in itertools.product(planner.usable(), (0, 1)):
+        for tile, cached in itertools.product(planner.usable(), (Copies.PAST_L1, Copies.CACHED)):
             if cached not in planner.ways(planner.units.tiles[tile]):
                 continue
-            plan = planner.plan(Decisions({"tile": tile, "cached": cached}))
-            found += cached
+            plan = planner.plan(Decisions({"tile": tile, "copies": cached}))
+            found += cached is Copies.CACHED
             stages = planner.units.stage_bytes(plan.tile, plan.depth, plan.stages)
             kept = max(size.reuse(plan.tile.rows, plan.depth).bytes for size in planner.sizes()) if cached else 0
             blocks = min(planner.units.together(plan.tile, kept), 2)

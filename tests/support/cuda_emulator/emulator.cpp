@@ -1,4 +1,4 @@
-// Blocks, threads, shared memory and tensors; tests/support/gpu.py writes the program's main.
+// Clusters, blocks, threads, shared memory and tensors; tests/support/gpu.py writes the program's main.
 #include "fibers.h"
 
 #include <algorithm>
@@ -9,9 +9,10 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace emulator {
 
 std::vector<std::unique_ptr<Fiber>> fibers;
-size_t threads = 0, current = 0, shared_begin = 0;
+std::vector<Block> blocks;
+size_t threads = 0, current = 0, shared_begin = 0, cluster = 1;
 bool late = true;
-std::vector<bool> hidden;
+std::deque<std::function<void()>> boxes;
 
 namespace {
 
@@ -21,11 +22,15 @@ constexpr unsigned char kGuardByte = 0xa5;
 ucontext_t scheduler;
 const std::function<void()>* kernel = nullptr;
 bool backward = false;
-std::vector<unsigned char> memory;  // shared, between two guards
 size_t shared_bytes = 0;
 
-void run_fiber() {
+void begin_turn() {
   threadIdx = self().index;
+  blockIdx = self().block;
+}
+
+void run_fiber() {
+  begin_turn();
   (*kernel)();
   self().state = State::kDone;
   swapcontext(&self().context, &scheduler);
@@ -47,22 +52,47 @@ bool run_ready(size_t first, size_t count, int size) {
   return any;
 }
 
-size_t count(State state) {
+// How many threads of some blocks are in a state.
+size_t count(State state, size_t block = 0, size_t blocks = cluster) {
   size_t found = 0;
-  for (size_t i = 0; i < threads; ++i) found += fibers[i]->state == state;
+  for (size_t i = block * threads; i < (block + blocks) * threads; ++i) found += fibers[i]->state == state;
   return found;
 }
 
-void run_block() {
-  std::fill(memory.begin(), memory.end(), 0xff);  // NaN in every type
-  hidden.assign(shared_bytes / 16 + 1, false);
-  std::fill(memory.begin(), memory.begin() + kGuard, kGuardByte);
-  std::fill(memory.end() - kGuard, memory.end(), kGuardByte);
-  for (size_t i = 0; i < threads; ++i) {
+bool release(State state, size_t block, size_t blocks) {
+  if (count(state, block, blocks) < blocks * threads) return false;
+  for (size_t i = block * threads; i < (block + blocks) * threads; ++i) fibers[i]->state = State::kReady;
+  return true;
+}
+
+// Where no block can go on alone: all of the cluster have come to a barrier, or a copy has to come first.
+bool release_some() {
+  if (release(State::kCluster, 0, cluster)) return true;
+  if (boxes.empty()) return false;
+  auto copy = std::move(boxes.front());
+  boxes.pop_front();
+  copy();
+  return true;
+}
+
+void clear(Block& block) {
+  block.memory.assign(shared_bytes + 2 * kGuard, 0xff);  // NaN in every type
+  block.hidden.assign(shared_bytes / 16 + 1, false);
+  block.barriers.clear();
+  std::fill(block.memory.begin(), block.memory.begin() + kGuard, kGuardByte);
+  std::fill(block.memory.end() - kGuard, block.memory.end(), kGuardByte);
+}
+
+void run_cluster(size_t first) {
+  for (Block& block : blocks) clear(block);
+  for (size_t i = 0; i < cluster * threads; ++i) {
     Fiber& fiber = *fibers[i];
     static_cast<Work&>(fiber) = Work();
-    fiber.index = {unsigned(i % blockDim.x), unsigned(i / blockDim.x % blockDim.y),
-                   unsigned(i / blockDim.x / blockDim.y)};
+    size_t at = i % threads, block = first + i / threads;
+    fiber.index = {unsigned(at % blockDim.x), unsigned(at / blockDim.x % blockDim.y),
+                   unsigned(at / blockDim.x / blockDim.y)};
+    fiber.block = {unsigned(block % gridDim.x), unsigned(block / gridDim.x % gridDim.y),
+                   unsigned(block / gridDim.x / gridDim.y)};
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = kStack;
@@ -70,15 +100,23 @@ void run_block() {
     makecontext(&fiber.context, run_fiber, 0);
   }
   while (true) {
-    if (run_ready(0, threads, kGroup)) continue;
-    if (count(State::kDone) == threads) break;
-    if (count(State::kBarrier) + count(State::kDone) < threads) fail("a warp waits for lanes that never come");
-    if (count(State::kDone)) fail("some threads have ended, and others wait at a barrier");
-    for (size_t i = 0; i < threads; ++i) fibers[i]->state = State::kReady;
+    bool any = false;
+    for (size_t i = 0; i < cluster; ++i) {
+      size_t block = backward ? cluster - 1 - i : i;
+      while (run_ready(block * threads, threads, kGroup) || release(State::kBlock, block, 1)) any = true;
+    }
+    if (any) continue;
+    if (count(State::kDone) == cluster * threads) break;
+    if (release_some()) continue;
+    if (count(State::kBarrier)) fail("threads wait at a barrier in shared memory for what never comes");
+    if (count(State::kWarp)) fail("a warp waits for lanes that never come");
+    fail("some threads have ended, and others wait at a barrier");
   }
-  for (size_t i = 0; i < kGuard; ++i)
-    if (memory[i] != kGuardByte || memory[memory.size() - 1 - i] != kGuardByte)
-      fail("something was written beside shared memory");
+  if (!boxes.empty()) fail("a block has ended before its copies have come");
+  for (const Block& block : blocks)
+    for (size_t i = 0; i < kGuard; ++i)
+      if (block.memory[i] != kGuardByte || block.memory[block.memory.size() - 1 - i] != kGuardByte)
+        fail("something was written beside shared memory");
 }
 
 }  // namespace
@@ -92,35 +130,33 @@ void fail(const char* what) {
 void pause(State state) {
   self().state = state;
   swapcontext(&self().context, &scheduler);
-  threadIdx = self().index;
+  begin_turn();
 }
 
-unsigned char* at_shared(unsigned address, size_t bytes) {
+unsigned char* at_shared(unsigned address, size_t bytes, Block& block) {
   if (address % bytes) fail("an address of shared memory is not aligned");
   if (address < shared_begin || address + bytes > shared_begin + shared_bytes)
     fail("an instruction reaches beyond shared memory");
-  return memory.data() + kGuard + (address - shared_begin);
+  return block.memory.data() + kGuard + (address - shared_begin);
 }
 
 void* shared(unsigned alignment) {
   shared_begin = 1024 + alignment;
-  return memory.data() + kGuard;
+  return my_block().memory.data() + kGuard;
 }
 
-void launch(dim3 grid, dim3 block, size_t bytes, const std::function<void()>& body) {
+void launch(dim3 grid, dim3 block, size_t cluster_blocks, size_t bytes, const std::function<void()>& body) {
   gridDim = grid;
   blockDim = block;
   kernel = &body;
   threads = size_t(block.x) * block.y * block.z;
+  cluster = cluster_blocks;
   shared_bytes = bytes;
-  memory.resize(bytes + 2 * kGuard);
-  while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
-  size_t blocks = size_t(grid.x) * grid.y * grid.z;
-  for (size_t i = 0; i < blocks; ++i) {
-    size_t at = backward ? blocks - 1 - i : i;
-    blockIdx = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
-    run_block();
-  }
+  blocks.resize(cluster);
+  while (fibers.size() < cluster * threads) fibers.push_back(std::make_unique<Fiber>());
+  size_t count = size_t(grid.x) * grid.y * grid.z;
+  if (count % cluster) fail("a cluster is not whole");
+  for (size_t i = 0; i < count; i += cluster) run_cluster(backward ? count - cluster - i : i);
 }
 
 void choose(bool runs_backward, bool copies_late) {
@@ -143,9 +179,10 @@ void write(const char* name, const char* bytes, size_t size) { std::ofstream(nam
 
 using namespace emulator;
 
-void __syncthreads() { pause(State::kBarrier); }
+void __syncthreads() { pause(State::kBlock); }
 
 size_t __cvta_generic_to_shared(const void* pointer) {
+  const std::vector<unsigned char>& memory = my_block().memory;
   auto* byte = static_cast<const unsigned char*>(pointer);
   if (byte < memory.data() + kGuard || byte > memory.data() + memory.size() - kGuard)
     fail("an address is not one of shared memory");

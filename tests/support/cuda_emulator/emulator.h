@@ -1,10 +1,11 @@
-// A GPU for tests: runs the CUDA C++ of a kernel on a CPU, one block after the other.
+// A GPU for tests: runs the CUDA C++ of a kernel on a CPU, one block, or cluster of blocks, after the other.
 //
-// The threads of a block are fibers. They run one at a time, in an order that the caller chooses, each until it waits at
+// The threads of a cluster are fibers. They run one at a time, in an order that the caller chooses, each until it waits at
 // a barrier or for its warp, and each warp, and group of four, as far as it comes alone; so a missing barrier gives a
 // wrong result in at least one order. Copies by cp.async take effect as late as PTX allows (at the wait), or at once, as
 // the caller chooses: a missing wait, or a tile that is overwritten too early, gives a wrong result in one of the two. So
-// do products by wgmma; and they must not read what a thread has copied and not made visible to them. Shared memory
+// do products by wgmma, and copies by the engine for tensors; and products must not read what a thread has copied and not
+// made visible to them. Shared memory
 // begins as NaN, at an address that is aligned as its declaration says and no better, and lies between guarded bytes;
 // every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for conflicts of
 // banks.
@@ -13,6 +14,8 @@
 // manual says ("Warp-level matrix instructions", "Asynchronous warpgroup level matrix instructions", "Data movement and
 // conversion instructions: asynchronous copy").
 #pragma once
+#include "../tensor_map.h"
+
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -28,6 +31,8 @@
 #define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct dim3 {
@@ -135,7 +140,34 @@ void wgmma_commit_group_sync_aligned();
 void wgmma_wait_group_sync_aligned(int pending);
 inline void setp_ne_b32(bool& p, int a, int b) { p = a != b; }
 
+// The sink of PTX, for what nobody asks.
+static int _;
+inline void selp_b32(unsigned& d, unsigned a, unsigned b, bool p) { d = p ? a : b; }
+void mbarrier_init_shared__cta_b64(unsigned address, int count);
+void fence_mbarrier_init_release_cluster();
+void mbarrier_arrive_expect_tx_shared__cta_b64(int, unsigned address, int bytes);
+void mbarrier_arrive_shared__cta_b64(int, unsigned address);
+void mapa_shared__cluster_u32(unsigned& there, unsigned address, int block);
+void mbarrier_arrive_shared__cluster_b64(int, unsigned there);
+void mbarrier_try_wait_parity_shared__cta_b64(bool& ended, unsigned address, int parity);
+void barrier_cluster_arrive_release_aligned();
+void barrier_cluster_wait_acquire_aligned();
+
 namespace emulator {
+
+static_assert(sizeof(TensorMap) <= 128, "the room that CUDA gives it");
+void copy_tensor(const void* map, unsigned to, const std::vector<int>& numbers, unsigned barrier,
+                 const std::vector<int>& offsets, int to_blocks);
+
+template <int rank, bool pixels, bool multicast, class... Numbers>
+void copy_tensor_numbers(unsigned to, const void* map, Numbers... values) {
+  std::vector<int> all = {int(values)...};
+  auto from = [&](int begin, int count) { return std::vector<int>(all.begin() + begin, all.begin() + begin + count); };
+  constexpr int offsets = pixels ? rank - 2 : 0;
+  static_assert(sizeof...(values) == rank + 1 + offsets + multicast, "another number of operands");
+  copy_tensor(map, to, from(0, rank), all[rank], from(rank + 1, offsets), multicast ? all.back() : 0);
+}
+
 using ToFloat = float (*)(uint16_t);
 // Operands: the sums, the descriptors of A and B, the predicate, and four immediate numbers.
 void multiply_shared(const char* name, int columns, ToFloat to_float, const std::vector<const void*>& operands);
@@ -150,3 +182,22 @@ void multiply_shared(const char* name, int columns, ToFloat to_float, const std:
   WGMMA(16, type) WGMMA(32, type) WGMMA(64, type) WGMMA(128, type) WGMMA(256, type)
 WGMMA_OF_TYPE(f16)
 WGMMA_OF_TYPE(bf16)
+
+#define BOXES(rank, kind, pixels)                                                                                     \
+  template <class... Numbers>                                                                                          \
+  void cp_async_bulk_tensor_##rank##d_shared__cluster_global##kind##_mbarrier__complete_tx__bytes(                     \
+      unsigned to, const void* map, Numbers... numbers) {                                                              \
+    emulator::copy_tensor_numbers<rank, pixels, false>(to, map, numbers...);                                           \
+  }                                                                                                                    \
+  template <class... Numbers>                                                                                          \
+  void cp_async_bulk_tensor_##rank##d_shared__cluster_global##kind##_mbarrier__complete_tx__bytes_multicast__cluster(  \
+      unsigned to, const void* map, Numbers... numbers) {                                                              \
+    emulator::copy_tensor_numbers<rank, pixels, true>(to, map, numbers...);                                            \
+  }
+BOXES(2, , false)
+BOXES(3, , false)
+BOXES(4, , false)
+BOXES(5, , false)
+BOXES(3, _im2col, true)
+BOXES(4, _im2col, true)
+BOXES(5, _im2col, true)

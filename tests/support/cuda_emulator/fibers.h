@@ -1,8 +1,9 @@
-// What the files of the emulator share: the threads of the block that runs, as fibers, and its shared memory.
+// What the files of the emulator share: the threads of the cluster of blocks that runs, as fibers, and shared memory.
 #pragma once
 #include "emulator.h"
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <ucontext.h>
 
@@ -17,7 +18,8 @@ struct Copy {
   int bytes, source_bytes;
 };
 
-enum class State { kReady, kBarrier, kWarp, kDone };
+// What a thread waits for: all of its block, all of its cluster, its warp, a barrier in shared memory.
+enum class State { kReady, kBlock, kCluster, kWarp, kBarrier, kDone };
 
 // What a thread brings to an instruction that its whole warp executes together.
 struct Warp {
@@ -38,6 +40,20 @@ struct Product {
   std::vector<float*> sums;                 // of each thread, one after the other
 };
 
+// A barrier in shared memory ("mbarrier"): arrivals and bytes that its phase waits for.
+struct Barrier {
+  int count = 0, arrivals = 0;
+  long bytes = 0;
+  unsigned phase = 0;
+};
+
+// A block of the cluster that runs: its shared memory, between two guards.
+struct Block {
+  std::vector<unsigned char> memory;
+  std::vector<bool> hidden;  // of each vector: whether a copy has brought it, and tensor cores do not see it
+  std::map<unsigned, Barrier> barriers;
+};
+
 // What a thread has done in the block that runs.
 struct Work {
   State state = State::kReady;
@@ -51,23 +67,27 @@ struct Work {
   std::deque<std::vector<Product>> products;  // of the first thread of a group: closed groups that are under way
   std::vector<Product> open_products;
   int pending = 0;
+  unsigned barrier = 0, parity = 0;  // that it waits for
 };
 
 struct Fiber : Work {
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStack]};
-  dim3 index{};
+  dim3 index{}, block{};
 };
 
 extern std::vector<std::unique_ptr<Fiber>> fibers;
-extern size_t threads, current;
-extern bool late;            // whether copies and products take effect as late as they may
-extern size_t shared_begin;  // the address of shared memory
-extern std::vector<bool> hidden;  // of each vector there: whether a copy has brought it, and tensor cores do not see it
+extern std::vector<Block> blocks;
+extern size_t threads, current;  // of a block
+extern bool late;                // whether copies and products take effect as late as they may
+extern size_t shared_begin;      // the address of shared memory
+extern std::deque<std::function<void()>> boxes;  // copies by the engine that are under way
+extern size_t cluster;                           // blocks of a cluster
 
 inline Fiber& self() { return *fibers[current]; }
+inline Block& my_block() { return blocks[current / threads]; }
 void pause(State state);
-unsigned char* at_shared(unsigned address, size_t bytes);
+unsigned char* at_shared(unsigned address, size_t bytes, Block& block = my_block());
 
 // Waits until all lanes of the warp (or of a group of four) are at the same instruction; the last executes it for all.
 template <int size = kWarp>
@@ -76,7 +96,7 @@ void together(const char* name, void (*execute)(Fiber* const* lanes)) {
   mine.warp.name = name;
   mine.turns++;
   size_t first = current / size * size;
-  if (first + size > threads) fail("a warp is not whole");
+  if (first % threads + size > threads) fail("a warp is not whole");
   Fiber* lanes[size];
   bool complete = true;
   for (int lane = 0; lane < size; ++lane) {

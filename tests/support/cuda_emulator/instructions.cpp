@@ -11,7 +11,7 @@ void carry_out(const Copy& copy) {
   unsigned char* to = at_shared(copy.to, copy.bytes);
   memset(to, 0, copy.bytes);
   memcpy(to, copy.from, copy.source_bytes);
-  hidden[(copy.to - shared_begin) / 16] = true;
+  my_block().hidden[(copy.to - shared_begin) / 16] = true;
   self().hidden.push_back((copy.to - shared_begin) / 16);
 }
 

@@ -4,7 +4,7 @@
 using namespace emulator;
 
 void fence_proxy_async_shared__cta() {
-  for (unsigned vector : self().hidden) hidden[vector] = false;
+  for (unsigned vector : self().hidden) my_block().hidden[vector] = false;
   self().hidden.clear();
 }
 
@@ -34,7 +34,7 @@ struct Matrix {
     address ^= (address >> 7 & (line / 16 - 1)) << 4;
     uint16_t bits;
     memcpy(&bits, at_shared(address, 2), 2);
-    if (hidden[(address - shared_begin) / 16]) fail("tensor cores read what its copier has not made visible to them");
+    if (my_block().hidden[(address - shared_begin) / 16]) fail("tensor cores read what its copier has not made visible to them");
     return to_float(bits);
   }
 };

@@ -8,8 +8,10 @@ on two streams would share it.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -21,9 +23,17 @@ from tvm.s_tir import pipeline as _s_tir_pipeline  # noqa: F401 -- registers the
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from tvmconvgrad.runtime.cuda.launches import ALIGNMENT, TENSORS, Argument, Extent, Launch
+from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
+from tvmconvgrad.schedules.cuda.writing import CLUSTER, MAPS
 from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.targets import Target
 
+_MAP = """\
+struct alignas(64) tvmconvgrad_tensor_map {
+  unsigned char bytes[128];
+  __device__ const unsigned char& operator[](int i) const { return bytes[i]; }
+};
+"""
 _SPLITS = "tirx.SplitHostDevice"
 _SHARED = "tirx.use_dyn_shared_memory"
 _AXES = ("x", "y", "z")
@@ -40,23 +50,27 @@ class Program:
 
 def generate(module: tvm.IRModule, target: Target) -> Program:
     """The code of a scheduled program of one function on (first, second, out)."""
-    found = tvm.target.Target(target.to_dict())
+    found, (function,) = tvm.target.Target(target.to_dict()), module.functions.values()
     bound = tirx.transform.BindTarget(found.with_host(tvm.target.Target("llvm")))(module)
     lower, _, finalize = tirx.get_tir_pipeline("s_tir")
-    host = _Host()
+    host = _Host(json.loads(function.attrs.get(MAPS, "{}")))
     with tvm.transform.PassContext(instruments=[host]):
         _, devices = split_host_device_mods(lower(bound))
     (device,) = devices.values()
     with _without_compiling():
         code = codegen_build(finalize()(device), found)
-    return Program(code.inspect_source("cuda"), tuple(host.launches), host.workspace_bytes)
+    source = code.inspect_source("cuda")
+    for launch in host.launches:
+        source = _with_maps(source, launch, int(function.attrs.get(CLUSTER, 1)))
+    return Program(source, tuple(host.launches), host.workspace_bytes)
 
 
 @tvm.instrument.pass_instrument
 class _Host:
     """Reads the launches out of the host's part, where it has just been split off."""
 
-    def __init__(self) -> None:
+    def __init__(self, maps: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
+        self.maps = maps
         self.launches: list[Launch] = []
         self.workspace_bytes = 0
 
@@ -66,14 +80,37 @@ class _Host:
             return
         (host,) = (f for f in module.functions.values() if f.attrs.get("tirx.is_entry_func"))
         places: dict[str, Argument] = dict(zip((param.name for param in host.params), TENSORS))
-        for statement in _statements(host.body):
-            if isinstance(statement, tirx.AllocBuffer):
-                places[statement.buffer.name] = self.workspace_bytes
-                self.workspace_bytes += -(-_bytes(statement.buffer) // ALIGNMENT) * ALIGNMENT
-            elif isinstance(statement, tirx.DeclBuffer):
+        statements = list(_statements(host.body))
+        for buffer in (each.buffer for each in statements if isinstance(each, tirx.AllocBuffer)):
+            places[buffer.name] = self.workspace_bytes
+            self.workspace_bytes += -(-_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+        for name, (of, content) in self.maps.items():
+            places[name] = TensorMap.from_dict({**content, "tensor": places[of]})
+        for statement in (each for each in statements if not isinstance(each, tirx.AllocBuffer)):
+            if isinstance(statement, tirx.DeclBuffer):
                 places[statement.buffer.name] = places[_source(statement.data)]
             else:
                 self.launches.append(_launch(statement.value, places))
+
+
+def _with_maps(source: str, launch: Launch, cluster: int) -> str:
+    """The code with the tensor maps of a launch as what they are, which TVM knows as pointers to bytes."""
+    maps = [isinstance(argument, TensorMap) for argument in launch.arguments]
+    if not any(maps):
+        return source
+
+    def signature(match: re.Match[str]) -> str:
+        before, parameters = match[1], match[2].split(", ")
+        for place, parameter in enumerate(parameters):
+            if maps[place]:
+                parameters[place] = f"const __grid_constant__ tvmconvgrad_tensor_map {parameter.split()[-1]}"
+        blocks = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
+        return f"__global__ void {blocks}{before}{launch.function}({', '.join(parameters)})"
+
+    pattern = rf"__global__ void (__launch_bounds__\(\d+\) ){launch.function}\((.*?)\)"
+    changed, count = re.subn(pattern, signature, source)
+    assert count, f"{launch.function} has another signature:\n{source}"
+    return changed if _MAP in source else _MAP + changed
 
 
 def _statements(body: tirx.Stmt) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tvmconvgrad.runtime.cuda.launches import Extent
+from tvmconvgrad.runtime.cuda.tensor_maps import ALIGNMENT, SIZE, TensorMap
 
 LIBRARY = "libcuda.so.1"
 LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream, which waits for all others and they for it
@@ -51,6 +52,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
+_NUMBERS = (_INT, _INT, _INT, _INT)  # interleaving, swizzling, fetching, what is outside
+# Of drivers since CUDA 12, for GPUs since sm_90.
+_LATER: dict[str, tuple[Any, ...]] = {
+    "cuTensorMapEncodeTiled": (_POINTER, _INT, _UINT, _POINTER, *(4 * [_POINTER]), *_NUMBERS),
+    "cuTensorMapEncodeIm2col": (_POINTER, _INT, _UINT, _POINTER, *(4 * [_POINTER]), _UINT, _UINT, _POINTER, *_NUMBERS),
+}
+
+
 class MissingGpu(RuntimeError):
     """This machine has no NVIDIA GPU, or not the driver for it: the text says which."""
 
@@ -68,8 +77,9 @@ class Driver:
         except OSError as reason:
             raise MissingGpu(f"this machine has no driver for NVIDIA GPUs ({reason})") from None
         self._functions = {name: library[name] for name in _FUNCTIONS}
-        for name, types in _FUNCTIONS.items():
-            self._functions[name].argtypes = types
+        self._functions |= {name: library[name] for name in _LATER if hasattr(library, name)}
+        for name, function in self._functions.items():
+            function.argtypes = {**_FUNCTIONS, **_LATER}[name]
         try:
             self._call("cuInit", 0)
             self.devices: int = self._read("cuDeviceGetCount", _INT)
@@ -125,6 +135,13 @@ class Driver:
     ) -> None:
         """Launch a function on a stream; `arguments` is an array of pointers to its arguments."""
         self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+
+    def encode(self, room: Any, tensor_map: TensorMap, address: int) -> None:
+        """Make the map of a tensor at an address. CudaError where the driver knows none."""
+        name, arguments = tensor_map.encoding(address)
+        if name not in self._functions:
+            raise CudaError(f"{name}: this machine's driver for NVIDIA GPUs is older than CUDA 12")
+        self._call(name, room, *arguments)
 
     def allocate(self, size: int, stream: int) -> int:
         """Memory on the current device, in the order of a stream. MemoryError where there is not so much."""
@@ -197,3 +214,9 @@ def driver() -> Driver:
 def pointers(values: Sequence[Any]) -> Any:
     """An array of pointers to values of ctypes, which must stay alive."""
     return (_POINTER * len(values))(*(ctypes.addressof(value) for value in values))
+
+
+def room_for_map() -> Any:
+    """Aligned memory for a tensor map."""
+    room = (ctypes.c_ubyte * (SIZE + ALIGNMENT))()
+    return (ctypes.c_ubyte * SIZE).from_buffer(room, -ctypes.addressof(room) % ALIGNMENT)

@@ -5,36 +5,44 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tvmconvgrad.runtime.cuda import driver
-from tvmconvgrad.runtime.cuda.launches import Launch
+from tvmconvgrad.runtime.cuda.launches import Argument, Launch
+from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
 
 _NO_BINARY = ("(209)", "(218)", "(222)")  # no code for this device; PTX of a later kind than the driver knows
 _NAMES = {"first": 0, "second": 1, "out": 2}
 
 
 class _Frame:
-    """The memory of one call: the addresses that its launches are passed."""
+    """The memory of one call: the addresses that its launches are passed, and maps of what lies there."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self.tensors = [ctypes.c_void_p() for _ in _NAMES]
-        offsets = sorted(
-            {argument for launch in launches for argument in launch.arguments if isinstance(argument, int)}
-        )
+        offsets = sorted({place for launch in launches for place in launch.places if isinstance(place, int)})
         self.pieces = {offset: ctypes.c_void_p() for offset in offsets}
-        self.arguments = [
-            driver.pointers(
-                [self.pieces[a] if isinstance(a, int) else self.tensors[_NAMES[a]] for a in launch.arguments]
-            )
-            for launch in launches
-        ]
+        self.maps: dict[TensorMap, tuple[ctypes.Array[ctypes.c_ubyte], int]] = {}  # and the address that it is for
+        self.arguments = [driver.pointers([self._argument(each) for each in launch.arguments]) for launch in launches]
 
-    def fill(self, addresses: Sequence[int], workspace: int) -> None:
+    def _argument(self, argument: Argument) -> Any:
+        if isinstance(argument, TensorMap):
+            return self.maps.setdefault(argument, (driver.room_for_map(), 0))[0]
+        return self._place(argument)
+
+    def _place(self, place: int | Tensor) -> ctypes.c_void_p:
+        return self.pieces[place] if isinstance(place, int) else self.tensors[_NAMES[place]]
+
+    def fill(self, device: driver.Driver, addresses: Sequence[int], workspace: int) -> None:
         for place, address in zip(self.tensors, addresses):
             place.value = address
         for offset, place in self.pieces.items():
             place.value = workspace + offset
+        for tensor_map, (room, before) in self.maps.items():
+            address = self._place(tensor_map.tensor).value or 0
+            if address != before:
+                device.encode(room, tensor_map, address)
+                self.maps[tensor_map] = room, address
 
 
 class Where(NamedTuple):
@@ -62,7 +70,7 @@ class CudaFunction:
                 frame = self._idle.pop()
             except IndexError:
                 frame = _Frame(self._launches)
-            frame.fill((first, second, out), workspace)
+            frame.fill(device, (first, second, out), workspace)
             for function, launch, arguments in zip(functions, self._launches, frame.arguments):
                 device.launch(function, launch.grid, launch.block, launch.shared_bytes, where.stream, arguments)
         self._idle.append(frame)

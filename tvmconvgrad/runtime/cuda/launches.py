@@ -6,12 +6,13 @@ Every shape is known when a kernel is built, and so are all sizes of its launche
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
+
+from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
 
 Extent = tuple[int, int, int]
-Tensor = Literal["first", "second", "out"]
-Argument = int | Tensor
-"""What a function is passed: one of the kernel's tensors, or so many bytes into its workspace."""
+Argument = int | Tensor | TensorMap
+"""What a function is passed: one of the kernel's tensors, so many bytes into its workspace, or a map of either."""
 
 TENSORS: tuple[Tensor, ...] = ("first", "second", "out")
 ALIGNMENT = 256
@@ -31,10 +32,17 @@ class Launch:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON's types; `from_dict` takes it back."""
-        return {**vars(self), "grid": list(self.grid), "block": list(self.block), "arguments": list(self.arguments)}
+        arguments = [each.to_dict() if isinstance(each, TensorMap) else each for each in self.arguments]
+        return {**vars(self), "grid": list(self.grid), "block": list(self.block), "arguments": arguments}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Launch:
         """The launch of which `to_dict` made `data`."""
-        fields = {name: tuple(data[name]) for name in ("grid", "block", "arguments")}
-        return cls(data["function"], shared_bytes=data["shared_bytes"], **fields)
+        arguments = tuple(TensorMap.from_dict(each) if isinstance(each, dict) else each for each in data["arguments"])
+        extents = {name: tuple(data[name]) for name in ("grid", "block")}
+        return cls(data["function"], shared_bytes=data["shared_bytes"], arguments=arguments, **extents)
+
+    @property
+    def places(self) -> set[int | Tensor]:
+        """The tensors and the pieces of workspace that it is passed, or maps of them."""
+        return {each.tensor if isinstance(each, TensorMap) else each for each in self.arguments}

@@ -4,7 +4,7 @@
       sums = 0                                       # in registers, f32
       for k in the split's part of the sum, by `depth`:
         wait for A's and B's tiles of k              # in shared memory
-        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread
+        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread, or boxes
         for a few elements of k at a time:
           load the next ones' A and B                # to registers
           sums += A * B                              # tensor cores, or a thread's rows x columns
@@ -12,7 +12,7 @@
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
 Taps meet nearly the same elements of A one after the other: its copies stay in the L1 cache where that is worth it
-(gemm_sizes.py). f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's
+(gemm_sizes.py). A Hopper's engine copies whole tiles, for two blocks if they share them (boxes.py). f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's
 `fpmath_mode` lets them be TF32's.
 """
 
@@ -88,4 +88,6 @@ class _Program:
             before.append(storing.zero(out, vector_lanes(self.problem)))
         sums = [storing.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
         kernels = [*before, kernel(blocks), *sums]
-        return writing.program([*parameters[:2], out], workspace, *kernels)
+        maps = [boxes.map for block in blocks for boxes in block.boxes]
+        cluster = self.plan.copies.cluster
+        return writing.program([*parameters[:2], out], workspace, *kernels, maps=maps, cluster=cluster)

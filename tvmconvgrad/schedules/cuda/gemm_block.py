@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -10,6 +10,9 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, storing, writing
+from tvmconvgrad.schedules.cuda.box_ring import BARRIER, BoxRing
+from tvmconvgrad.schedules.cuda.boxes import Boxes
+from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.direct_cores import DirectCores
 from tvmconvgrad.schedules.cuda.fma_units import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm_plan import Plan
@@ -22,7 +25,7 @@ from tvmconvgrad.schedules.cuda.swizzled import ALIGNMENT, SwizzledTile
 from tvmconvgrad.schedules.cuda.tensor_cores import TensorCores
 from tvmconvgrad.schedules.cuda.warp_groups import WarpGroups
 from tvmconvgrad.schedules.cuda.writing import number
-from tvmconvgrad.te.tensors import ACCUMULATOR, Index
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
 
 RESULT_PAD = 8
 """Words between rows of sums in shared memory: lanes of a fragment then write to different banks."""
@@ -82,7 +85,17 @@ class Block:
     def grid(self) -> tuple[int, int, int, int]:
         """Splits, groups, tiles of rows, tiles of columns."""
         rows = -(-self.product.rows // self.plan.tile.rows)
-        return self.splits, self.product.groups, rows, -(-self.product.columns // self.plan.tile.columns)
+        columns = -(-self.product.columns // self.plan.tile.columns)
+        along_rows, along_columns = ((1, 2), (2, 1), (1, 1))[[0, 1, None].index(self.plan.copies.shared)]
+        return self.splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
+
+    def _tile(self, block: Index) -> list[Index]:
+        """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
+        if self.plan.copies.shared != 1:
+            return writing.unflatten(block, self.grid)
+        *outer, rows, columns = self.grid
+        split, group, i, j, within = writing.unflatten(block, (*outer, rows // 2, columns, 2))
+        return [split, group, i * 2 + within, j]
 
     @property
     def stride(self) -> int:
@@ -93,7 +106,23 @@ class Block:
     @property
     def words(self) -> int:
         """Shared memory of a block: for stages first, then for the sums."""
+        barriers = 2 * self.plan.stages * BARRIER if self.plan.copies.by_engine else 0
+        return self._barriers + barriers
+
+    @property
+    def _barriers(self) -> int:
+        """The word behind the stages, and the sums."""
         return max(self.plan.stages * sum(tile.words for tile in self.tiles), self.plan.tile.rows * self.stride)
+
+    @cached_property
+    def boxes(self) -> list[Boxes]:
+        """What the engine copies."""
+        if not self.plan.copies.by_engine:
+            return []
+        a, b = self.tiles
+        assert isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile)
+        pairs = enumerate(zip(self.operands, (a, b)))
+        return [Boxes(self.product, operand, i, tile, i == self.plan.copies.shared) for i, (operand, tile) in pairs]
 
     @property
     def count(self) -> int:
@@ -102,31 +131,37 @@ class Block:
 
     def body(self, words: tirx.Buffer, registers: Registers, block: Index, thread: Index) -> tirx.Stmt:
         """What a thread of a block does."""
-        split, group, i, j = writing.unflatten(block, self.grid)
+        split, group, i, j = self._tile(block)
         row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
         length = self.steps * self.plan.depth
         begin, all_summed = split * length, number(self.product.summed)
         end = all_summed if self.splits == 1 else tirx.min(begin + length, all_summed)
         place = Place(group, row, column, begin, end)
+        ring = self._ring(words, place, block % self.plan.copies.cluster, thread)
         return writing.seq(
             writing.clear(registers[0]),
-            *self.units.sum(words, registers, self._ring(words, place, thread), self.steps, thread),
-            instructions.wait(0),
+            ring.begin(),
+            *self.units.sum(words, registers, ring, self.steps, thread),
+            ring.end(),
             instructions.barrier(),
             self.units.spill(registers, words, self.stride, thread),
             instructions.barrier(),
             self._write(words, split, (group, row, column), thread),
         )
 
-    def _ring(self, words: tirx.Buffer, place: Place, thread: Index) -> Ring:
-        """The stages of the sum that begins at a place."""
-        copiers = [
-            Copier(self.product, operand, number_, tile, self.threads, self.plan.cached and number_ == 0)
-            for number_, (operand, tile) in enumerate(zip(self.operands, self.tiles))
-        ]
+    def _ring(self, words: tirx.Buffer, place: Place, rank: Index, thread: Index) -> Ring:
+        """The stages of the sum that begins at a place; `rank` is the block's number within its cluster."""
+        a, b = self.tiles
 
         def at(step: Index) -> Place:
             return replace(place, summed=place.summed + step * self.plan.depth)
+
+        if self.boxes:
+            return self._box_ring(words, at, rank, thread)
+        copiers = [
+            Copier(self.product, operand, i, tile, self.threads, self.plan.copies is Copies.CACHED and i == 0)
+            for i, (operand, tile) in enumerate(zip(self.operands, self.tiles))
+        ]
 
         def fill(step: Index) -> tirx.Stmt:
             shared = [pair for pair in zip(copiers, ring.begins(step)) if pair[0].tile.words]
@@ -135,8 +170,32 @@ class Block:
         def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
             return copiers[0].source(at(step), row, k)
 
-        a, b = self.tiles
         ring = Ring(self.plan.stages, (a.words, b.words), fill, vector)
+        return ring
+
+    def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], rank: Index, thread: Index) -> BoxRing:
+        def fill(step: Index) -> tirx.Stmt:
+            barrier = ring.full(step)
+            pairs = zip(self.boxes, ring.begins(step))
+            return writing.seq(*(boxes.copy(words, begin, at(step), barrier, rank) for boxes, begin in pairs))
+
+        def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
+            raise NotImplementedError
+
+        a, b = self.tiles
+        cluster, barriers = self.plan.copies.cluster, self._barriers
+        ring = BoxRing(
+            self.plan.stages,
+            (a.words, b.words),
+            fill,
+            vector,
+            words,
+            barriers,
+            self.steps,
+            thread,
+            self.threads,
+            cluster,
+        )
         return ring
 
     def _write(self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], thread: Index) -> tirx.Stmt:

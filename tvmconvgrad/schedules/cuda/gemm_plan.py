@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
-from tvmconvgrad.schedules.cuda.gemm_sizes import Size, sizes
-from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Tile, Units
+from tvmconvgrad.schedules.cuda.copies import Copies
+from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, reachable, sizes
+from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Loads, Tile, Units
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
-from tvmconvgrad.schedules.cuda.operands import vector_lanes
+from tvmconvgrad.schedules.cuda.operands import What, lies_in_vectors, operands, vector_lanes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -32,8 +33,7 @@ class Plan:
     """Summed elements of a stage."""
     stages: int
     splits: int
-    cached: bool
-    """Whether A is copied by way of the L1 cache."""
+    copies: Copies
     chunk: int
     """How many channels meet all taps before the next ones do; 0: all."""
     units: Units
@@ -48,7 +48,7 @@ class Plan:
             "workers": list(self.tile.workers),
             "stages": self.stages,
             "splits": self.splits,
-            "cached": int(self.cached),
+            "copies": int(self.copies),
         }
 
 
@@ -83,7 +83,7 @@ class Planner:
     def _least(self, tile: int) -> float:
         """With the tile of a number."""
         found = self.units.tiles[tile]
-        return min(self.cost(found, splits, cached) for splits in self.splits(found) for cached in self.ways(found))
+        return min(self.cost(found, splits, copies) for splits in self.splits(found) for copies in self.ways(found))
 
     def usable(self) -> list[int]:
         """The tiles that suit the sums, by their numbers.
@@ -113,27 +113,44 @@ class Planner:
         options, ways = self.splits(tile), self.ways(tile)
         splits = min(options, key=lambda count: min(self.cost(tile, count, way) for way in ways))
         splits = decisions.draw("splits", options, splits)
-        cached = decisions.draw("cached", ways, min(ways, key=lambda way: self.cost(tile, splits, way)))
+        copies = Copies(decisions.draw("copies", ways, min(ways, key=lambda way: self.cost(tile, splits, way))))
         depth = decisions.draw("depth", units.depths(tile), units.depths(tile)[0])
-        stages = self._stages(tile, depth, cached)
-        chunk = self.sizes()[0].chunk(depth) if cached else 0
-        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, bool(cached), chunk, units)
+        stages = self._stages(tile, depth, copies)
+        chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
+        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, copies, chunk, units)
 
-    def _stages(self, tile: Tile, depth: int, cached: int) -> list[int]:
+    def _stages(self, tile: Tile, depth: int, copies: Copies) -> list[int]:
         """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
-        units, kept = self.units, self._kept(tile, depth) if cached else 0
+        units, kept = self.units, self._kept(tile, depth) if copies is Copies.CACHED else 0
         blocks = min(units.together(tile, kept), 2)
         share = units.room(blocks * kept) // blocks
         fitting = [stages for stages in units.stages(tile) if units.stage_bytes(tile, depth, stages) <= share]
         return fitting or [min(units.stages(tile))]
 
-    def ways(self, tile: Tile) -> list[int]:
-        """Whether A may be copied by way of the L1 cache, 0 or 1: where taps meet the same elements, and there is room.
-        Where it is read directly there is no other way."""
+    def ways(self, tile: Tile) -> list[Copies]:
+        """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
+        there is room. Where A is read directly there is no other way."""
         units, depth = self.units, self.units.depths(tile)[0]
         some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
         fits = units.stage_bytes(tile, depth, min(units.stages(tile))) <= units.room(self._kept(tile, depth))
-        return [1] if tile.direct else [0, 1] if some and fits else [0]
+        if tile.direct:
+            return [Copies.CACHED]
+        return [*self._boxes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
+
+    def _boxes(self, tile: Tile) -> list[Copies]:
+        """How the engine may copy: whole lines of channels, each of one tap and of one residue. Of groups there is one,
+        since what is behind the last channel has to be zero."""
+        problem, units = self.problem, self.units
+        geometry, data = problem.geometry, problem.gradient is Gradient.DATA
+        (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
+        channels, residues = (o, prod(geometry.strides)) if data else (c, 1)
+        alone = residues == 1 or c % tile.columns == 0
+        if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
+            return []
+        rows = min(-(-size.rows // tile.rows) for size in self.sizes())
+        columns = min(-(-size.columns // tile.columns) for size in self.sizes())
+        pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1)
+        return [Copies.BOXES, *pairs]
 
     def _kept(self, tile: Tile, depth: int) -> int:
         """Bytes that have to stay in L1."""
@@ -148,24 +165,35 @@ class Planner:
         """The products of a group, one for each sum."""
         return list(sizes(self.problem))
 
-    def cost(self, tile: Tile, splits: int, cached: int) -> float:
-        """Microseconds, about: the blocks of the SM that has most, packing, and adding the splits up."""
+    def cost(self, tile: Tile, splits: int, copies: Copies) -> float:
+        """Microseconds, about: the blocks of the SM that has most, or what all blocks load from the L2 cache, packing,
+        and adding the splits up."""
         units, groups, depth = self.units, self.problem.geometry.groups, self.units.depths(tile)[0]
-        tiles = [groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns) for size in self.sizes()]
-        cycles = [
-            units.cycles(tile, -(-size.summed // splits), size.reuse(tile.rows, depth) if cached else None)
-            for size in self.sizes()
-        ]
-        blocks = -(-sum(tiles) * splits // self.machine.processors)
-        together = min(blocks, units.together(tile, self._kept(tile, depth) if cached and not tile.direct else 0))
+        all_cycles = all_loaded = all_tiles = 0.0
+        for size in self.sizes():
+            tiles = groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns)
+            loads, summed = self._loads(size, tile, copies), -(-size.summed // splits)
+            all_tiles += tiles
+            all_cycles += tiles * units.cycles(tile, summed, loads)
+            all_loaded += tiles * splits * units.loaded(tile, summed, loads)
+        blocks = ceil(all_tiles * splits / self.machine.processors)
+        kept = self._kept(tile, depth) if copies is Copies.CACHED and not tile.direct else 0
+        together = min(blocks, units.together(tile, kept))
         enough = min(1.0, together * units.warps(tile) / ENOUGH_WARPS)
-        each = sum(count * time for count, time in zip(tiles, cycles)) / sum(tiles)
-        multiplying = blocks * each / self.machine.cycles / enough
-        time = LAUNCH + max(multiplying + STARTING * -(-blocks // together), self._moving())
+        loading = all_loaded / self.machine.processors / self.machine.l2_bytes
+        multiplying = max(blocks * all_cycles / all_tiles / enough, loading) / self.machine.cycles
+        time = LAUNCH + max(multiplying + STARTING * ceil(blocks / together), self._moving())
         if splits > 1:
             sums = sum(groups * size.rows * size.columns for size in self.sizes())
             time += LAUNCH + 2 * ACCUMULATOR_BYTES * splits * sums / self.machine.bytes + 0.03 * splits
         return time + self._packing()
+
+    def _loads(self, size: Size, tile: Tile, copies: Copies) -> Loads:
+        """What of a tile comes from the L2 cache."""
+        if copies is Copies.CACHED:
+            return Loads(size.reuse(tile.rows, self.units.depths(tile)[0]).new, 1.0, copies)
+        a, b = (0.5 if number == copies.shared else 1.0 for number in (0, 1))
+        return Loads(a, b, copies)
 
     def _moving(self) -> float:
         """Microseconds that the GPU's memory takes at least: operands and the result, each once."""
@@ -176,10 +204,12 @@ class Planner:
     def _packing(self) -> float:
         """Microseconds of packing what is not read where it lies, about."""
         geometry, lanes = self.problem.geometry, vector_lanes(self.problem)
-        item = ITEM_BYTES[self.problem.dtype]
         c_group, o_group = group_sizes(geometry)
-        y = geometry.batch * prod(geometry.y) * geometry.groups * ceil_to(c_group, lanes)
-        x = geometry.batch * prod(geometry.x) * geometry.groups * ceil_to(o_group, lanes)
-        reads = {Gradient.FILTER: (y, x), Gradient.DATA: (x,), Gradient.FORWARD: (y,)}[self.problem.gradient]
-        plain = self.problem.data_format == "NXC" and c_group % lanes == 0 and o_group % lanes == 0
-        return 0.0 if plain else sum(LAUNCH + 2.5 * item * size / self.machine.bytes for size in reads)
+        c, o = geometry.groups * ceil_to(c_group, lanes), geometry.groups * ceil_to(o_group, lanes)
+        sizes: dict[What, int] = {
+            "y": geometry.batch * prod(geometry.y) * c,
+            "x": geometry.batch * prod(geometry.x) * o,
+            "filter": prod(geometry.k) * c * ceil_to(o_group, lanes),
+        }
+        packed = [sizes[what] for what in operands(self.problem) if not lies_in_vectors(self.problem, what)]
+        return sum(LAUNCH + 2.5 * ITEM_BYTES[self.problem.dtype] * size / self.machine.bytes for size in packed)

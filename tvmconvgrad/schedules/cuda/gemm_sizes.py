@@ -64,9 +64,10 @@ class Size:
     """Whether rows are taps (and channels), and not positions."""
 
     def chunk(self, depth: int) -> int:
-        """How many channels meet all taps before the next ones do, with stages of so many summed elements: at least a
-        line of the cache, whose parts would take as much room."""
-        return max(depth, LINE_BYTES // self.item)
+        """How many channels meet all taps before the next ones do (`Product.chunk`), with stages of so many summed
+        elements: at least a line of the cache, whose parts would take as much room."""
+        line = LINE_BYTES // self.item
+        return line if self.by_taps else max(depth, line)
 
     def reuse(self, rows: int, depth: int) -> Reuse:
         """What a tile of so many rows, with stages of so many summed elements, finds in L1."""
@@ -74,7 +75,7 @@ class Size:
         return self._by_taps(rows, depth) if self.by_taps else self._by_positions(rows, depth)
 
     def _by_positions(self, rows: int, depth: int) -> Reuse:
-        """All taps meet a chunk of the channels, then the next one (`Product.chunk`)."""
+        """All taps meet a chunk of the channels one after the other, then the next one."""
         met, left = 1, float(rows)
         for axis in reversed(self.axes):
             met *= axis.met(min(axis.size, ceil(left)))
@@ -84,14 +85,25 @@ class Size:
         return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(depth), self.channels) * self.item))
 
     def _by_taps(self, rows: int, depth: int) -> Reuse:
-        """Each position is met by neighbouring taps; along the last axis soon, along others rows of positions later."""
-        together = min(max(rows / self.channels, 1.0), float(prod(axis.taps for axis in self.axes)))
+        """A tile has a chunk of the channels at several taps. Each position is met by neighbouring ones; along the last
+        axis soon, along others rows of positions later."""
+        channels = min(self.chunk(depth), self.channels)
+        together = min(max(rows / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
         met, left, inner = Axis(depth, self.axes[-1].stride, 1, 1).met(depth), together, 1
         for axis in reversed(self.axes):
             met += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
             left, inner = left / axis.taps, inner * axis.size * axis.stride
-        return Reuse(min(strides / together, 1.0), met * _line(min(rows, self.channels) * self.item))
+        return Reuse(min(strides / together, 1.0), met * _line(min(rows, channels) * self.item))
+
+
+def reachable(geometry: Geometry) -> bool:
+    """Whether the engine reaches all pads and taps from an image's border, and all pixels of a row."""
+    most = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}[geometry.rank]
+    axes = zip(geometry.k, geometry.dilations, geometry.strides, geometry.pads_begin, geometry.pads_end)
+    return all(
+        stride <= 8 and (k - 1) * dilation + stride + begin + end < most for k, dilation, stride, begin, end in axes
+    )
 
 
 def _line(size: int) -> int:

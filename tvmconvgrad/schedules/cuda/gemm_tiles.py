@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvmconvgrad.schedules.cuda.gemm_sizes import Reuse
+from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES
 from tvmconvgrad.schedules.cuda.shared import WORD, ColumnTile, PaddedTile, SharedTile, UnsharedTile
@@ -16,9 +16,13 @@ ENOUGH_WARPS = 8
 """Warps that an SM needs, so that some multiply while others wait."""
 SHARED_BYTES = 128
 """Bytes that an SM reads from shared memory, or writes, in a cycle."""
+L2_BYTES = 64
+"""Bytes that one SM loads from the L2 cache in a cycle, if others don't (`Machine.l2_bytes`)."""
 REGISTERS = 1 << 16
 """Of an SM."""
 ACCUMULATOR_BYTES = 4
+BARRIER_BYTES = 8
+"""Of two for each stage, if the engine fills it."""
 WARP = 32
 WARP_GROUP = 4 * WARP
 GROUP_ROWS = 64
@@ -28,8 +32,8 @@ LOADING = 0.6
 DIRECT_CYCLES = 24 / 4
 """Of an SM's four schedulers, for the instructions that come with a warp's direct read of vectors: their addresses,
 whether they are inside, zeros, products."""
-BESIDE = 1.15
-"""What is done beside the products: copies and their addresses, barriers."""
+BESIDE, BESIDE_BOXES = 1.15, 1.05
+"""What is done beside the products: copies and their addresses, barriers; and where the engine copies."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,20 @@ FMA_TILES = (
 
 
 @dataclass(frozen=True)
+class Loads:
+    """Which parts of A's and B's tiles a block has to load from the L2 cache."""
+
+    a: float
+    b: float
+    copies: Copies
+
+    @property
+    def beside(self) -> float:
+        """What is done beside, as a factor."""
+        return BESIDE_BOXES if self.copies.by_engine else BESIDE
+
+
+@dataclass(frozen=True)
 class Units:
     """A GPU's tensor cores, or its units for f32, with the tiles that suit them."""
 
@@ -162,7 +180,8 @@ class Units:
     def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
         lying, across = (self.shared(tile, depth, (along, along)) for along in (True, False))
-        return stages * WORD * sum(max(each.words for each in pair) for pair in zip(lying, across))
+        words = sum(max(each.words for each in pair) for pair in zip(lying, across))
+        return stages * (WORD * words + 2 * BARRIER_BYTES)
 
     def sum_bytes(self, tile: Tile) -> int:
         """Shared memory of a block's sums, on their way to the result."""
@@ -194,16 +213,21 @@ class Units:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 8 * (rows + columns) + 20
 
-    def cycles(self, tile: Tile, summed: int, reuse: Reuse | None) -> float:
-        """Cycles of an SM for a block's products: of the units, of shared memory, or of the L2 cache.
+    def cycles(self, tile: Tile, summed: int, loads: Loads) -> float:
+        """Cycles of an SM for a block's products: of the units, of shared memory, or of its way from the L2 cache.
 
-        With `reuse`, A is copied by way of the L1 cache, which is the same memory as the shared one.
+        The L1 cache is the same memory as the shared one.
         """
-        a, b, new = tile.rows * self.item, tile.columns * self.item, reuse.new if reuse else 1.0
-        loaded = (a * new + b) / self.machine.l2_bytes
-        moved = 0.0 if tile.direct else a * (2 + new) if reuse else a
-        found = max(self._multiplying(tile), loaded, self._reading(tile) + (moved + b) / SHARED_BYTES)
-        return ceil_to(summed, self.depths(tile)[0]) * BESIDE * found
+        a, b = tile.rows * self.item, tile.columns * self.item
+        moved = 0.0 if tile.direct else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
+        way = (a * loads.a + b * loads.b) / L2_BYTES
+        found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
+        return ceil_to(summed, self.depths(tile)[0]) * loads.beside * found
+
+    def loaded(self, tile: Tile, summed: int, loads: Loads) -> float:
+        """Bytes that a block loads from the L2 cache."""
+        elements = tile.rows * loads.a + tile.columns * loads.b
+        return ceil_to(summed, self.depths(tile)[0]) * loads.beside * self.item * elements
 
     def _multiplying(self, tile: Tile) -> float:
         """Cycles of the units for one summed element."""

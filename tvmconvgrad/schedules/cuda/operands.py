@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 from tvm import tirx
 
@@ -17,6 +18,9 @@ from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
+
+What = Literal["x", "y", "filter"]
+"""The user's tensors that are read."""
 
 VECTOR_BYTES = 16
 PACKING_THREADS = 256
@@ -43,9 +47,9 @@ class Operand:
     @classmethod
     def of(cls, problem: Problem, stage: Stage, number: int) -> Operand:
         """The operand as it is best read."""
-        is_filter = number == 1 and problem.gradient is not Gradient.FILTER
-        last = _last_axis(problem, stage, is_filter)
-        direct = _sizes(problem)[last] % vector_lanes(problem) == 0 if last else False
+        what = operands(problem)[number]
+        is_filter, last = what == "filter", _last_axis(problem, what)
+        direct = lies_in_vectors(problem, what)
         axis = last if direct and last else _packed_axis(problem, is_filter, number)
         packed = None if direct else _packed(problem, stage, is_filter)
         return cls(problem, stage, is_filter, packed, _role(problem, axis, number))
@@ -56,6 +60,13 @@ class Operand:
             return writing.address(self.packed, vector_lanes(self.problem), *self._order(index)), tirx.const(True)
         source, inside = self.stage.read(index)
         return tirx.address_of(source), inside
+
+    def element(self, index: list[Index]) -> tuple[tirx.Buffer, list[Index]]:
+        """What an element of the stage is read from, and where it lies there, even if it is outside."""
+        if self.packed is not None:
+            return self.packed, self._order(index)
+        source, _ = self.stage.read(index)
+        return source.source, list(source.indices)
 
     def pack(self) -> tirx.Stmt | None:
         """The kernel that packs, if any is needed: a thread for each vector."""
@@ -106,12 +117,27 @@ class Operand:
         return [0, 1, rank - 1, *range(2, rank - 1)]
 
 
-def _last_axis(problem: Problem, stage: Stage, is_filter: bool) -> str | None:
+def operands(problem: Problem) -> tuple[What, What]:
+    """What A and B are."""
+    found: dict[Gradient, tuple[What, What]] = {
+        Gradient.FILTER: ("y", "x"),
+        Gradient.DATA: ("x", "filter"),
+        Gradient.FORWARD: ("y", "filter"),
+    }
+    return found[problem.gradient]
+
+
+def lies_in_vectors(problem: Problem, what: What) -> bool:
+    """Whether the user's tensor is read where it lies, and needs no packing."""
+    last = _last_axis(problem, what)
+    return last is not None and _sizes(problem)[last] % vector_lanes(problem) == 0
+
+
+def _last_axis(problem: Problem, what: What) -> str | None:
     """Which channels lie innermost in the user's tensor: "c", "o", or None."""
-    if is_filter:
+    if what == "filter":
         return {"C": "c", "O": "o"}.get(problem.filter_axes[-1])
-    reads_x = stage.name.startswith("x")
-    return None if problem.data_format == "NCX" else "o" if reads_x else "c"
+    return None if problem.data_format == "NCX" else {"x": "o", "y": "c"}[what]
 
 
 def _sizes(problem: Problem) -> dict[str, int]:

@@ -33,7 +33,7 @@ class Product:
     loads: tuple[TensorLoad, TensorLoad]
     """What the sum reads of A and of B."""
     most_channels: int = 0
-    """How many channels are summed over all taps before the next ones are, at most; 0: all."""
+    """How many channels of A meet all taps before the next ones do, at most; 0: all."""
 
     @classmethod
     def of(cls, problem: Problem, total: Stage, most_channels: int = 0) -> Product:
@@ -74,18 +74,26 @@ class Product:
 
     @property
     def chunk(self) -> int:
-        """How many channels are summed over all taps before the next ones are; all, where positions are summed.
+        """How many channels of A meet all taps before the next ones do.
 
-        With few of them, taps that are taken one after the other meet nearly the same elements.
+        With few of them, taps that are taken one after the other, or are rows of a tile, meet nearly the same elements.
         """
-        channels = self.summed_extents[-1]
-        return channels if self.is_filter else gcd(channels, self.most_channels)
+        return gcd(self._of_a[-1], self.most_channels)
+
+    @property
+    def _of_a(self) -> tuple[int, ...]:
+        """Extents of the axes whose last one are A's channels."""
+        return self.row_extents if self.is_filter else self.summed_extents
+
+    def _by_chunks(self, flat: Index) -> list[Index]:
+        """Where an element is along these axes."""
+        *outer, channels = self._of_a
+        part, *index, channel = unflatten(flat, (channels // self.chunk, *outer, self.chunk))
+        return [*index, part * self.chunk + channel]
 
     def summed_index(self, summed: Index) -> list[Index]:
         """Where a summed element is along each summed axis."""
-        *taps, channels = self.summed_extents
-        outer, *inner, channel = unflatten(summed, (channels // self.chunk, *taps, self.chunk))
-        return [*inner, outer * self.chunk + channel]
+        return unflatten(summed, self.summed_extents) if self.is_filter else self._by_chunks(summed)
 
     @property
     def summed(self) -> int:
@@ -95,25 +103,37 @@ class Product:
     @property
     def is_separable(self) -> bool:
         """Whether B does not depend on rows: else this is no matrix product."""
-        row_variables = self.sum.variables[1:-1] if self.is_filter else self._positions
+        row_variables = self.sum.variables[1:-1] if self.is_filter else self.positions
         return not any(uses(index, var) for index in self.loads[1].indices for var in row_variables)
-
-    @property
-    def _positions(self) -> tuple[tirx.Var, ...]:
-        n, _, *space, _ = self.sum.variables
-        return (n, *space)
 
     def index(self, group: Index, row: Index, column: Index) -> list[Index]:
         """Where an element of C is in the sum."""
-        outer, *inner = unflatten(row, self.row_extents)
-        return [group, outer, *inner, column] if self.is_filter else [outer, group, *inner, column]
+        if self.is_filter:
+            return [group, *self._by_chunks(row), column]
+        n, *position = unflatten(row, self.row_extents)
+        return [n, group, *position, column]
 
     def looked_up(self, operand: int, group: Index, row: Index, column: Index, summed: Index) -> list[Index]:
         """Where the sum finds A's (0) or B's (1) element for a row, a column and a summed index.
 
         A's depends on the column no more than on its tile: see `Part.apart` in te/data_gradient.py.
         """
-        variables = (*self.sum.variables, *self.sum.summed)
-        values = (*self.index(group, row, column), *self.summed_index(summed))
-        bound = dict(zip(variables, values))
+        bound = self.bound(group, row, column, summed)
         return [replaced(index, bound) for index in self.loads[operand].indices]
+
+    def bound(self, group: Index, row: Index, column: Index, summed: Index) -> dict[tirx.Var, Index]:
+        """The sum's variables where a row, a column and a summed index meet."""
+        return dict(zip(self.extents, (*self.index(group, row, column), *self.summed_index(summed))))
+
+    @property
+    def extents(self) -> dict[tirx.Var, int]:
+        """The sum's variables, those that it sums over last, and their extents."""
+        return dict(zip((*self.sum.variables, *self.sum.summed), self.sum.extents))
+
+    @property
+    def positions(self) -> tuple[tirx.Var, ...]:
+        """The variables of images and of positions in them: where data is read, but for the tap."""
+        if self.is_filter:
+            return self.sum.summed
+        n, _, *space, _ = self.sum.variables
+        return (n, *space)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import instructions, writing
+from tvmconvgrad.schedules.cuda import group_instructions, instructions, writing
 from tvmconvgrad.te.tensors import Index
 
 
@@ -32,9 +32,29 @@ class Ring:
         begin = step % self.stages * sum(self.tiles)
         return begin, begin + self.tiles[0]
 
+    def begin(self) -> tirx.Stmt | None:
+        """What has to be done before the first copies."""
+        return None
+
     def copy(self, step: Index) -> tirx.Stmt:
         """Begin to copy what a step multiplies, as a group of copies."""
         return writing.seq(self.fill(step), instructions.commit())
+
+    def wait(self, step: Index, ahead: int) -> tirx.Stmt:
+        """Wait until this thread's copies of a step have come, the last one but so many less one."""
+        return instructions.wait(ahead - 1)
+
+    def show(self) -> tirx.Stmt | None:
+        """Let tensor cores that read shared memory by themselves see what has come."""
+        return group_instructions.show_copies()
+
+    def release(self, step: Index, kept: int = 0) -> tirx.Stmt:
+        """At a step, let it be known that the stage of the step before the `kept` last ones is read no more."""
+        return instructions.barrier()
+
+    def end(self) -> tirx.Stmt | None:
+        """What has to be done after the last step, before stages are used otherwise."""
+        return instructions.wait(0)
 
 
 Registers = tuple[tirx.Buffer, ...]
@@ -71,7 +91,7 @@ class ThroughRegisters(ABC):
             loads = self.load(registers, words, ring.begins(at), k % self.steps, thread)
             if not first:
                 return loads
-            return writing.seq(instructions.wait(ahead - 1), instructions.barrier(), loads, ring.copy(at + ahead))
+            return writing.seq(ring.wait(at, ahead), ring.release(at), loads, ring.copy(at + ahead))
 
         def multiply(step: Index) -> tirx.Stmt:
             parts = ((load(step, k + 1), self.multiply(registers, k)) for k in range(self.steps))

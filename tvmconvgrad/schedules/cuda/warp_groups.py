@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import group_instructions, instructions, writing
+from tvmconvgrad.schedules.cuda import group_instructions, writing
 from tvmconvgrad.schedules.cuda.gemm_tiles import GROUP_ROWS, WARP_GROUP
 from tvmconvgrad.schedules.cuda.summing import Registers, Ring
 from tvmconvgrad.schedules.cuda.swizzled import SwizzledTile
@@ -58,10 +58,10 @@ class WarpGroups:
 
         def step(at: Index) -> tirx.Stmt:
             return writing.seq(
-                instructions.wait(ahead - 1),
-                group_instructions.show_copies(),
+                ring.wait(at, ahead),
+                ring.show(),
                 group_instructions.wait_products(PENDING),
-                instructions.barrier(),
+                ring.release(at, PENDING),
                 group_instructions.begin_products(),
                 self._multiply(registers[0], words, ring.begins(at), thread),
                 group_instructions.commit_products(),

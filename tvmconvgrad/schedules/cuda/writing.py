@@ -7,13 +7,17 @@ with its pads, phases and layouts, comes from the expression.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tvm import tirx
 from tvm.ir import IRModule, Range, TensorRegion
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
+from tvmconvgrad.runtime.cuda import tensor_maps
+from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 from tvmconvgrad.te.tensors import Index
 
 Number: TypeAlias = Index | int
@@ -21,6 +25,10 @@ Body: TypeAlias = Callable[[Index], tirx.Stmt]
 
 INDEX = "int64"
 """All indices; TVM narrows those that fit to 32 bits, which GPUs are made for."""
+
+MAPS, CLUSTER = "tvmconvgrad.maps", "tvmconvgrad.cluster"
+"""Attributes of a program: by the names of its tensor maps what they are of and what they say, as JSON, and how many
+blocks are in a cluster of the kernel that is passed them."""
 
 _AXES = ("blockIdx.x", "threadIdx.x")
 
@@ -152,17 +160,50 @@ def elementwise(count: int, threads: int, body: Body) -> tirx.Stmt | None:
     return kernel(blocks, threads, element)
 
 
+@dataclass(frozen=True)
+class Mapped:
+    """A tensor map in a program: a further parameter, whose content the function's attributes give."""
+
+    buffer: tirx.Buffer
+    of: tirx.Buffer
+    content: TensorMap
+
+    @classmethod
+    def make(cls, name: str, of: tirx.Buffer, content: TensorMap) -> Mapped:
+        """The map of a tensor."""
+        return cls(memory(name, (tensor_maps.SIZE,), "uint8", "global"), of, content)
+
+    @property
+    def address(self) -> Index:
+        """Where the kernel has it."""
+        return tirx.address_of(load(self.buffer, 0))
+
+    @property
+    def begin(self) -> Index:
+        """Where the tensor begins: a kernel names it, so that TVM keeps it until then."""
+        return tirx.address_of(load(self.of, *(0 for _ in self.of.shape)))
+
+
 def program(
-    parameters: Sequence[tirx.Buffer], workspace: Sequence[tirx.Buffer], *kernels: tirx.Stmt | None
+    parameters: Sequence[tirx.Buffer],
+    workspace: Sequence[tirx.Buffer],
+    *kernels: tirx.Stmt | None,
+    maps: Sequence[Mapped] = (),
+    cluster: int = 1,
 ) -> IRModule:
-    """A program of kernels that run one after the other; the last parameter is its result."""
+    """A program of kernels that run one after the other; the last one of its parameters is its result.
+
+    The kernel that is passed `maps` runs in clusters of so many blocks.
+    """
     body = seq(*kernels)
     *inputs, result = parameters
     reads, writes = [_everything(buffer) for buffer in inputs], [_everything(result)]
     root = SBlock([], reads, writes, "root", body, None, list(workspace), None, {})
     realize = SBlockRealize([], tirx.const(True), root)
-    function = tirx.PrimFunc(list(parameters), realize).with_attr("global_symbol", "main")
-    return IRModule({"main": function.with_attr("tirx.noalias", True)})
+    function = tirx.PrimFunc([*parameters, *(each.buffer for each in maps)], realize)
+    contents = {str(each.buffer.name): (str(each.of.name), each.content.to_dict()) for each in maps}
+    attributes = {MAPS: json.dumps(contents), CLUSTER: cluster} if maps else {}
+    return IRModule({"main": function.with_attrs({"global_symbol": "main", "tirx.noalias": True, **attributes})})
 
 
 def _everything(buffer: tirx.Buffer) -> Any:
