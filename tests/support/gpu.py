@@ -46,6 +46,8 @@ class Emulator:
     @classmethod
     def prepare(cls, folder: Path) -> Emulator:
         _run([COMPILER, *_OPTIONS, "-c", *map(str, _FOLDER.glob("*.cpp"))], folder)
+        header = _FOLDER / "emulator.h"  # parsed once for all kernels: what is compiled in the folder finds it there
+        _run([COMPILER, *_OPTIONS, "-x", "c++-header", str(header), "-o", str(folder / f"{header.name}.gch")])
         return cls(folder, make_driver(folder).driver)
 
     def run(

@@ -77,12 +77,24 @@ def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, ar
     check(program, TARGETS[arch], dtype)
 
 
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_splits_that_a_cluster_adds_up(dtype: str) -> None:
+    """They are read from other blocks' shared memory, and no kernel is left that adds them up."""
+    given = {"splits": 8, "joined": 8}
+    _, program = program_of(Case(OPERATORS[0], LAYERS["resnet_50 3x3"], dtype=dtype), "gemm", given, SM_90)
+    assert len(program.launches) == 1
+    check(program, SM_90, dtype)
+    ptx = toolkit.to_ptx(program.source, "sm_90")
+    assert ".reqnctapercluster 8" in ptx and "ld.shared::cluster.v4.f32" in ptx
+
+
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize("layer", ["resnet_50 3x3", pytest.param("resnet_50 strided", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", [Copies.BOXES, Copies.B_FOR_TWO])
 def test_boxes_are_copied_by_the_engine(layer: str, operator: str, way: Copies) -> None:
     """In one block, and for both of a cluster; the map is read where the kernel is passed it, not copied."""
-    _, program = program_of(Case(operator, LAYERS[layer], dtype="f16"), "gemm", {"copies": way}, SM_90A)
+    given = {"copies": way, "joined": 1}
+    _, program = program_of(Case(operator, LAYERS[layer], dtype="f16"), "gemm", given, SM_90A)
     check(program, SM_90A, "f16")
     ptx = toolkit.to_ptx(program.source, "sm_90a")
     assert "cp.async.bulk.tensor.4d.shared::cluster.global" in ptx

@@ -65,7 +65,7 @@ def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
     scheduled, _ = program_of(case, "gemm")
     splits = max(scheduled.candidates["splits"])
     assert splits > 1
-    _, program = program_of(case, "gemm", {"splits": splits})
+    _, program = program_of(case, "gemm", {"splits": splits, "joined": 1})
     assert len(program.launches) > len(program_of(case, "gemm", {"splits": 1})[1].launches)
     check_program(emulator, case, program)
 

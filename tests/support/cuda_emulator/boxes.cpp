@@ -81,6 +81,23 @@ void mbarrier_try_wait_parity_shared__cta_b64(bool& ended, unsigned address, int
   ended = (barrier_at(address).phase & 1) != unsigned(parity);
 }
 
+namespace {
+
+const float* floats_at(unsigned there, size_t count) {
+  size_t block = (there >> 24) - 1;
+  if (has_ended(block)) fail("the memory of a block that has ended is read");
+  return reinterpret_cast<const float*>(at_shared(there & 0xffffff, 4 * count, blocks[block]));
+}
+
+}  // namespace
+
+void ld_shared__cluster_f32(float& d, unsigned there) { d = *floats_at(there, 1); }
+
+void ld_shared__cluster_v4_f32(float& d0, float& d1, float& d2, float& d3, unsigned there) {
+  const float* from = floats_at(there, 4);
+  d0 = from[0], d1 = from[1], d2 = from[2], d3 = from[3];
+}
+
 void barrier_cluster_arrive_release_aligned() {}
 void barrier_cluster_wait_acquire_aligned() { pause(State::kCluster); }
 

@@ -150,6 +150,8 @@ void mbarrier_arrive_shared__cta_b64(int, unsigned address);
 void mapa_shared__cluster_u32(unsigned& there, unsigned address, int block);
 void mbarrier_arrive_shared__cluster_b64(int, unsigned there);
 void mbarrier_try_wait_parity_shared__cta_b64(bool& ended, unsigned address, int parity);
+void ld_shared__cluster_f32(float& d, unsigned there);
+void ld_shared__cluster_v4_f32(float& d0, float& d1, float& d2, float& d3, unsigned there);
 void barrier_cluster_arrive_release_aligned();
 void barrier_cluster_wait_acquire_aligned();
 

@@ -24,7 +24,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from tvmconvgrad.runtime.cuda.launches import ALIGNMENT, TENSORS, Argument, Extent, Launch
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
-from tvmconvgrad.schedules.cuda.writing import CLUSTER, MAPS
+from tvmconvgrad.schedules.cuda.writing import CLUSTERS, MAPS
 from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.targets import Target
 
@@ -60,8 +60,9 @@ def generate(module: tvm.IRModule, target: Target) -> Program:
     with _without_compiling():
         code = codegen_build(finalize()(device), found)
     source = code.inspect_source("cuda")
-    for launch in host.launches:
-        source = _with_maps(source, launch, int(function.attrs.get(CLUSTER, 1)))
+    clusters = json.loads(function.attrs.get(CLUSTERS, "{}"))
+    for place, launch in enumerate(host.launches):
+        source = _finished(source, launch, clusters.get(str(place), 1))
     return Program(source, tuple(host.launches), host.workspace_bytes)
 
 
@@ -93,10 +94,10 @@ class _Host:
                 self.launches.append(_launch(statement.value, places))
 
 
-def _with_maps(source: str, launch: Launch, cluster: int) -> str:
-    """The code with the tensor maps of a launch as what they are, which TVM knows as pointers to bytes."""
+def _finished(source: str, launch: Launch, cluster: int) -> str:
+    """The code with what TVM has no words for: clusters, and tensor maps, which it takes for pointers to bytes."""
     maps = [isinstance(argument, TensorMap) for argument in launch.arguments]
-    if not any(maps):
+    if not any(maps) and cluster == 1:
         return source
 
     def signature(match: re.Match[str]) -> str:
@@ -110,7 +111,7 @@ def _with_maps(source: str, launch: Launch, cluster: int) -> str:
     pattern = rf"__global__ void (__launch_bounds__\(\d+\) ){launch.function}\((.*?)\)"
     changed, count = re.subn(pattern, signature, source)
     assert count, f"{launch.function} has another signature:\n{source}"
-    return changed if _MAP in source else _MAP + changed
+    return changed if _MAP in source or not any(maps) else _MAP + changed
 
 
 def _statements(body: tirx.Stmt) -> Iterator[Any]:

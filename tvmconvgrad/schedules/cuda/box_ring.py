@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import engine_instructions, instructions, writing
+from tvmconvgrad.schedules.cuda import cluster_instructions, engine_instructions, instructions, writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm_tiles import BARRIER_BYTES, WARP_GROUP
 from tvmconvgrad.schedules.cuda.shared import WORD
 from tvmconvgrad.schedules.cuda.summing import Ring
@@ -36,13 +37,13 @@ class BoxRing(Ring):
     thread: Index
     threads: int
     """Of a block."""
-    cluster: int
+    cluster: Cluster
 
     def begin(self) -> tirx.Stmt:
         """Make the barriers, and let all see them."""
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (engine_instructions.make_barrier(self.full(stage), 1) for stage in stages)
-        arrivals = self.threads // WARP_GROUP * self.cluster
+        arrivals = self.threads // WARP_GROUP * self.cluster.pair
         free = (engine_instructions.make_barrier(self._free(stage), arrivals) for stage in stages)
         return writing.seq(self._by_one(*full, *free, engine_instructions.show_barriers()), self._meet())
 
@@ -64,12 +65,12 @@ class BoxRing(Ring):
     def release(self, step: Index, kept: int = 0) -> tirx.Stmt:
         """Tell that the step before the `kept` last ones is multiplied."""
         left = step - kept - 1
-        arrive = engine_instructions.arrive(self._free(left), self.cluster)
+        arrive = engine_instructions.arrive(self._free(left), self.cluster.partners if self.cluster.pair > 1 else [])
         return writing.when([left >= 0, self.thread % WARP_GROUP < 1], arrive)
 
     def end(self) -> tirx.Stmt | None:
         """From here on no block writes to another one's memory."""
-        return self._meet() if self.cluster > 1 else None
+        return self._meet() if self.cluster.pair > 1 else None
 
     def full(self, step: Index) -> Index:
         """The barrier that a step's boxes are told to."""
@@ -79,7 +80,7 @@ class BoxRing(Ring):
         return writing.address(self.words, BARRIER, self.barriers + (self.stages + step % self.stages) * BARRIER)
 
     def _meet(self) -> tirx.Stmt:
-        return engine_instructions.meet() if self.cluster > 1 else instructions.barrier()
+        return cluster_instructions.meet() if self.cluster.pair > 1 else instructions.barrier()
 
     def _by_one(self, *statements: tirx.Stmt) -> tirx.Stmt:
         return writing.when([self.thread < 1], writing.seq(*statements))

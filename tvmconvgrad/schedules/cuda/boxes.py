@@ -22,6 +22,7 @@ from tvm.sym import Analyzer
 
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda import engine_instructions, writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.shared import WORD, Place
@@ -58,12 +59,11 @@ class Boxes:
             return self.parts, self.tile.lines
         return (self.parts // 2, self.tile.lines) if self.parts % 2 == 0 else (self.parts, self.tile.lines // 2)
 
-    def copy(self, words: tirx.Buffer, begin: Index, place: Place, barrier: Index, rank: Index) -> tirx.Stmt:
-        """Begin to copy the tile of a place to the shared `words` from `begin` on; `rank` is the block's number within
-        its cluster."""
+    def copy(self, words: tirx.Buffer, begin: Index, place: Place, barrier: Index, cluster: Cluster) -> tirx.Stmt:
+        """Begin to copy the tile of a place to the shared `words` from `begin` on."""
         parts, lines = self._halves
-        first_part = rank * parts if parts < self.parts else number(0)
-        first_line = rank * lines if lines < self.tile.lines else number(0)
+        first_part = cluster.place * parts if parts < self.parts else number(0)
+        first_line = cluster.place * lines if lines < self.tile.lines else number(0)
 
         def part(i: int) -> tirx.Stmt:
             at = ((first_part + i) * self.along, first_line)
@@ -71,7 +71,7 @@ class Boxes:
             coordinates, offsets = self._box(place, position, k)
             line = (first_part + i) * self.tile.lines + first_line
             to = writing.address(words, 4, begin + line * (self.tile.line_bytes // WORD))
-            blocks = 0b11 if self.shared else 0
+            blocks = tirx.shift_left(number(0b11), cluster.partners[0]) if self.shared else None
             return engine_instructions.copy_box(to, self.map, barrier, coordinates, offsets, blocks)
 
         return writing.seq(*map(part, range(parts)))

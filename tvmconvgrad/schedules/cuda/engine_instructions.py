@@ -1,8 +1,7 @@
 """The instructions of a Hopper's engine for copies, as device functions (instructions.py): `cp.async.bulk.tensor`, and
 the barriers in shared memory that tell when its boxes have come. Since sm_90.
 
-The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy", "mbarrier" and "barrier.cluster"
-(PTX ISA 8.0).
+The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy" and "mbarrier" (PTX ISA 8.0).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 
 from tvm import tirx
 
+from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.instructions import call
 from tvmconvgrad.schedules.cuda.writing import Mapped
 from tvmconvgrad.te.tensors import Index
@@ -67,13 +67,6 @@ __device__ __forceinline__ void {name}(
 }}
 """
 
-MEET = """\
-__device__ __forceinline__ void tvmconvgrad_meet() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\\n" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;\\n" ::: "memory");
-}
-"""
-
 
 def make_barrier(barrier: Index, arrivals: int) -> tirx.Stmt:
     """Make a barrier in shared memory, each phase of which waits for so many arrivals, and for the bytes that they
@@ -91,12 +84,11 @@ def expect(barrier: Index, count: int) -> tirx.Stmt:
     return call("tvmconvgrad_expect", EXPECT, barrier, tirx.IntImm("int32", count))
 
 
-def arrive(barrier: Index, cluster: int) -> tirx.Stmt:
-    """Arrive at a barrier, in all blocks of a cluster of so many."""
-    if cluster == 1:
+def arrive(barrier: Index, blocks: Sequence[Index]) -> tirx.Stmt:
+    """Arrive at a barrier: in some blocks of the cluster, or, if none are named, in this one."""
+    if not blocks:
         return call("tvmconvgrad_arrive", ARRIVE, barrier)
-    blocks = (tirx.IntImm("int32", block) for block in range(cluster))
-    return tirx.SeqStmt([call("tvmconvgrad_arrive_at", ARRIVE_AT, barrier, block) for block in blocks])
+    return writing.seq(*(call("tvmconvgrad_arrive_at", ARRIVE_AT, barrier, each.astype("int32")) for each in blocks))
 
 
 def wait_phase(barrier: Index, number: Index) -> tirx.Stmt:
@@ -105,19 +97,24 @@ def wait_phase(barrier: Index, number: Index) -> tirx.Stmt:
 
 
 def copy_box(
-    to: Index, tensor_map: Mapped, barrier: Index, place: Sequence[Index], offsets: Sequence[Index], to_blocks: int
+    to: Index,
+    tensor_map: Mapped,
+    barrier: Index,
+    place: Sequence[Index],
+    offsets: Sequence[Index],
+    to_blocks: Index | None,
 ) -> tirx.Stmt:
     """Begin to copy a box of a tensor to shared memory, which the barrier is told of.
 
     It begins at `place`, innermost axis first; a box of pixels, which has `offsets`, is taken from elements so far
-    behind its pixels. It goes to the same place of each block of the cluster that `to_blocks` has a bit of; 0: to this
-    block alone.
+    behind its pixels. It goes to the same place of each block of the cluster that `to_blocks` has a bit of; None: to
+    this block alone.
     """
     rank, ends = len(place), len(place) + len(offsets)
-    operands = [f"%{3 + i}" for i in range(ends + bool(to_blocks))]
+    operands = [f"%{3 + i}" for i in range(ends + (to_blocks is not None))]
     rest = ["{" + ", ".join(operands[rank:ends]) + "}"] if offsets else []
-    kind, cast = ".im2col" if offsets else "", ".multicast::cluster" if to_blocks else ""
-    name = f"tvmconvgrad_copy_{'pixels' if offsets else 'box'}_{rank}{'_shared' if to_blocks else ''}"
+    kind, cast = ".im2col" if offsets else "", ".multicast::cluster" if to_blocks is not None else ""
+    name = f"tvmconvgrad_copy_{'pixels' if offsets else 'box'}_{rank}{'' if to_blocks is None else '_shared'}"
     names = [f"n{i}" for i in range(len(operands))]
     source = COPY_BOX.format(
         name=name,
@@ -132,10 +129,5 @@ def copy_box(
         ),
     )
     values = [value.astype("int32") for value in (*place, *offsets)]
-    values += [tirx.IntImm("int32", to_blocks)] if to_blocks else []
+    values += [] if to_blocks is None else [to_blocks.astype("int32")]
     return call(name, source, to, tensor_map.address, tensor_map.begin, barrier, *values)
-
-
-def meet() -> tirx.Stmt:
-    """Wait for all threads of the cluster."""
-    return call("tvmconvgrad_meet", MEET)

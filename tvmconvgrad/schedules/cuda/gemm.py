@@ -11,9 +11,12 @@
       result, or partial[split] = sums               # through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
+The splits of a tile may be a cluster, and add up what is in each other's shared memory: then there are fewer partial
+sums, or none.
+
 Taps meet nearly the same elements of A one after the other: its copies stay in the L1 cache where that is worth it
-(gemm_sizes.py). A Hopper's engine copies whole tiles, for two blocks if they share them (boxes.py). f16 and bf16 go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's
-`fpmath_mode` lets them be TF32's.
+(gemm_sizes.py). A Hopper's engine copies whole tiles, for two blocks if they share them (boxes.py). f16 and bf16 go to
+tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's `fpmath_mode` lets them be TF32's.
 """
 
 from __future__ import annotations
@@ -89,5 +92,6 @@ class _Program:
         sums = [storing.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
         kernels = [*before, kernel(blocks), *sums]
         maps = [boxes.map for block in blocks for boxes in block.boxes]
-        cluster = self.plan.copies.cluster
-        return writing.program([*parameters[:2], out], workspace, *kernels, maps=maps, cluster=cluster)
+        ahead = sum(each is not None for each in before)
+        clusters = {ahead: blocks[0].cluster} if blocks[0].cluster > 1 else {}
+        return writing.program([*parameters[:2], out], workspace, *kernels, maps=maps, clusters=clusters)

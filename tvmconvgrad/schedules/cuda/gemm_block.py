@@ -9,9 +9,10 @@ from math import prod
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import instructions, storing, writing
+from tvmconvgrad.schedules.cuda import cluster_instructions, instructions, storing, writing
 from tvmconvgrad.schedules.cuda.box_ring import BARRIER, BoxRing
 from tvmconvgrad.schedules.cuda.boxes import Boxes
+from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.direct_cores import DirectCores
 from tvmconvgrad.schedules.cuda.fma_units import FmaUnits
@@ -72,30 +73,38 @@ class Block:
         """Parts of the sum, none of which is empty."""
         return -(-self.product.summed // (self.plan.depth * self.steps))
 
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.plan.joined * self.plan.copies.cluster
+
     @cached_property
     def partial(self) -> tirx.Buffer | None:
-        """The sums of each split; None where there is one."""
-        if self.splits == 1:
+        """The sums of each split, or of those that clusters have added up; None where there is one."""
+        count = self.grid[0] // self.plan.joined
+        if count == 1:
             return None
         product = self.product
-        shape = (self.splits, product.groups, product.rows, product.columns)
+        shape = (count, product.groups, product.rows, product.columns)
         return writing.memory(f"{product.sum.name}_partial", shape, ACCUMULATOR, "global")
 
     @property
     def grid(self) -> tuple[int, int, int, int]:
-        """Splits, groups, tiles of rows, tiles of columns."""
+        """Splits, groups, tiles of rows, tiles of columns: as many as fill clusters."""
         rows = -(-self.product.rows // self.plan.tile.rows)
         columns = -(-self.product.columns // self.plan.tile.columns)
         along_rows, along_columns = ((1, 2), (2, 1), (1, 1))[[0, 1, None].index(self.plan.copies.shared)]
-        return self.splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
+        splits = ceil_to(self.splits, self.plan.joined)
+        return splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
 
     def _tile(self, block: Index) -> list[Index]:
         """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
-        if self.plan.copies.shared != 1:
-            return writing.unflatten(block, self.grid)
-        *outer, rows, columns = self.grid
-        split, group, i, j, within = writing.unflatten(block, (*outer, rows // 2, columns, 2))
-        return [split, group, i * 2 + within, j]
+        splits, groups, rows, columns = self.grid
+        pair = ((1, 2), (2, 1), (1, 1))[[0, 1, None].index(self.plan.copies.shared)]
+        joined = self.plan.joined
+        extents = (splits // joined, groups, rows // pair[0], columns // pair[1], joined, *pair)
+        outer, group, i, j, split, *within = writing.unflatten(block, extents)
+        return [outer * joined + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
 
     @property
     def stride(self) -> int:
@@ -135,9 +144,11 @@ class Block:
         row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
         length = self.steps * self.plan.depth
         begin, all_summed = split * length, number(self.product.summed)
-        end = all_summed if self.splits == 1 else tirx.min(begin + length, all_summed)
+        end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
         place = Place(group, row, column, begin, end)
-        ring = self._ring(words, place, block % self.plan.copies.cluster, thread)
+        cluster = Cluster(self.plan.joined, self.plan.copies.cluster, block % self.cluster)
+        ring = self._ring(words, place, cluster, thread)
+        meet = cluster_instructions.meet if self.plan.joined > 1 else instructions.barrier
         return writing.seq(
             writing.clear(registers[0]),
             ring.begin(),
@@ -145,19 +156,20 @@ class Block:
             ring.end(),
             instructions.barrier(),
             self.units.spill(registers, words, self.stride, thread),
-            instructions.barrier(),
-            self._write(words, split, (group, row, column), thread),
+            meet(),
+            self._write(words, split, (group, row, column), cluster, thread),
+            meet() if self.plan.joined > 1 else None,
         )
 
-    def _ring(self, words: tirx.Buffer, place: Place, rank: Index, thread: Index) -> Ring:
-        """The stages of the sum that begins at a place; `rank` is the block's number within its cluster."""
+    def _ring(self, words: tirx.Buffer, place: Place, cluster: Cluster, thread: Index) -> Ring:
+        """The stages of the sum that begins at a place."""
         a, b = self.tiles
 
         def at(step: Index) -> Place:
             return replace(place, summed=place.summed + step * self.plan.depth)
 
         if self.boxes:
-            return self._box_ring(words, at, rank, thread)
+            return self._box_ring(words, at, cluster, thread)
         copiers = [
             Copier(self.product, operand, i, tile, self.threads, self.plan.copies is Copies.CACHED and i == 0)
             for i, (operand, tile) in enumerate(zip(self.operands, self.tiles))
@@ -173,17 +185,17 @@ class Block:
         ring = Ring(self.plan.stages, (a.words, b.words), fill, vector)
         return ring
 
-    def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], rank: Index, thread: Index) -> BoxRing:
+    def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], cluster: Cluster, thread: Index) -> BoxRing:
         def fill(step: Index) -> tirx.Stmt:
             barrier = ring.full(step)
             pairs = zip(self.boxes, ring.begins(step))
-            return writing.seq(*(boxes.copy(words, begin, at(step), barrier, rank) for boxes, begin in pairs))
+            return writing.seq(*(boxes.copy(words, begin, at(step), barrier, cluster) for boxes, begin in pairs))
 
         def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
             raise NotImplementedError
 
         a, b = self.tiles
-        cluster, barriers = self.plan.copies.cluster, self._barriers
+        barriers = self._barriers
         ring = BoxRing(
             self.plan.stages,
             (a.words, b.words),
@@ -198,11 +210,13 @@ class Block:
         )
         return ring
 
-    def _write(self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], thread: Index) -> tirx.Stmt:
-        tile = storing.SumTile(words, self.stride, self.plan.tile.rows, self.plan.tile.columns, first)
+    def _write(
+        self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], cluster: Cluster, thread: Index
+    ) -> tirx.Stmt:
+        tile = storing.SumTile(words, self.stride, self.plan.tile.rows, self.plan.tile.columns, first, cluster)
         if self.partial is None:
             return storing.write_tile(self.results, tile, thread, self.threads)
-        return storing.write_partial(self.product, self.partial, split, tile, thread, self.threads)
+        return storing.write_partial(self.product, self.partial, split // self.plan.joined, tile, thread, self.threads)
 
 
 def kernel(blocks: Sequence[Block]) -> tirx.Stmt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
+from tvmconvgrad.schedules.cuda import clusters
 from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, reachable, sizes
 from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Loads, Tile, Units
@@ -20,6 +21,10 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 STARTING = 2.0
 """Microseconds of a block in which it does not multiply: until its first tiles have come, and to write its result."""
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)
+MEETING = 1.0
+"""Microseconds until the blocks of a cluster have met, before they read each other's sums and behind it."""
+CLUSTER_BYTES = 16
+"""Bytes that an SM reads in a cycle from others of its cluster, while all do."""
 LEAST_SUMMED = 256
 """Products that are worth a block of their own."""
 
@@ -33,6 +38,8 @@ class Plan:
     """Summed elements of a stage."""
     stages: int
     splits: int
+    joined: int
+    """How many splits of a tile are a cluster, which adds them up."""
     copies: Copies
     chunk: int
     """How many channels meet all taps before the next ones do; 0: all."""
@@ -48,6 +55,7 @@ class Plan:
             "workers": list(self.tile.workers),
             "stages": self.stages,
             "splits": self.splits,
+            "joined": self.joined,
             "copies": int(self.copies),
         }
 
@@ -83,7 +91,11 @@ class Planner:
     def _least(self, tile: int) -> float:
         """With the tile of a number."""
         found = self.units.tiles[tile]
-        return min(self.cost(found, splits, copies) for splits in self.splits(found) for copies in self.ways(found))
+        return min(self._best(found, splits, copies) for splits in self.splits(found) for copies in self.ways(found))
+
+    def _best(self, tile: Tile, splits: int, copies: Copies) -> float:
+        """With splits added up as is best."""
+        return min(self.cost(tile, splits, copies, joined) for joined in self.joins(splits, copies))
 
     def usable(self) -> list[int]:
         """The tiles that suit the sums, by their numbers.
@@ -111,13 +123,16 @@ class Planner:
         costs = {i: self._least(i) for i in self.usable()}
         tile = units.tiles[decisions.draw("tile", list(costs), min(costs, key=lambda i: costs[i]))]
         options, ways = self.splits(tile), self.ways(tile)
-        splits = min(options, key=lambda count: min(self.cost(tile, count, way) for way in ways))
+        splits = min(options, key=lambda count: min(self._best(tile, count, way) for way in ways))
         splits = decisions.draw("splits", options, splits)
-        copies = Copies(decisions.draw("copies", ways, min(ways, key=lambda way: self.cost(tile, splits, way))))
+        copies = Copies(decisions.draw("copies", ways, min(ways, key=lambda way: self._best(tile, splits, way))))
+        joins = self.joins(splits, copies)
+        joined = decisions.draw("joined", joins, min(joins, key=lambda join: self.cost(tile, splits, copies, join)))
         depth = decisions.draw("depth", units.depths(tile), units.depths(tile)[0])
         stages = self._stages(tile, depth, copies)
         chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
-        return Plan(tile, depth, decisions.draw("stages", stages, max(stages)), splits, copies, chunk, units)
+        stages_drawn = decisions.draw("stages", stages, max(stages))
+        return Plan(tile, depth, stages_drawn, splits, joined, copies, chunk, units)
 
     def _stages(self, tile: Tile, depth: int, copies: Copies) -> list[int]:
         """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
@@ -161,11 +176,16 @@ class Planner:
         most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
         return [splits for splits in SPLITS if splits <= most]
 
+    def joins(self, splits: int, copies: Copies) -> list[int]:
+        """How many splits may be a cluster: numbers that fill the parts of a GPU evenly."""
+        most = clusters.MOST // copies.cluster if self.machine.has_clusters else 1
+        return [1, *(count for count in (2, 4, 8) if count <= most and splits % count == 0)]
+
     def sizes(self) -> list[Size]:
         """The products of a group, one for each sum."""
         return list(sizes(self.problem))
 
-    def cost(self, tile: Tile, splits: int, copies: Copies) -> float:
+    def cost(self, tile: Tile, splits: int, copies: Copies, joined: int = 1) -> float:
         """Microseconds, about: the blocks of the SM that has most, or what all blocks load from the L2 cache, packing,
         and adding the splits up."""
         units, groups, depth = self.units, self.problem.geometry.groups, self.units.depths(tile)[0]
@@ -183,9 +203,12 @@ class Planner:
         loading = all_loaded / self.machine.processors / self.machine.l2_bytes
         multiplying = max(blocks * all_cycles / all_tiles / enough, loading) / self.machine.cycles
         time = LAUNCH + max(multiplying + STARTING * ceil(blocks / together), self._moving())
-        if splits > 1:
+        if joined > 1:
+            time += MEETING + ACCUMULATOR_BYTES * tile.rows * tile.columns / CLUSTER_BYTES / self.machine.cycles
+        if splits > joined:
+            count = splits // joined
             sums = sum(groups * size.rows * size.columns for size in self.sizes())
-            time += LAUNCH + 2 * ACCUMULATOR_BYTES * splits * sums / self.machine.bytes + 0.03 * splits
+            time += LAUNCH + 2 * ACCUMULATOR_BYTES * count * sums / self.machine.bytes + 0.03 * count
         return time + self._packing()
 
     def _loads(self, size: Size, tile: Tile, copies: Copies) -> Loads:

@@ -55,6 +55,11 @@ class Machine:
         return cls(architecture, False, 108, 1400, 163 << 10, 192 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
 
     @property
+    def has_clusters(self) -> bool:
+        """Whether blocks may reach each other's shared memory: on data centers' GPUs since sm_90."""
+        return 90 <= self.architecture < 120
+
+    @property
     def has_copies(self) -> bool:
         """Whether there are `cp.async`, and `mma` for bf16: since sm_80."""
         return self.architecture >= 80

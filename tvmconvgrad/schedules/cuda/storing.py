@@ -12,7 +12,8 @@ from math import prod
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import instructions, writing
+from tvmconvgrad.schedules.cuda import cluster_instructions, instructions, writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.spec import Gradient, Problem
@@ -106,6 +107,8 @@ class SumTile:
     columns: int
     first: tuple[Index, Index, Index]
     """The group, row and column that it begins with."""
+    cluster: Cluster
+    """Other blocks of which may have the sums of other splits."""
 
     def at(self, row: Index, column: Index) -> tuple[Index, Index, Index]:
         """The group, row and column of an element."""
@@ -116,42 +119,73 @@ class SumTile:
         """An element."""
         return writing.load(self.words, row * self.stride + column)
 
+    def total(self, row: Index, column: Index, lanes: int) -> tuple[tirx.Stmt | None, Callable[[Index], Index]]:
+        """Neighbouring elements, added up over the cluster's splits: what has to be done before, and each."""
+        if self.cluster.splits == 1:
+            return None, lambda lane: self.load(row, column + lane)
+        width = PARTIAL_LANES if lanes % PARTIAL_LANES == 0 and self.stride % PARTIAL_LANES == 0 else 1
+        total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
+        term = writing.memory("term", (width,), ACCUMULATOR, "local")
+
+        def add(begin: int, split: int) -> tirx.Stmt:
+            source = writing.address(self.words, width, row * self.stride + column + begin)
+            load = cluster_instructions.load_shared(
+                writing.address(term, width, 0), source, self.cluster.of_split(split), width
+            )
+
+            def lane(i: Index) -> tirx.Stmt:
+                return writing.store(total, writing.load(total, begin + i) + writing.load(term, i), begin + i)
+
+            return writing.seq(load, writing.unrolled("lane", width, lane))
+
+        adds = (add(begin, split) for split in range(self.cluster.splits) for begin in range(0, lanes, width))
+        before = writing.seq(writing.allocate(total, term), writing.clear(total), *adds)
+        return before, lambda lane: writing.load(total, lane)
+
 
 def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> tirx.Stmt:
-    """Write a block's tile to the result."""
-    lanes, product = results.lanes, results.product
+    """Write a block's tile to the result, or the part of it that is this block's of those that add it up."""
+    lanes, product, splits = results.lanes, results.product, tile.cluster.splits
+    count = tile.rows * tile.columns // lanes
+    steps = -(-count // (threads * splits))
 
     def element(step: Index) -> tirx.Stmt:
-        flat = step * threads + thread
+        flat = (step * splits + tile.cluster.split) * threads + thread
         if results.by_columns:
             row, column = flat // (tile.columns // lanes), flat % (tile.columns // lanes) * lanes
         else:
             row, column = flat % tile.rows, flat // tile.rows
         group, at_row, at_column = tile.at(row, column)
-        statement = results.write(group, at_row, at_column, lambda lane: tile.load(row, column + lane), lanes)
-        return writing.when([at_row < product.rows, at_column < product.columns], statement)
+        before, value = tile.total(row, column, lanes)
+        statement = writing.seq(before, results.write(group, at_row, at_column, value, lanes))
+        inside = writing.below(flat, count, steps * threads * splits)
+        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
 
-    return writing.loop("step", tile.rows * tile.columns // lanes // threads, element)
+    return writing.loop("step", steps, element)
 
 
 def write_partial(
     product: Product, partial: tirx.Buffer, split: Index, tile: SumTile, thread: Index, threads: int
 ) -> tirx.Stmt:
-    """Write a block's tile to the sums of a split, all f32."""
-    vectors = tile.columns // PARTIAL_LANES
+    """Write a block's tile to the sums of a split, all f32; of splits that a cluster adds up, its part of them."""
+    vectors, splits = tile.columns // PARTIAL_LANES, tile.cluster.splits
+    steps = -(-tile.rows * vectors // (threads * splits))
 
     def element(step: Index) -> tirx.Stmt:
-        flat = step * threads + thread
+        flat = (step * splits + tile.cluster.split) * threads + thread
         row, column = flat // vectors, flat % vectors * PARTIAL_LANES
         group, at_row, at_column = tile.at(row, column)
 
+        before, value = tile.total(row, column, PARTIAL_LANES)
+
         def lane(i: Index) -> tirx.Stmt:
-            return writing.store(partial, tile.load(row, column + i), split, group, at_row, at_column + i)
+            return writing.store(partial, value(i), split, group, at_row, at_column + i)
 
-        statement = writing.vectorized("lane", PARTIAL_LANES, lane)
-        return writing.when([at_row < product.rows, at_column < product.columns], statement)
+        statement = writing.seq(before, writing.vectorized("lane", PARTIAL_LANES, lane))
+        inside = writing.below(flat, tile.rows * vectors, steps * threads * splits)
+        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
 
-    return writing.loop("step", tile.rows * vectors // threads, element)
+    return writing.loop("step", steps, element)
 
 
 def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:

@@ -26,9 +26,9 @@ Body: TypeAlias = Callable[[Index], tirx.Stmt]
 INDEX = "int64"
 """All indices; TVM narrows those that fit to 32 bits, which GPUs are made for."""
 
-MAPS, CLUSTER = "tvmconvgrad.maps", "tvmconvgrad.cluster"
-"""Attributes of a program: by the names of its tensor maps what they are of and what they say, as JSON, and how many
-blocks are in a cluster of the kernel that is passed them."""
+MAPS, CLUSTERS = "tvmconvgrad.maps", "tvmconvgrad.clusters"
+"""Attributes of a program, as JSON: by the names of its tensor maps what they are of and what they say, and how many
+blocks are in a cluster of its kernels, by their places."""
 
 _AXES = ("blockIdx.x", "threadIdx.x")
 
@@ -124,7 +124,7 @@ def clear(buffer: tirx.Buffer) -> tirx.Stmt:
 def address(buffer: tirx.Buffer, lanes: int, *indices: Number) -> Index:
     """Where `lanes` elements lie, of which the index is the first one's. TVM keeps as much memory as it sees used."""
     *outer, first = (number(index) for index in indices)
-    return tirx.address_of(load(buffer, *outer, tirx.Ramp(first, number(1), lanes)))
+    return tirx.address_of(load(buffer, *outer, tirx.Ramp(first, number(1), lanes) if lanes > 1 else first))
 
 
 def unflatten(flat: Index, extents: Sequence[int]) -> list[Index]:
@@ -189,11 +189,11 @@ def program(
     workspace: Sequence[tirx.Buffer],
     *kernels: tirx.Stmt | None,
     maps: Sequence[Mapped] = (),
-    cluster: int = 1,
+    clusters: Mapping[int, int] | None = None,
 ) -> IRModule:
     """A program of kernels that run one after the other; the last one of its parameters is its result.
 
-    The kernel that is passed `maps` runs in clusters of so many blocks.
+    They may be passed `maps`; some may run in clusters of more than one block, by their places.
     """
     body = seq(*kernels)
     *inputs, result = parameters
@@ -202,7 +202,7 @@ def program(
     realize = SBlockRealize([], tirx.const(True), root)
     function = tirx.PrimFunc([*parameters, *(each.buffer for each in maps)], realize)
     contents = {str(each.buffer.name): (str(each.of.name), each.content.to_dict()) for each in maps}
-    attributes = {MAPS: json.dumps(contents), CLUSTER: cluster} if maps else {}
+    attributes = {MAPS: json.dumps(contents), CLUSTERS: json.dumps(clusters or {})}
     return IRModule({"main": function.with_attrs({"global_symbol": "main", "tirx.noalias": True, **attributes})})
 
 
