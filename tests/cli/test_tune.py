@@ -217,7 +217,7 @@ def test_a_pack_for_another_machine(invoke: Invoke, fails: Fails, tmp_path: Path
     assert "python -m tvmconvgrad.tuning.away pack.zip found.jsonl" in done.output
     assert path.stat().st_size > 0
     told = "is of measuring, and --pack measures nothing"
-    for option in (["--threads", 1], ["--minutes", 1], ["--again"], ["--space", "post-order-apply"]):
+    for option in (["--threads", 1], ["--minutes", 1], ["--key", "k"], ["--again"], ["--space", "post-order-apply"]):
         assert f"{option[0]} {told}" in fails("tune", *ONE[:-2], "--pack", path, *option)
     nowhere = tmp_path / "nowhere" / "pack.zip"
     assert f"--pack: {nowhere}: cannot be written" in fails("tune", *ONE[:-2], "--pack", nowhere)

@@ -43,9 +43,9 @@ def in_seconds(seconds: float) -> str:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; is told what is under way, and how many of how many are done."""
-    if not console().is_terminal:
+def progress_bar(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal, unless it is to be quiet; is told what is under way, and how many of how many are done."""
+    if quiet or not console().is_terminal:
         yield lambda what, done, total: None
         return
     shown = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

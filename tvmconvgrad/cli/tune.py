@@ -103,12 +103,19 @@ def tune(
     _check(report)
     folder = log_dir or logs.user_folder()
     if pack is not None:
-        elsewhere = {"--rpc": rpc, "--minutes": minutes, "--threads": threads, "--report": report, "--again": again}
+        elsewhere = {
+            "--rpc": rpc,
+            "--key": key,
+            "--minutes": minutes,
+            "--threads": threads,
+            "--report": report,
+            "--again": again,
+        }
         _refuse_with_pack({**elsewhere, "--space": space != SPACES[0]})
         with user_errors():
             chosen = parse_target(target)
             problems = _problems(what, shapes, dtypes, only, substring, batch, attributes)
-        return _pack(pack, chosen, make_tasks(problems, chosen, 1, ""), trials, folder)
+        return _pack(pack, chosen, make_tasks(problems, chosen, 1, ""), trials, folder, quiet)
     servers = _servers(rpc, key)
     with user_errors():
         place = this_machine() if servers is None else servers.about()
@@ -133,10 +140,10 @@ def _refuse_with_pack(given: dict[str, Any]) -> None:
             raise UserError(f"{option} is of measuring, and --pack measures nothing")
 
 
-def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Path) -> int:
+def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Path, quiet: bool) -> int:
     from tvmconvgrad.tuning.packing import pack  # imports TVM
 
-    with progress_bar() as progress:
+    with progress_bar(quiet) as progress:
         try:
             count, failures = pack(path, target, tasks, trials, folder, progress)
         except OSError as reason:

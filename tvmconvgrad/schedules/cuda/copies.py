@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from math import prod
 
 
 class Copies(IntEnum):
@@ -25,11 +26,17 @@ class Copies(IntEnum):
         return self >= Copies.BOXES
 
     @property
-    def shared(self) -> int | None:
-        """Which operand two blocks share, if any: A is 0, B is 1."""
-        return {Copies.A_FOR_TWO: 0, Copies.B_FOR_TWO: 1}.get(self)
+    def shared(self) -> tuple[bool, bool]:
+        """Whether two blocks share A's tiles, or B's."""
+        return self is Copies.A_FOR_TWO, self is Copies.B_FOR_TWO
 
     @property
-    def cluster(self) -> int:
-        """Blocks of a cluster."""
-        return 1 if self.shared is None else 2
+    def pair(self) -> tuple[int, int]:
+        """How many blocks with neighbouring rows share tiles, and how many with neighbouring columns."""
+        a, b = self.shared
+        return 1 + b, 1 + a
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks share tiles."""
+        return prod(self.pair)

@@ -90,6 +90,7 @@ class DirectCores:
         def vector(at: Index) -> tirx.Stmt:
             part, i, half = at // (2 * self.rows), at // 2 % self.rows, at % 2
             position = row + i * ROWS + half * MATRIX + lane // LANES
+            assert ring.vector is not None, "A is read where it lies"
             source, inside = ring.vector(step, position, part * PART + lane % LANES * (PART // LANES))
             begin = turn * self._words + at // 2 * (2 * VECTOR) + half
             to = writing.address(registers[1], VECTOR, begin)

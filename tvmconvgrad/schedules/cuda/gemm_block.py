@@ -76,7 +76,7 @@ class Block:
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
-        return self.plan.joined * self.plan.copies.cluster
+        return self.plan.joined * self.plan.copies.blocks
 
     @cached_property
     def partial(self) -> tirx.Buffer | None:
@@ -93,15 +93,14 @@ class Block:
         """Splits, groups, tiles of rows, tiles of columns: as many as fill clusters."""
         rows = -(-self.product.rows // self.plan.tile.rows)
         columns = -(-self.product.columns // self.plan.tile.columns)
-        along_rows, along_columns = ((1, 2), (2, 1), (1, 1))[[0, 1, None].index(self.plan.copies.shared)]
+        along_rows, along_columns = self.plan.copies.pair
         splits = ceil_to(self.splits, self.plan.joined)
         return splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
 
     def _tile(self, block: Index) -> list[Index]:
         """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
         splits, groups, rows, columns = self.grid
-        pair = ((1, 2), (2, 1), (1, 1))[[0, 1, None].index(self.plan.copies.shared)]
-        joined = self.plan.joined
+        pair, joined = self.plan.copies.pair, self.plan.joined
         extents = (splits // joined, groups, rows // pair[0], columns // pair[1], joined, *pair)
         outer, group, i, j, split, *within = writing.unflatten(block, extents)
         return [outer * joined + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
@@ -130,8 +129,8 @@ class Block:
             return []
         a, b = self.tiles
         assert isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile)
-        pairs = enumerate(zip(self.operands, (a, b)))
-        return [Boxes(self.product, operand, i, tile, i == self.plan.copies.shared) for i, (operand, tile) in pairs]
+        each = zip(self.operands, (0, 1), (a, b), self.plan.copies.shared)
+        return [Boxes(self.product, operand, i, tile, shared) for operand, i, tile, shared in each]
 
     @property
     def count(self) -> int:
@@ -146,7 +145,7 @@ class Block:
         begin, all_summed = split * length, number(self.product.summed)
         end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
         place = Place(group, row, column, begin, end)
-        cluster = Cluster(self.plan.joined, self.plan.copies.cluster, block % self.cluster)
+        cluster = Cluster(self.plan.joined, self.plan.copies.blocks, block % self.cluster)
         ring = self._ring(words, place, cluster, thread)
         meet = cluster_instructions.meet if self.plan.joined > 1 else instructions.barrier
         return writing.seq(
@@ -182,7 +181,7 @@ class Block:
         def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
             return copiers[0].source(at(step), row, k)
 
-        ring = Ring(self.plan.stages, (a.words, b.words), fill, vector)
+        ring = Ring(self.plan.stages, (a.words, b.words), fill, vector=vector)
         return ring
 
     def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], cluster: Cluster, thread: Index) -> BoxRing:
@@ -191,23 +190,9 @@ class Block:
             pairs = zip(self.boxes, ring.begins(step))
             return writing.seq(*(boxes.copy(words, begin, at(step), barrier, cluster) for boxes, begin in pairs))
 
-        def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
-            raise NotImplementedError
-
         a, b = self.tiles
-        barriers = self._barriers
-        ring = BoxRing(
-            self.plan.stages,
-            (a.words, b.words),
-            fill,
-            vector,
-            words,
-            barriers,
-            self.steps,
-            thread,
-            self.threads,
-            cluster,
-        )
+        stages, tiles = self.plan.stages, (a.words, b.words)
+        ring = BoxRing(stages, tiles, fill, words, self._barriers, self.steps, thread, self.threads, cluster)
         return ring
 
     def _write(

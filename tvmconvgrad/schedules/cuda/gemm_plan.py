@@ -178,7 +178,7 @@ class Planner:
 
     def joins(self, splits: int, copies: Copies) -> list[int]:
         """How many splits may be a cluster: numbers that fill the parts of a GPU evenly."""
-        most = clusters.MOST // copies.cluster if self.machine.has_clusters else 1
+        most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
         return [1, *(count for count in (2, 4, 8) if count <= most and splits % count == 0)]
 
     def sizes(self) -> list[Size]:
@@ -215,7 +215,7 @@ class Planner:
         """What of a tile comes from the L2 cache."""
         if copies is Copies.CACHED:
             return Loads(size.reuse(tile.rows, self.units.depths(tile)[0]).new, 1.0, copies)
-        a, b = (0.5 if number == copies.shared else 1.0 for number in (0, 1))
+        a, b = (0.5 if shared else 1.0 for shared in copies.shared)
         return Loads(a, b, copies)
 
     def _moving(self) -> float:

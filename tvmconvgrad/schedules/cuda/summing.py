@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm import tirx
 
@@ -21,11 +21,9 @@ class Ring:
     """Words of A's tile and of B's."""
     fill: Callable[[Index], tirx.Stmt]
     """Begins to copy what a step multiplies to its stage."""
-    vector: Callable[[Index, Index, Index], tuple[Index, Index]]
-    """Where A's vector lies that begins with a step's row and summed element, and whether it is not zero.
-
-    For tiles that are not in shared memory.
-    """
+    vector: Callable[[Index, Index, Index], tuple[Index, Index]] | None = field(default=None, kw_only=True)
+    """Where A's vector lies that begins with a step's row and summed element, and whether it is not zero: for tiles
+    that are not in shared memory."""
 
     def begins(self, step: Index) -> tuple[Index, Index]:
         """Where a step's tiles of A and B begin."""
