@@ -26,6 +26,8 @@ TYPES = ("f16", "bf16")
 SQUARE = Convolution(2, 1, 64, 192, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 TAILS = Convolution(3, 1, 64, 72, (7, 11), (7, 10), (3, 2), (1, 1), (1, 1), (1, 0), (1, 0))
 STRIDED = Convolution(2, 1, 128, 64, (11, 12), (6, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0))
+# four residues of a data gradient with as many taps, which begin at two positions
+RESIDUES = Convolution(2, 1, 64, 64, (11, 12), (6, 6), (4, 2), (2, 2), (1, 1), (1, 1), (2, 0))
 DILATED = Convolution(1, 1, 64, 128, (9, 9), (5, 9), (3, 3), (1, 1), (2, 1), (0, 1), (0, 1))
 POINTWISE = Convolution(3, 1, 192, 64, (5, 6), (5, 6), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 LINE = Convolution(3, 1, 64, 64, (41,), (19,), (5,), (2,), (1,), (1,), (0,))
@@ -34,6 +36,7 @@ LAYERS = {
     "square": SQUARE,
     "tails": TAILS,
     "strided": STRIDED,
+    "residues": RESIDUES,
     "dilated": DILATED,
     "pointwise": POINTWISE,
     "line": LINE,
@@ -113,6 +116,9 @@ def test_who_has_an_engine_and_what_it_cannot_copy() -> None:
         return set(scheduled.candidates.get("copies", ()))
 
     assert Copies.BOXES in ways(SQUARE)
+    for layer, shared in ((RESIDUES, False), (replace(RESIDUES, c=128), True)):  # by columns of one residue alone
+        scheduled, _ = program_of(Case(OPERATORS[1], layer, dtype="f16"), "gemm", {"tile": SMALL}, SM_90A)
+        assert (Copies.A_FOR_TWO in scheduled.candidates["copies"]) is shared
     for refused in (
         ways(SQUARE, target=SM_90),
         ways(SQUARE, dtype="f32"),

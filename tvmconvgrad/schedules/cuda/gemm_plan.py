@@ -153,18 +153,18 @@ class Planner:
         return [*self._boxes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
     def _boxes(self, tile: Tile) -> list[Copies]:
-        """How the engine may copy: whole lines of channels, each of one tap and of one residue. Of groups there is one,
-        since what is behind the last channel has to be zero."""
+        """How the engine may copy: whole lines of channels, each of one tap, and tiles of one residue; so are those of
+        two blocks that share A. Of groups there is one, since what is behind the last channel has to be zero."""
         problem, units = self.problem, self.units
         geometry, data = problem.geometry, problem.gradient is Gradient.DATA
         (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
         channels, residues = (o, prod(geometry.strides)) if data else (c, 1)
-        alone = residues == 1 or c % tile.columns == 0
+        alone, together = (residues == 1 or c % (blocks * tile.columns) == 0 for blocks in (1, 2))
         if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
             return []
         rows = min(-(-size.rows // tile.rows) for size in self.sizes())
         columns = min(-(-size.columns // tile.columns) for size in self.sizes())
-        pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1)
+        pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
         return [Copies.BOXES, *pairs]
 
     def _kept(self, tile: Tile, depth: int) -> int:
