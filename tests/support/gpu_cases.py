@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -42,6 +43,22 @@ def program_of(
     """The case's program, and its CUDA C++."""
     scheduled = schedules.schedule(problem_of(case), target, rule, given)
     return scheduled, generate(scheduled.module, target)
+
+
+def changed(old: str, new: str, count: int = -1) -> Callable[[Program], Program]:
+    """A change of a program's source."""
+
+    def change(program: Program) -> Program:
+        assert old in program.source
+        return replace(program, source=program.source.replace(old, new, count))
+
+    return change
+
+
+def loop_of(program: Program) -> str:
+    """The body of the loop over a sum's steps."""
+    loop = program.source[program.source.index("for (int step") :]
+    return loop[: loop.index("\n  }")]
 
 
 def check_program(emulator: Emulator, case: Case, program: Program, orders: Sequence[str] = ORDERS) -> None:

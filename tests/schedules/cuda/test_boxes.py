@@ -12,7 +12,7 @@ from tests.operators.test_schedules import cases
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, check, check_program, program_of
+from tests.support.gpu_cases import SM_90, SM_90A, changed, check, check_program, loop_of, program_of
 from tests.support.sampling import every
 from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
@@ -133,10 +133,9 @@ def test_who_has_an_engine_and_what_it_cannot_copy() -> None:
 @pytest.mark.parametrize("operator", [0, 1])
 def test_no_thread_computes_addresses_of_copies(operator: int) -> None:
     case = Case(OPERATORS[operator], replace(SQUARE, batch=7, o=64), dtype="f16")
-    source = boxed(case, tile=SMALL, copies=Copies.BOXES, splits=1).source
-    assert "cp.async.cg" not in source and "cp.async.ca" not in source
-    loop = source[source.index("for (int step") :]
-    body = loop[: loop.index("\n  }")]
+    program = boxed(case, tile=SMALL, copies=Copies.BOXES, splits=1)
+    assert "cp.async.cg" not in program.source and "cp.async.ca" not in program.source
+    body = loop_of(program)
     order = ["wait_phase", "wait_products_1", "arrive", "multiply_shared", "commit_products", "expect", "copy_pixels"]
     places = [body.index(f"tvmconvgrad_{each}") for each in order]
     assert places == sorted(places)
@@ -157,16 +156,6 @@ def test_blocks_that_share_a_tile_load_half_of_it() -> None:
     assert bytes_of(Copies.A_FOR_TWO) == [alone[0] // 2, alone[1]]
 
 
-def text(old: str, new: str, count: int = -1) -> Callable[[Program], Program]:
-    """A change of the source."""
-
-    def change(program: Program) -> Program:
-        assert old in program.source
-        return replace(program, source=program.source.replace(old, new, count))
-
-    return change
-
-
 def of_map(**changes: object) -> Callable[[Program], Program]:
     """A change of A's map."""
 
@@ -181,16 +170,16 @@ def of_map(**changes: object) -> Callable[[Program], Program]:
 
 
 FAULTS = {
-    "no wait": (text("ended = 0; !ended;", "ended = 1; !ended;"), "elements differ|before its copies|too many"),
-    "a wait for another phase": (text('"r"(parity)', '"r"(!parity)'), "elements differ|never comes|too many"),
-    "nobody leaves a stage": (text("mbarrier.arrive.shared::cluster.b64 _, [there];", ""), "never comes"),
-    "one block is told alone": (text("there, %0, %1;", "there, %0, 0;"), "too many|never comes"),
-    "less bytes than come": (text('"r"(bytes)', '"r"(bytes / 2)'), "never comes|before its copies|elements differ"),
-    "boxes for one block alone": (text(".multicast::cluster", ""), "static assertion"),
-    "blocks that are no cluster": (text("__cluster_dims__(2, 1, 1) ", ""), "no such block|never comes"),
-    "a block ends before the other": (text("  tvmconvgrad_meet();\n  __syncthreads", "  __syncthreads"), "has ended"),
-    "barriers that nobody has made": (text("mbarrier.init.shared::cta.b64 [%0], %1;", ""), "not been made"),
-    "the tap of another axis": (text("static_cast<short>(n4)", "static_cast<short>(n5)"), "elements differ"),
+    "no wait": (changed("ended = 0; !ended;", "ended = 1; !ended;"), "elements differ|before its copies|too many"),
+    "a wait for another phase": (changed('"r"(parity)', '"r"(!parity)'), "elements differ|never comes|too many"),
+    "nobody leaves a stage": (changed("mbarrier.arrive.shared::cluster.b64 _, [there];", ""), "never comes"),
+    "one block is told alone": (changed("there, %0, %1;", "there, %0, 0;"), "too many|never comes"),
+    "less bytes than come": (changed('"r"(bytes)', '"r"(bytes / 2)'), "never comes|before its copies|elements differ"),
+    "boxes for one block alone": (changed(".multicast::cluster", ""), "static assertion"),
+    "blocks that are no cluster": (changed("__cluster_dims__(2, 1, 1) ", ""), "no such block|never comes"),
+    "a block ends too early": (changed("  tvmconvgrad_meet();\n  __syncthreads", "  __syncthreads"), "has ended"),
+    "barriers that nobody has made": (changed("mbarrier.init.shared::cta.b64 [%0], %1;", ""), "not been made"),
+    "the tap of another axis": (changed("static_cast<short>(n4)", "static_cast<short>(n5)"), "elements differ"),
     "another box of pixels": (of_map(corners=((-1, -2), (-1, -1))), "elements differ|outside of their box"),
     "other steps": (of_map(steps=(2, 1)), "elements differ"),
     "another swizzling": (of_map(line_bytes=64, box=(32, 32)), "elements differ|never comes"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, check_program, program_of
+from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, changed, check, check_program, program_of
 from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES
@@ -74,20 +73,15 @@ def test_who_has_clusters() -> None:
     assert pairs["joined"] == (1, 2, 4)
 
 
-def text(old: str, new: str, count: int = -1) -> Callable[[str], str]:
-    def change(source: str) -> str:
-        assert old in source
-        return source.replace(old, new, count)
-
-    return change
-
-
 FAULTS = {
-    "sums that may not be there yet": (text("  tvmconvgrad_meet();", "  __syncthreads();", 1), "elements differ"),
-    "a block that ends too early": (text("  tvmconvgrad_meet();\n}", "}"), "has ended"),
-    "the sums of another block": (text("there, %4, %5;", "there, %4, 0;"), "elements differ"),
-    "blocks that are no cluster": (text("__cluster_dims__(4, 1, 1) ", ""), "no such block"),
-    "other words": (text("ld.shared::cluster.v4.f32 {%0, %1", "ld.shared::cluster.v4.f32 {%1, %0"), "elements differ"),
+    "sums that may not be there yet": (changed("  tvmconvgrad_meet();", "  __syncthreads();", 1), "elements differ"),
+    "a block that ends too early": (changed("  tvmconvgrad_meet();\n}", "}"), "has ended"),
+    "the sums of another block": (changed("there, %4, %5;", "there, %4, 0;"), "elements differ"),
+    "blocks that are no cluster": (changed("__cluster_dims__(4, 1, 1) ", ""), "no such block"),
+    "other words": (
+        changed("ld.shared::cluster.v4.f32 {%0, %1", "ld.shared::cluster.v4.f32 {%1, %0"),
+        "elements differ",
+    ),
 }
 
 
@@ -97,4 +91,4 @@ def test_a_fault_is_seen(emulator: Emulator, fault: str) -> None:
     program = joined(case, SM_90A, tile=7, splits=4, joined=4, copies=Copies.PAST_L1)
     change, words = FAULTS[fault]
     with pytest.raises(AssertionError, match=words):
-        check_program(emulator, case, replace(program, source=change(program.source)))
+        check_program(emulator, case, change(program))

@@ -10,7 +10,7 @@ import tvm
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, check, problem_of, program_of, takes
+from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, problem_of, program_of, takes
 from tests.support.random_cases import random_cases
 from tvmconvgrad.schedules.cuda.gemm_plan import Planner
 from tvmconvgrad.schedules.cuda.gemm_tiles import DIRECT_TILES, GROUP_TILES, TENSOR_TILES
@@ -76,9 +76,7 @@ def test_data_gradients_of_a_stem_take_one(operator: str, target: Target) -> Non
 
 
 def test_the_loop_is_one_piece_of_code() -> None:
-    source = program_of(Case(OPERATORS[1], LINE, dtype="f16"), "gemm", {"tile": TARGETS[SM_90]})[1].source
-    loop = source[source.index("for (int step") :]
-    body = loop[: loop.index("\n  }")]
+    body = loop_of(program_of(Case(OPERATORS[1], LINE, dtype="f16"), "gemm", {"tile": TARGETS[SM_90]})[1])
     assert body.count("tvmconvgrad_wait") == 2  # two steps
     assert "tvmconvgrad_load_vector" in body
     assert "if (" not in body

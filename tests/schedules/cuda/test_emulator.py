@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90A, check_program, program_of
+from tests.support.gpu_cases import SM_90A, changed, check_program, program_of
 from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.schedules.cuda.gemm_tiles import GROUP_TILES, Tile
 
@@ -38,31 +37,21 @@ def group_program() -> Program:
     return found
 
 
-def text(old: str, new: str, count: int = -1) -> Callable[[Program], Program]:
-    """A change of the source."""
-
-    def change(program: Program) -> Program:
-        assert old in program.source
-        return replace(program, source=program.source.replace(old, new, count))
-
-    return change
-
-
 def less_shared(program: Program) -> Program:
     first, *rest = program.launches
     return replace(program, launches=(replace(first, shared_bytes=first.shared_bytes - 16), *rest))
 
 
 FAULTS = {
-    "no barrier in the loop": text("    __syncthreads();", "", 1),
-    "no barrier before the result": text("  __syncthreads();\n  for", "  for"),
-    "a wait for one copy less": text("cp.async.wait_group 1;", "cp.async.wait_group 2;"),
-    "copies in no group": text("cp.async.commit_group;", "cp.async.commit_group_;"),
-    "a matrix that is not transposed": text(".x4.trans.shared", ".x4.shared"),
-    "fragments in another order": text("{%4, %5, %6, %7}", "{%4, %6, %5, %7}"),
-    "copies of what is outside": text("inside ? 16 : 0", "16"),
+    "no barrier in the loop": changed("    __syncthreads();", "", 1),
+    "no barrier before the result": changed("  __syncthreads();\n  for", "  for"),
+    "a wait for one copy less": changed("cp.async.wait_group 1;", "cp.async.wait_group 2;"),
+    "copies in no group": changed("cp.async.commit_group;", "cp.async.commit_group_;"),
+    "a matrix that is not transposed": changed(".x4.trans.shared", ".x4.shared"),
+    "fragments in another order": changed("{%4, %5, %6, %7}", "{%4, %6, %5, %7}"),
+    "copies of what is outside": changed("inside ? 16 : 0", "16"),
     "too little shared memory": less_shared,
-    "some lanes of a warp alone": text("    tvmconvgrad_load", "    if (threadIdx.x % 32) tvmconvgrad_load", 1),
+    "some lanes of a warp alone": changed("    tvmconvgrad_load", "    if (threadIdx.x % 32) tvmconvgrad_load", 1),
 }
 
 SEEN = {
@@ -75,19 +64,19 @@ SEEN = {
 
 
 GROUP_FAULTS = {
-    "copies that tensor cores do not see": text("fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"),
-    "sums that were not handed over": text("wgmma.fence.sync.aligned;", "fence.proxy.async.shared::cta;"),
-    "a wait for products of one step less": text(
+    "copies that tensor cores do not see": changed("fence.proxy.async.shared::cta;", "wgmma.fence.sync.aligned;"),
+    "sums that were not handed over": changed("wgmma.fence.sync.aligned;", "fence.proxy.async.shared::cta;"),
+    "a wait for products of one step less": changed(
         "wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;"
     ),
-    "no wait for the last products": text("  tvmconvgrad_wait_products_0();", ""),
-    "products in no group": text("  tvmconvgrad_commit_products();", ""),
-    "no barrier in the loop": text("    __syncthreads();", "", 1),
-    "the other direction": text("p, 1, 1, 1, 1;", "p, 1, 1, 0, 1;"),
-    "another swizzling": text("mode << 62", "2ull << 62"),
-    "another distance of eight lines": text("lines >> 4 << 32", "lines >> 5 << 32"),
-    "another distance along lines": text("parts >> 4 << 16", "parts >> 5 << 16"),
-    "tiles that are not aligned": text("__align__(1024)", "__align__(128)"),
+    "no wait for the last products": changed("  tvmconvgrad_wait_products_0();", ""),
+    "products in no group": changed("  tvmconvgrad_commit_products();", ""),
+    "no barrier in the loop": changed("    __syncthreads();", "", 1),
+    "the other direction": changed("p, 1, 1, 1, 1;", "p, 1, 1, 0, 1;"),
+    "another swizzling": changed("mode << 62", "2ull << 62"),
+    "another distance of eight lines": changed("lines >> 4 << 32", "lines >> 5 << 32"),
+    "another distance along lines": changed("parts >> 4 << 16", "parts >> 5 << 16"),
+    "tiles that are not aligned": changed("__align__(1024)", "__align__(128)"),
 }
 GROUP_SEEN = {
     "copies that tensor cores do not see": "not made visible",

@@ -14,7 +14,7 @@ from tests.schedules.cuda.test_gemm import WIDE
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, program_of
+from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
 from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.gemm_plan import Planner
 from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, sizes
@@ -187,8 +187,6 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
 @pytest.mark.parametrize("what", ["f16 sm_90a", "f16 sm_90", "f32"])
 def test_tiles_with_fewer_vectors_than_threads_have_no_branch(what: str) -> None:
     tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (128, 16))
-    source = program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, TARGETS[what])[1].source
-    loop = source[source.index("for (int step") :]
-    body = loop[: loop.index("\n  }")]
+    body = loop_of(program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, TARGETS[what])[1])
     assert "tvmconvgrad_copy" in body
     assert "if (" not in body

@@ -11,7 +11,7 @@ from tests.operators.test_schedules import cases
 from tests.schedules.cuda.test_gemm import LONG, WIDE
 from tests.support.case import OPERATORS, Case
 from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, check, program_of, takes
+from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, program_of, takes
 from tests.support.random_cases import random_cases
 from tests.support.sampling import every
 from tvmconvgrad import schedules
@@ -87,9 +87,7 @@ def test_they_multiply_16_bits_and_on_sm_90a_alone(dtype: str, target: str, mult
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_loop_is_one_piece_of_code(operator: str) -> None:
     """Copies and their addresses are left to the warps while tensor cores multiply, without branches."""
-    source = program_of(Case(operator, WIDE, dtype="f16"), "gemm", {"tile": SQUARE}, SM_90A)[1].source
-    loop = source[source.index("for (int step") :]
-    body = loop[: loop.index("\n  }")]
+    body = loop_of(program_of(Case(operator, WIDE, dtype="f16"), "gemm", {"tile": SQUARE}, SM_90A)[1])
     order = ["wait_products_1", "__syncthreads", "multiply_shared", "commit_products", "tvmconvgrad_copy"]
     places = [body.index(each) for each in order]
     assert places == sorted(places)

@@ -78,11 +78,11 @@ struct Fiber : Work {
 
 extern std::vector<std::unique_ptr<Fiber>> fibers;
 extern std::vector<Block> blocks;
-extern size_t threads, current;  // of a block
+extern size_t threads, cluster;  // of a block, and blocks of a cluster
+extern size_t current;           // the thread that runs, of all of the cluster
 extern bool late;                // whether copies and products take effect as late as they may
 extern size_t shared_begin;      // the address of shared memory
 extern std::deque<std::function<void()>> boxes;  // copies by the engine that are under way
-extern size_t cluster;                           // blocks of a cluster
 
 inline Fiber& self() { return *fibers[current]; }
 inline Block& my_block() { return blocks[current / threads]; }

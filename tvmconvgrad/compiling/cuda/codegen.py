@@ -22,17 +22,18 @@ from tvm import DataType, tirx
 from tvm.s_tir import pipeline as _s_tir_pipeline  # noqa: F401 -- registers the pipeline
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
+from tvmconvgrad.runtime.cuda import tensor_maps
 from tvmconvgrad.runtime.cuda.launches import ALIGNMENT, TENSORS, Argument, Extent, Launch
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda.writing import CLUSTERS, MAPS
 from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.targets import Target
 
-_MAP = """\
-struct alignas(64) tvmconvgrad_tensor_map {
-  unsigned char bytes[128];
-  __device__ const unsigned char& operator[](int i) const { return bytes[i]; }
-};
+_MAP = f"""\
+struct alignas({tensor_maps.ALIGNMENT}) tvmconvgrad_tensor_map {{
+  unsigned char bytes[{tensor_maps.SIZE}];
+  __device__ const unsigned char& operator[](int i) const {{ return bytes[i]; }}
+}};
 """
 _SPLITS = "tirx.SplitHostDevice"
 _SHARED = "tirx.use_dyn_shared_memory"

@@ -29,6 +29,7 @@ from tvmconvgrad.schedules.cuda.shared import WORD, Place
 from tvmconvgrad.schedules.cuda.swizzled import SwizzledTile
 from tvmconvgrad.schedules.cuda.writing import Mapped, number
 from tvmconvgrad.schedules.rewriting import replaced, uses
+from tvmconvgrad.spec import Geometry
 from tvmconvgrad.te.tensors import Index
 
 
@@ -160,6 +161,15 @@ class PixelAxis:
         none = dict.fromkeys(others, 0)
         step = _value(index, {position: 1, **none}) - _value(index, {position: 0, **none})
         return cls(position, low, step, low + (extents[position] - 1) * step)
+
+
+def reachable(geometry: Geometry) -> bool:
+    """Whether maps can say how far pads and taps are from an image's border, and pixels from each other."""
+    most = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}[geometry.rank]
+    axes = zip(geometry.k, geometry.dilations, geometry.strides, geometry.pads_begin, geometry.pads_end)
+    return all(
+        stride <= 8 and (k - 1) * dilation + stride + begin + end < most for k, dilation, stride, begin, end in axes
+    )
 
 
 def _value(index: Index, values: Mapping[tirx.Var, int]) -> int:

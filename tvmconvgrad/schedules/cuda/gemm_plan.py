@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from tvmconvgrad.schedules.cuda import clusters
+from tvmconvgrad.schedules.cuda.boxes import reachable
 from tvmconvgrad.schedules.cuda.copies import Copies
-from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, reachable, sizes
+from tvmconvgrad.schedules.cuda.gemm_sizes import Size, sizes
 from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Loads, Tile, Units
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.cuda.operands import What, lies_in_vectors, operands, vector_lanes
+from tvmconvgrad.schedules.cuda.swizzled import LINE_BYTES
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES

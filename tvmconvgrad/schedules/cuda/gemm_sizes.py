@@ -97,15 +97,6 @@ class Size:
         return Reuse(min(strides / together, 1.0), met * _line(min(rows, channels) * self.item))
 
 
-def reachable(geometry: Geometry) -> bool:
-    """Whether the engine reaches all pads and taps from an image's border, and all pixels of a row."""
-    most = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}[geometry.rank]
-    axes = zip(geometry.k, geometry.dilations, geometry.strides, geometry.pads_begin, geometry.pads_end)
-    return all(
-        stride <= 8 and (k - 1) * dilation + stride + begin + end < most for k, dilation, stride, begin, end in axes
-    )
-
-
 def _line(size: int) -> int:
     return ceil_to(size, LINE_BYTES)
 

@@ -39,7 +39,7 @@ class Ring:
         return writing.seq(self.fill(step), instructions.commit())
 
     def wait(self, step: Index, ahead: int) -> tirx.Stmt:
-        """Wait until this thread's copies of a step have come, the last one but so many less one."""
+        """Wait until this thread's copies of a step have come, of the `ahead` steps whose copies are under way."""
         return instructions.wait(ahead - 1)
 
     def show(self) -> tirx.Stmt | None:
