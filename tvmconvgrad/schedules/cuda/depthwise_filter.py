@@ -103,59 +103,69 @@ class FilterKernel:
         return writing.kernel(prod(grid), THREADS, body)
 
     def _run(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], run: Index) -> tirx.Stmt:
-        """Add the products of a run of positions."""
+        """Add the products of a run of positions. Everything is loaded before: so all loads are under way at once."""
         n, *x, last = writing.unflatten(run, self.work)
-        lanes, length = self.plan.lanes, self.plan.run
+        length, extent = self.plan.run, self.y.total.extents[-1]
         positions = [[n, *x, last * length + i] for i in range(length)]
-        zero = number(0)
-        taps = list(itertools.product(*(range(own) for own in self.own_taps)))
-        rows = sorted({tap[:-1] for tap in taps})
-        elements = writing.memory("x_elements", (length * lanes,), ACCUMULATOR, "local")
-        index = [group, *first_tap, zero, zero]
-        reads: list[tirx.Stmt] = []
-        extent = self.y.total.extents[-1]
-        for i, position in enumerate(positions):
-            inside = [position[-1] < extent] if extent % length else []
-            reads += self.x.read(self.x.where(index, position), elements, i * lanes, inside)
-        added = [self._row(sums, elements, index, row, positions) for row in rows]
-        return writing.seq(writing.allocate(elements), *reads, *(each for row in added for each in row))
+        inside = [[position[-1] < extent] if extent % length else [] for position in positions]
+        index = [group, *first_tap, number(0), number(0)]
+        elements = self.x.raw("x_elements", length)
+        loads = [
+            self.x.fetch(self.x.where(index, position), elements, i * self.plan.lanes, inside[i])
+            for i, position in enumerate(positions)
+        ]
+        rows = sorted({tap[:-1] for tap in itertools.product(*(range(own) for own in self.own_taps))})
+        products: list[tirx.Stmt] = []
+        buffers = [elements]
+        for at, row in enumerate(rows):
+            window, read, row_loads = self._window(index, row, at, positions)
+            buffers.append(read)
+            loads += row_loads
+            products += self._products(sums, elements, read, window, _flat((*row, 0), self.own_taps), inside)
+        return writing.seq(writing.allocate(*buffers), *map(writing.clear, buffers), *loads, *products)
 
-    def _row(
+    def _window(
+        self, index: Sequence[Index], row: tuple[int, ...], number_of_row: int, positions: Sequence[Sequence[Index]]
+    ) -> tuple[Window, tirx.Buffer, list[tirx.Stmt]]:
+        """What a row of taps along the last axis meets, the registers for it, and its loads."""
+        lanes, axis = self.plan.lanes, SPACE + len(self.taps) - 1
+        met: dict[tuple[int, int], list[Index]] = {}
+        for tap in range(self.own_taps[-1]):
+            at = [*index]
+            for place, own in enumerate((*row, tap)):
+                at = with_axis(at, 1 + place, at[1 + place] + own)
+            met |= {(i, tap): self.y.where(at, position) for i, position in enumerate(positions)}
+        window = Window.of({key: where[axis] for key, where in met.items()})
+        read = self.y.raw(f"window_{number_of_row}", len(window.first))
+        extent = self.y.stage.shape[axis]
+        loads = [
+            self.y.fetch(met[key], read, place * lanes, [met[key][axis] < extent])
+            for place, key in enumerate(window.first)
+        ]
+        return window, read, loads
+
+    def _products(
         self,
         sums: tirx.Buffer,
         elements: tirx.Buffer,
-        index: Sequence[Index],
-        row: tuple[int, ...],
-        positions: Sequence[Sequence[Index]],
+        read: tirx.Buffer,
+        window: Window,
+        first_tap: int,
+        inside: Sequence[Sequence[Index]],
     ) -> list[tirx.Stmt]:
-        """Add the products of the taps along the last axis."""
-        lanes, rank, last = self.plan.lanes, len(self.taps), self.own_taps[-1]
-        met: dict[tuple[int, int], list[Index]] = {}
-        for tap in range(last):
-            at = [*index]
-            for axis, own in enumerate((*row, tap)):
-                at = with_axis(at, 1 + axis, at[1 + axis] + own)
-            met |= {(i, tap): self.y.where(at, position) for i, position in enumerate(positions)}
-        axis = SPACE + rank - 1
-        window = Window.of({key: where[axis] for key, where in met.items()})
-        read = writing.memory("window", (len(window.first) * lanes,), ACCUMULATOR, "local")
-        statements = [writing.allocate(read)]
-        for place, key in enumerate(window.first):
-            inside = [met[key][axis] < self.y.stage.shape[axis]]
-            statements += self.y.read(met[key], read, place * lanes, inside)
-        number_of_row = _flat((*row, 0), self.own_taps)
+        """Add the products of a row of taps, of which the first one has a number."""
+        lanes = self.plan.lanes
 
         def product(i: int, tap: int, lane: Index) -> tirx.Stmt:
-            at = (number_of_row + tap) * lanes + lane
-            term = writing.load(read, window.places[i, tap] * lanes + lane) * writing.load(elements, i * lanes + lane)
-            return writing.store(sums, writing.load(sums, at) + term, at)
+            at = (first_tap + tap) * lanes + lane
+            factors = (read, window.places[i, tap]), (elements, i)
+            y, x = (writing.load(buffer, place * lanes + lane).astype(ACCUMULATOR) for buffer, place in factors)
+            return writing.store(sums, writing.load(sums, at) + y * x, at)
 
-        extent = self.y.total.extents[-1]
-        for i, tap in itertools.product(range(len(positions)), range(last)):
-            inside = [positions[i][-1] < extent] if extent % len(positions) else []
-            added = writing.unrolled("lane", lanes, functools.partial(product, i, tap))
-            statements.append(writing.when(inside, added))
-        return statements
+        return [
+            writing.when(inside[i], writing.unrolled("lane", lanes, functools.partial(product, i, tap)))
+            for i, tap in itertools.product(range(len(inside)), range(self.own_taps[-1]))
+        ]
 
     def _add_up(
         self,

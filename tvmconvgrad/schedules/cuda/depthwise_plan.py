@@ -16,8 +16,8 @@ REGISTERS = 96
 MOST_TAPS = 32
 """Taps along the run at most: windows are in registers."""
 THREADS = 256
-BLOCKS = 4
-"""Blocks that a multiprocessor has at a time."""
+BLOCKS = 3
+"""Blocks that a multiprocessor has at a time, as a thread of them has many registers."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Planner:
                 return None
         elif self.is_filter and self.problem.data_format == "NCX":
             passes = 3.0
-        return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / (0.7 * self.machine.bytes), self._computing())
+        return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
 
     def _computing(self) -> float:
         """Microseconds of the products, most of which wait for data in the caches."""
@@ -95,5 +95,8 @@ class Planner:
         geometry = self.problem.geometry
         steps = geometry.batch * prod(geometry.x[:-1]) * -(-geometry.x[-1] // run)
         threads = steps * (geometry.groups // lanes)
-        most = min(max(threads // (8 * THREADS), 1), self.machine.processors * BLOCKS)
-        return decisions.draw("blocks", [1 << i for i in range(most.bit_length())], 1 << (most.bit_length() - 1))
+        most = max(threads // (8 * THREADS), 1)
+        few = [1 << i for i in range(self.machine.processors.bit_length())]
+        turns = [self.machine.processors * together for together in (1, 2, 3, 4, 6, 8)]  # of so many blocks on each SM
+        options = [count for count in (*few, *turns) if count <= most]
+        return decisions.draw("blocks", options, max(count for count in options if count <= turns[BLOCKS - 1]))

@@ -50,28 +50,28 @@ class Lanes:
         self, where: Sequence[Index], to: tirx.Buffer, at: int, conditions: Sequence[Index] = ()
     ) -> list[tirx.Stmt]:
         """Read the elements of all groups as f32, to[at : at + count]; zeros where a condition does not hold."""
-        raw = writing.memory("raw", (self.count,), self._dtype, "local")
-
-        def lane(i: Index) -> tirx.Stmt:
-            return writing.store(raw, self._element(where, i), i)
+        raw = self.raw("raw", 1)
 
         def convert(i: Index) -> tirx.Stmt:
             return writing.store(to, writing.load(raw, i).astype(ACCUMULATOR), at + i)
 
-        in_vectors = self.contiguous or self.packed is not None
-        each = writing.vectorized if in_vectors else writing.unrolled
-        inside = [] if self.packed is not None else [self.stage.read(where)[1]]
-        return [
-            writing.allocate(raw),
-            writing.clear(raw),
-            writing.when([*conditions, *inside], each("lane", self.count, lane)),
-            writing.unrolled("lane", self.count, convert),
-        ]
+        loads = self.fetch(where, raw, 0, conditions)
+        return [writing.allocate(raw), writing.clear(raw), loads, writing.unrolled("lane", self.count, convert)]
 
-    @property
-    def _dtype(self) -> str:
+    def raw(self, name: str, count: int) -> tirx.Buffer:
+        """Registers for so many elements of all groups, as they lie in memory."""
         source, _ = self.stage.read(self.stage.variables)
-        return str(source.source.dtype)
+        return writing.memory(name, (count * self.count,), str(source.source.dtype), "local")
+
+    def fetch(self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()) -> tirx.Stmt:
+        """Load the elements of all groups, raw[at : at + count]; nothing where a condition does not hold."""
+
+        def lane(i: Index) -> tirx.Stmt:
+            return writing.store(raw, self._element(where, i), at + i)
+
+        each = writing.vectorized if self.contiguous or self.packed is not None else writing.unrolled
+        inside = [] if self.packed is not None else [self.stage.read(where)[1]]
+        return writing.when([*conditions, *inside], each("lane", self.count, lane))
 
     def _element(self, where: Sequence[Index], i: Index) -> Index:
         """The element of a group, where the conditions hold."""

@@ -29,7 +29,7 @@ from tvmconvgrad.te import Multiples, express
 BLOCKS = (64, 128, 256, 512)
 """Threads of a block."""
 _MOST_STEPS = 2**31
-_PRODUCTS = 1e6
+_PRODUCTS = 5e5
 """How many products a GPU does so in a microsecond, about."""
 _THREAD_PRODUCTS = 50.0
 """How many a thread does in a microsecond: each waits for memory."""
