@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
+from tvmconvgrad import schedules
 from tvmconvgrad.compiling.cuda import compiler, nvrtc, toolkit
+from tvmconvgrad.compiling.cuda.codegen import generate
 from tvmconvgrad.compiling.cuda.compiler import TooLarge
 from tvmconvgrad.compiling.cuda.toolkit import MissingToolkit
 from tvmconvgrad.runtime.cuda.launches import Launch
@@ -24,6 +26,9 @@ OP = cg.ConvolutionBackpropFilters(
     strides=(2, 2), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 8, 16)
 )
 SHAPES = (2, 9, 9, 8), (2, 5, 5, 16)
+STEM = cg.ConvolutionBackpropFilters(
+    strides=(2, 2), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 3, 16)
+)
 SM_90 = parse_target("cuda -arch=sm_90")
 _MAGIC = 0xBA55ED50
 PTX, MACHINE_CODE = 1, 2
@@ -43,6 +48,23 @@ def kinds(image: bytes) -> list[int]:
         found.append(kind)
         at += length + content
     return found
+
+
+@pytest.mark.parametrize(("arch", "early"), [("sm_80", False), ("sm_90", True), ("sm_90a", True)])
+def test_kernels_wait_for_the_one_before_where_they_may_begin_early(arch: str, early: bool) -> None:
+    """What is packed is multiplied, and its sums are added up: three kernels, of which two wait before they read."""
+    given = {"splits": 3, "joined": 1} if early else {"splits": 3}
+    long = STEM.problem((64, 17, 17, 3), (64, 9, 9, 16), dtype="f16")
+    target = parse_target(f"cuda -arch={arch}")
+    program = generate(schedules.schedule(long, target, "gemm", given).module, target)
+    assert [launch.early for launch in program.launches] == [False, early, early]
+    bodies = [
+        part[part.index("{\n") + 2 :].lstrip() for part in program.source.split("__global__")[1:] if "{\n" in part
+    ]
+    wait, let_begin = (f'asm volatile("griddepcontrol.{word}' for word in ("wait", "launch_dependents"))
+    assert [body.startswith(wait) for body in bodies] == [False, early, early]
+    assert [let_begin in body for body in bodies] == [early, early, False]
+    assert [Launch.from_dict(launch.to_dict()) for launch in program.launches] == list(program.launches)
 
 
 @needs_nvcc

@@ -133,10 +133,10 @@ def test_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x00\xff\xfe", "is no JSON"),
         (b"[" * 100000, "is no JSON"),
         (b"[]", "holds [], expected an object"),
-        (b"{}", "format: got None, expected 2"),
-        (b'{"format": 1}', "format: got 1, expected 2: another version"),
+        (b"{}", "format: got None, expected 3"),
+        (b'{"format": 1}', "format: got 1, expected 3: another version"),
         (b'{"format": true}', "format: got True"),
-        (b'{"format": 2}', "name: missing"),
+        (b'{"format": 3}', "name: missing"),
     ],
 )
 def test_no_manifest(text: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,15 @@ int cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, un
     return 0;
 }
 
+typedef struct { unsigned id, pad; int value, rest[15]; } Attribute;
+typedef struct { unsigned grid[3], block[3], shared; void *stream; const Attribute *attributes; unsigned count; } Config;
+int cuLaunchKernelEx(const Config *config, Function *function, void **arguments, void **extra) {
+    const unsigned *grid = config->grid, *block = config->block;
+    if (config->count != 1 || config->attributes->id != 6 || config->attributes->value != 1) return 1;
+    return cuLaunchKernel(function, grid[0], grid[1], grid[2], block[0], block[1], block[2], config->shared,
+                          config->stream, arguments, extra);
+}
+
 int cuStreamSynchronize(void *stream) { note("synchronize %ld\n", (long)(intptr_t)stream); return 0; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     note("%ld waits for event %ld\n", (long)(intptr_t)stream, (long)(intptr_t)event);

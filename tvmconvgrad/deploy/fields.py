@@ -69,6 +69,11 @@ def digest(about: str, value: object) -> str:
     return str(value)
 
 
+def flag(about: str, value: object) -> bool:
+    """True or false."""
+    return of_type(about, value, bool)
+
+
 def count(about: str, value: object) -> int:
     """A number from 0 to 2**63 - 1."""
     number = of_type(about, value, int)

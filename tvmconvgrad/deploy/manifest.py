@@ -16,7 +16,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape, show
 from tvmconvgrad.targets import parse_target
 
-FORMAT = 2
+FORMAT = 3
 """The version of the file's format: a reader takes no other one."""
 CUDA = "cuda"
 """The architecture of a bundle for NVIDIA GPUs, whatever the machine around them."""
@@ -188,6 +188,7 @@ _LAUNCH: dict[str, fields.Parser] = {
     "block": fields.extent,
     "shared_bytes": fields.count,
     "arguments": fields.arguments,
+    "early": fields.flag,
 }
 _CODE: dict[str, fields.Parser] = {
     "target": fields.text,

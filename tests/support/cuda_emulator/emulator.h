@@ -118,6 +118,8 @@ inline uint16_t f16_from(float value) {
 void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int source_bytes);
 void cp_async_cg_shared_global(unsigned to, const void* from, int bytes, int source_bytes);
 void ld_global_nc_v4_u32(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, const void* from);
+inline void griddepcontrol_wait() {}
+inline void griddepcontrol_launch_dependents() {}
 void cp_async_commit_group();
 void cp_async_wait_group(int pending);
 void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned row);

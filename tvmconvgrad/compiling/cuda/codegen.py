@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -35,6 +35,10 @@ struct alignas({tensor_maps.ALIGNMENT}) tvmconvgrad_tensor_map {{
   __device__ const unsigned char& operator[](int i) const {{ return bytes[i]; }}
 }};
 """
+_WAIT = '  asm volatile("griddepcontrol.wait;\\n" ::: "memory");\n'
+_LET_BEGIN = '  asm volatile("griddepcontrol.launch_dependents;\\n" ::: "memory");\n'
+"""What a kernel begins with: it waits until the one before has ended, and lets the blocks of the one behind it begin,
+which wait in turn (PTX ISA 7.8, "griddepcontrol")."""
 _SPLITS = "tirx.SplitHostDevice"
 _SHARED = "tirx.use_dyn_shared_memory"
 _AXES = ("x", "y", "z")
@@ -62,9 +66,17 @@ def generate(module: tvm.IRModule, target: Target) -> Program:
         code = codegen_build(finalize()(device), found)
     source = code.inspect_source("cuda")
     clusters = json.loads(function.attrs.get(CLUSTERS, "{}"))
-    for place, launch in enumerate(host.launches):
-        source = _finished(source, launch, clusters.get(str(place), 1))
-    return Program(source, tuple(host.launches), host.workspace_bytes)
+    launches = [replace(each, early=bool(place) and _has_early(target)) for place, each in enumerate(host.launches)]
+    for place, launch in enumerate(launches):
+        is_waited_for = any(each.early for each in launches[place + 1 : place + 2])
+        begins = (_WAIT if launch.early else "") + (_LET_BEGIN if is_waited_for else "")
+        source = _finished(source, launch, clusters.get(str(place), 1), begins)
+    return Program(source, tuple(launches), host.workspace_bytes)
+
+
+def _has_early(target: Target) -> bool:
+    """Whether a kernel's blocks may be there before the kernel before has ended: since sm_90."""
+    return int(re.sub(r"\D", "", str(target.arch))) >= 90
 
 
 @tvm.instrument.pass_instrument
@@ -95,11 +107,10 @@ class _Host:
                 self.launches.append(_launch(statement.value, places))
 
 
-def _finished(source: str, launch: Launch, cluster: int) -> str:
-    """The code with what TVM has no words for: clusters, and tensor maps, which it takes for pointers to bytes."""
+def _finished(source: str, launch: Launch, cluster: int, begins: str) -> str:
+    """The code with what TVM has no words for: clusters, tensor maps, which it takes for pointers to bytes, and what a
+    kernel begins with."""
     maps = [isinstance(argument, TensorMap) for argument in launch.arguments]
-    if not any(maps) and cluster == 1:
-        return source
 
     def signature(match: re.Match[str]) -> str:
         before, parameters = match[1], match[2].split(", ")
@@ -107,9 +118,10 @@ def _finished(source: str, launch: Launch, cluster: int) -> str:
             if maps[place]:
                 parameters[place] = f"const __grid_constant__ tvmconvgrad_tensor_map {parameter.split()[-1]}"
         blocks = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
-        return f"__global__ void {blocks}{before}{launch.function}({', '.join(parameters)})"
+        begin = match[3] + (begins if "{" in match[3] else "")  # which a mere declaration does not have
+        return f"__global__ void {blocks}{before}{launch.function}({', '.join(parameters)}){begin}"
 
-    pattern = rf"__global__ void (__launch_bounds__\(\d+\) ){launch.function}\((.*?)\)"
+    pattern = rf"__global__ void (__launch_bounds__\(\d+\) ){launch.function}\((.*?)\)(;| {{\n)"
     changed, count = re.subn(pattern, signature, source)
     assert count, f"{launch.function} has another signature:\n{source}"
     return changed if _MAP in source or not any(maps) else _MAP + changed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tvmconvgrad.runtime.cuda.launches import Extent
+from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.runtime.cuda.tensor_maps import ALIGNMENT, SIZE, TensorMap
 
 LIBRARY = "libcuda.so.1"
@@ -55,9 +55,26 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _NUMBERS = (_INT, _INT, _INT, _INT)  # interleaving, swizzling, fetching, what is outside
 # Of drivers since CUDA 12, for GPUs since sm_90.
 _LATER: dict[str, tuple[Any, ...]] = {
+    "cuLaunchKernelEx": (_POINTER, _POINTER, _POINTER, _POINTER),
     "cuTensorMapEncodeTiled": (_POINTER, _INT, _UINT, _POINTER, *(4 * [_POINTER]), *_NUMBERS),
     "cuTensorMapEncodeIm2col": (_POINTER, _INT, _UINT, _POINTER, *(4 * [_POINTER]), _UINT, _UINT, _POINTER, *_NUMBERS),
 }
+
+
+class _Attribute(ctypes.Structure):  # CUlaunchAttribute
+    _fields_ = (("id", _UINT), ("pad", _UINT), ("value", _INT), ("rest", _INT * 15))
+
+
+class _Config(ctypes.Structure):  # CUlaunchConfig
+    _fields_ = (
+        *((name, _UINT) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared_bytes")),
+        ("stream", _POINTER),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", _UINT),
+    )
+
+
+_EARLY = _Attribute(id=6, value=1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 class MissingGpu(RuntimeError):
@@ -130,11 +147,14 @@ class Driver:
             self._call("cuFuncSetAttribute", function, _DYNAMIC_SHARED_BYTES, shared_bytes)
         return function
 
-    def launch(
-        self, function: int, grid: Extent, block: Extent, shared_bytes: int, stream: int, arguments: Any
-    ) -> None:
+    def launch(self, function: int, launch: Launch, stream: int, arguments: Any) -> None:
         """Launch a function on a stream; `arguments` is an array of pointers to its arguments."""
-        self._call("cuLaunchKernel", function, *grid, *block, shared_bytes, stream, arguments, None)
+        extents = (*launch.grid, *launch.block, launch.shared_bytes, stream)
+        if launch.early and "cuLaunchKernelEx" in self._functions:
+            config = _Config(*extents, ctypes.pointer(_EARLY), 1)
+            self._call("cuLaunchKernelEx", ctypes.byref(config), function, arguments, None)
+        else:
+            self._call("cuLaunchKernel", function, *extents, arguments, None)
 
     def encode(self, room: Any, tensor_map: TensorMap, address: int) -> None:
         """Make the map of a tensor at an address. CudaError where the driver knows none."""

@@ -72,7 +72,7 @@ class CudaFunction:
                 frame = _Frame(self._launches)
             frame.fill(device, (first, second, out), workspace)
             for function, launch, arguments in zip(functions, self._launches, frame.arguments):
-                device.launch(function, launch.grid, launch.block, launch.shared_bytes, where.stream, arguments)
+                device.launch(function, launch, where.stream, arguments)
         self._idle.append(frame)
 
     def _load(self, device: driver.Driver, gpu: int) -> list[int]:

@@ -29,6 +29,8 @@ class Launch:
     block: Extent
     shared_bytes: int
     arguments: tuple[Argument, ...]
+    early: bool = False
+    """Whether its blocks may be there before the launch before it has ended: they wait for that by themselves."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON's types; `from_dict` takes it back."""
@@ -40,7 +42,8 @@ class Launch:
         """The launch of which `to_dict` made `data`."""
         arguments = tuple(TensorMap.from_dict(each) if isinstance(each, dict) else each for each in data["arguments"])
         extents = {name: tuple(data[name]) for name in ("grid", "block")}
-        return cls(data["function"], shared_bytes=data["shared_bytes"], arguments=arguments, **extents)
+        shared_bytes, early = data["shared_bytes"], data.get("early", False)
+        return cls(data["function"], shared_bytes=shared_bytes, arguments=arguments, early=early, **extents)
 
     @property
     def places(self) -> set[int | Tensor]:
