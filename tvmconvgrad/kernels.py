@@ -21,7 +21,7 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import Target, check_host, host_features, parse_target
+from tvmconvgrad.targets import Target, check_host, host_features, own_architecture, parse_target
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
 
@@ -96,7 +96,7 @@ def get_kernel(
 
 
 def _default(there: str | None) -> Target:
-    return Target() if there is None else Target("cuda", arch=there)
+    return Target() if there is None else Target("cuda", arch=own_architecture(there))
 
 
 def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:

@@ -16,6 +16,8 @@ from tvmconvgrad.spec.values import show
 DEFAULT = "llvm -mcpu=native"
 OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
 """The kinds of targets, and what each can be told."""
+_OWN = {"sm_90": "sm_90a"}
+"""Architectures with instructions that no later one has."""
 ALGORITHMS = DIRECT, AUTO = "direct", "auto"
 """As oneDNN calls them: sums as they are defined; or Winograd's algorithm where that is expected to be faster."""
 FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
@@ -141,10 +143,15 @@ def _gpu_architecture(given: object, arch: str | None) -> str:
     from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
 
     try:
-        return driver.driver().architecture(0)
+        return own_architecture(driver.driver().architecture(0))
     except driver.MissingGpu as reason:
         expected = 'expected for example "cuda -arch=sm_90"'
         raise ValueError(f"target: {show(given)} names no GPU's architecture, and {reason}: {expected}") from None
+
+
+def own_architecture(there: str) -> str:
+    """What to compile for where a GPU is of an architecture: with the instructions that this one alone has."""
+    return _OWN.get(there, there)
 
 
 def _foreign_triple(mcpu: str) -> str | None:

@@ -149,7 +149,7 @@ def test_a_fault_of_the_driver_is_its_words(gpus: FakeGpus) -> None:
 def test_code_that_the_driver_has_no_image_of(gpus: FakeGpus) -> None:
     op, inputs, expected = example(FILTERS)
     gpus.fail("cuModuleLoadData", 209)
-    with pytest.raises(ValueError, match=r"^target: code for 'cuda -arch=sm_90' does not run on cuda:0.*\(209\)"):
+    with pytest.raises(ValueError, match=r"^target: code for 'cuda -arch=sm_90a' does not run on cuda:0.*\(209\)"):
         op(*map(Foreign, inputs), out=Foreign(empty(expected)))
 
 
