@@ -111,3 +111,17 @@ def test_default_tiles_for_tf32(layer: str, operator: str) -> None:
     scheduled, program = program_of(Case(operator, LAYERS[layer]), target=TF32)
     assert scheduled.rule == "gemm"
     check(program, TF32, "f32")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_nothing_is_read_before_the_kernel_before_has_ended(dtype: str) -> None:
+    """Loads of what a kernel is passed as constant may be moved, but not before its wait."""
+    case = Case(OPERATORS[0], LAYERS["resnet_50 stem"], dtype=dtype)
+    _, program = program_of(case, "gemm", {"splits": 64, "joined": 1}, SM_90)
+    assert [launch.early for launch in program.launches] == [False, True, True]
+    _, *kernels = toolkit.to_ptx(program.source, "sm_90").split(".entry ")
+    waits = [each for each in kernels if "griddepcontrol.wait" in each]
+    assert len(waits) == 2
+    for each in waits:
+        memory = (each.index(word) for word in ("ld.global", "cp.async", "st.global") if word in each)
+        assert each.index("griddepcontrol.wait") < min(memory)

@@ -38,7 +38,7 @@ def test_results_are_exact(emulator: Emulator, what: str, splits: int, count: in
     turn = splits + count + list(TARGETS).index(what)
     case = Case(OPERATORS[0], LONG, "NXC", ("XIO", "OIX")[turn // 2 % 2], DTYPES[what])
     tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (64, 64))
-    given = {"tile": tile, "splits": splits, "joined": count}
+    given = {"tile": tile, "splits": splits, "joined": count, "copies": Copies.PAST_L1}
     program = joined(case, TARGETS[what], **given)
     assert f"__cluster_dims__({count}, 1, 1)" in program.source
     assert len(program.launches) == 1 + (splits > count)

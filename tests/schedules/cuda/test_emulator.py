@@ -39,7 +39,7 @@ def group_program() -> Program:
 
 def less_shared(program: Program) -> Program:
     first, *rest = program.launches
-    return replace(program, launches=(replace(first, shared_bytes=first.shared_bytes - 16), *rest))
+    return replace(program, launches=(replace(first, shared_bytes=first.shared_bytes - 64), *rest))
 
 
 FAULTS = {

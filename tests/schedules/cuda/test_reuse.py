@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -151,13 +152,13 @@ def _source(operator: str, given: dict[str, int], target: Target) -> str:
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operator: int) -> None:
     layer = Convolution(64, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    machine = Machine.of(tvm.target.Target(SM_90A.to_dict()))
+    machine = replace(Machine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes=20)
     for each, worth in ((layer, True), (SINGLE, False)):
         planner = Planner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
         tiles = [planner.units.tiles[i] for i in planner.usable()]
         tiles = [tile for tile in tiles if Copies.CACHED in planner.ways(tile) or not worth]
         past, by_l1 = (
-            min(planner.cost(tile, splits, way) for tile in tiles for splits in planner.splits(tile))
+            min(planner.cost(tile, way).microseconds(splits, 1, 3) for tile in tiles for splits in planner.splits(tile))
             for way in (Copies.PAST_L1, Copies.CACHED)
         )
         assert (by_l1 < past) is worth
@@ -178,7 +179,7 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
             found += cached is Copies.CACHED
             stages = planner.units.stage_bytes(plan.tile, plan.depth, plan.stages)
             kept = max(size.reuse(plan.tile.rows, plan.depth).bytes for size in planner.sizes()) if cached else 0
-            blocks = min(planner.units.together(plan.tile, kept), 2)
+            blocks = planner.cost(plan.tile, cached, plan.depth).together(plan.stages)
             assert blocks * stages <= machine.shared
             assert blocks * (stages + kept) <= machine.shared_and_l1
     assert found > 10

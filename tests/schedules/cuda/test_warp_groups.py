@@ -16,6 +16,7 @@ from tests.support.random_cases import random_cases
 from tests.support.sampling import every
 from tvmconvgrad import schedules
 from tvmconvgrad.compiling.cuda import compiler, toolkit
+from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.gemm_tiles import GROUP_TILES, Tile
 from tvmconvgrad.targets import Target, parse_target
 
@@ -87,8 +88,9 @@ def test_they_multiply_16_bits_and_on_sm_90a_alone(dtype: str, target: str, mult
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_the_loop_is_one_piece_of_code(operator: str) -> None:
     """Copies and their addresses are left to the warps while tensor cores multiply, without branches."""
-    body = loop_of(program_of(Case(operator, WIDE, dtype="f16"), "gemm", {"tile": SQUARE}, SM_90A)[1])
-    order = ["wait_products_1", "__syncthreads", "multiply_shared", "commit_products", "tvmconvgrad_copy"]
+    given = {"tile": SQUARE, "copies": Copies.PAST_L1}
+    body = loop_of(program_of(Case(operator, WIDE, dtype="f16"), "gemm", given, SM_90A)[1])
+    order = ["__syncthreads", "multiply_shared", "commit_products", "tvmconvgrad_copy", "wait_products_1"]
     places = [body.index(each) for each in order]
     assert places == sorted(places)
     assert "if (" not in body

@@ -95,8 +95,8 @@ void together(const char* name, void (*execute)(Fiber* const* lanes)) {
   Fiber& mine = self();
   mine.warp.name = name;
   mine.turns++;
-  size_t first = current / size * size;
-  if (first % threads + size > threads) fail("a warp is not whole");
+  size_t within = current % threads / size * size, first = current - current % threads + within;
+  if (within + size > threads) fail("a warp is not whole");
   Fiber* lanes[size];
   bool complete = true;
   for (int lane = 0; lane < size; ++lane) {

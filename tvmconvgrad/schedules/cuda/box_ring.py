@@ -1,11 +1,13 @@
 """Stages that a Hopper's engine fills, with two barriers for each: one tells when it is full, one when it is free.
 
-    copy       thread 0 waits until the stage is free, announces its bytes, and begins its boxes
-    wait       every thread waits until the stage is full
-    release    a thread of each group of warps tells all blocks of the cluster that it has multiplied a stage
+    supply     a thread of a warp that does nothing else waits, for one step after the other, until its stage is free,
+               announces the bytes, and begins the boxes
+    wait       every thread that multiplies waits until the stage is full
+    leave      a thread of each group of warps tells all blocks of the cluster that it has multiplied a stage
 
-A stage is filled again and again: each time the barriers are a phase further. Where two blocks share tiles, a box goes
-to the stages of both, and so a stage is free when the groups of both have left it.
+So all stages but those that are multiplied are under way, however long the groups wait for each other. A stage is
+filled again and again: each time the barriers are a phase further. Where two blocks share tiles, a box goes to the
+stages of both, and so a stage is free when the groups of both have left it.
 """
 
 from __future__ import annotations
@@ -35,38 +37,42 @@ class BoxRing(Ring):
     steps: int
     """How many there are: none is copied that nobody waits for."""
     thread: Index
-    threads: int
-    """Of a block."""
+    workers: int
+    """How many threads multiply; the one behind them supplies."""
     cluster: Cluster
 
     def begin(self) -> tirx.Stmt:
         """Make the barriers, and let all see them."""
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (engine_instructions.make_barrier(self.full(stage), 1) for stage in stages)
-        arrivals = self.threads // WARP_GROUP * self.cluster.pair
+        arrivals = self.workers // WARP_GROUP * self.cluster.pair
         free = (engine_instructions.make_barrier(self._free(stage), arrivals) for stage in stages)
-        return writing.seq(self._by_one(*full, *free, engine_instructions.show_barriers()), self._meet())
+        made = writing.seq(*full, *free, engine_instructions.show_barriers())
+        return writing.seq(writing.when([self.thread < 1], made), self._meet())
 
-    def copy(self, step: Index) -> tirx.Stmt:
-        """Begin to copy what a step multiplies, if there is such a step."""
-        turn = step // self.stages
-        wait = writing.when([turn > 0], engine_instructions.wait_phase(self._free(step), turn - 1))
-        expect = engine_instructions.expect(self.full(step), WORD * sum(self.tiles))
-        return writing.when([step < self.steps], self._by_one(wait, expect, self.fill(step)))
-
-    def wait(self, step: Index, ahead: int) -> tirx.Stmt:
-        """Wait until the step's boxes have come."""
-        return engine_instructions.wait_phase(self.full(step), step // self.stages)
-
-    def show(self) -> tirx.Stmt | None:
-        """The engine writes as tensor cores read."""
+    def copy(self, step: Index) -> tirx.Stmt | None:
+        """Who multiplies does not copy."""
         return None
 
-    def release(self, step: Index, kept: int = 0) -> tirx.Stmt:
-        """Tell that the step before the `kept` last ones is multiplied."""
-        left = step - kept - 1
-        arrive = engine_instructions.arrive(self._free(left), self.cluster.partners if self.cluster.pair > 1 else [])
-        return writing.when([left >= 0, self.thread % WARP_GROUP < 1], arrive)
+    def supply(self) -> tirx.Stmt:
+        """Copy what all steps multiply, as stages get free."""
+
+        def copy(step: Index) -> tirx.Stmt:
+            turn = step // self.stages
+            wait = writing.when([turn > 0], engine_instructions.wait_phase(self._free(step), turn - 1))
+            expect = engine_instructions.expect(self.full(step), WORD * sum(self.tiles))
+            return writing.seq(wait, expect, self.fill(step))
+
+        return writing.when([self.thread < self.workers + 1], writing.loop("step", self.steps, copy))
+
+    def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
+        """Wait until the step's boxes have come; the engine writes as tensor cores read."""
+        return engine_instructions.wait_phase(self.full(step), step // self.stages)
+
+    def leave(self, step: Index) -> tirx.Stmt:
+        """Tell that a step is multiplied, if there is such a step."""
+        arrive = engine_instructions.arrive(self._free(step), self.cluster.partners if self.cluster.pair > 1 else [])
+        return writing.when([step >= 0, self.thread % WARP_GROUP < 1], arrive)
 
     def end(self) -> tirx.Stmt | None:
         """From here on no block writes to another one's memory."""
@@ -81,6 +87,3 @@ class BoxRing(Ring):
 
     def _meet(self) -> tirx.Stmt:
         return cluster_instructions.meet() if self.cluster.pair > 1 else instructions.barrier()
-
-    def _by_one(self, *statements: tirx.Stmt) -> tirx.Stmt:
-        return writing.when([self.thread < 1], writing.seq(*statements))

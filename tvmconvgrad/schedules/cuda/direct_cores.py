@@ -68,8 +68,7 @@ class DirectCores:
 
         def step(at: Index, turn: int) -> tirx.Stmt:
             return writing.seq(
-                instructions.wait(ahead - 1),
-                instructions.barrier(),
+                ring.wait(at, ahead),
                 ring.copy(at + ahead),
                 self._load(registers, ring, at + 1, 1 - turn, thread),
                 self._multiply(registers, words, ring.begins(at)[1], turn, thread),

@@ -17,7 +17,8 @@ from tvmconvgrad.schedules.cuda.copies import Copies
 from tvmconvgrad.schedules.cuda.direct_cores import DirectCores
 from tvmconvgrad.schedules.cuda.fma_units import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm_plan import Plan
-from tvmconvgrad.schedules.cuda.operands import Operand
+from tvmconvgrad.schedules.cuda.gemm_tiles import WARP
+from tvmconvgrad.schedules.cuda.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.shared import ColumnTile, Copier, PaddedTile, Place, SharedTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.storing import Results
@@ -29,7 +30,7 @@ from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
 
 RESULT_PAD = 8
-"""Words between rows of sums in shared memory: lanes of a fragment then write to different banks."""
+"""Elements between rows of sums in shared memory: lanes of a fragment then write to different banks."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,14 @@ class Block:
         return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
 
     @property
-    def threads(self) -> int:
-        """Threads of a block."""
+    def workers(self) -> int:
+        """Threads of a block that multiply."""
         return self.plan.units.threads(self.plan.tile)
+
+    @property
+    def threads(self) -> int:
+        """All threads of a block: there is a warp more where the engine copies."""
+        return self.workers + (WARP if self.plan.copies.by_engine else 0)
 
     @property
     def steps(self) -> int:
@@ -106,8 +112,14 @@ class Block:
         return [outer * joined + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
 
     @property
+    def rounds_first(self) -> bool:
+        """Whether sums are rounded before they are in shared memory: those of 16 bits that nothing is added to."""
+        lanes = self.results.lanes * self.plan.units.item == VECTOR_BYTES
+        return self.plan.units.item == 2 and lanes and self.partial is None and self.plan.joined == 1
+
+    @property
     def stride(self) -> int:
-        """Words between rows of sums in shared memory."""
+        """Elements between rows of sums in shared memory."""
         in_vectors = self.partial is not None or self.results.by_columns
         return self.plan.tile.columns + (RESULT_PAD if in_vectors else 1)
 
@@ -120,7 +132,8 @@ class Block:
     @property
     def _barriers(self) -> int:
         """The word behind the stages, and the sums."""
-        return max(self.plan.stages * sum(tile.words for tile in self.tiles), self.plan.tile.rows * self.stride)
+        sums = self.plan.tile.rows * self.stride // (2 if self.rounds_first else 1)
+        return max(self.plan.stages * sum(tile.words for tile in self.tiles), sums)
 
     @cached_property
     def boxes(self) -> list[Boxes]:
@@ -148,17 +161,23 @@ class Block:
         cluster = Cluster(self.plan.joined, self.plan.copies.blocks, block % self.cluster)
         ring = self._ring(words, place, cluster, thread)
         meet = cluster_instructions.meet if self.plan.joined > 1 else instructions.barrier
+        sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
+        total = self.units.sum(words, registers, ring, self.steps, thread)
         return writing.seq(
-            writing.clear(registers[0]),
             ring.begin(),
-            *self.units.sum(words, registers, ring, self.steps, thread),
+            self._work(thread, writing.seq(writing.clear(registers[0]), *total), ring.supply()),
             ring.end(),
             instructions.barrier(),
-            self.units.spill(registers, words, self.stride, thread),
+            declared,
+            self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
             meet(),
-            self._write(words, split, (group, row, column), cluster, thread),
+            self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
             meet() if self.plan.joined > 1 else None,
         )
+
+    def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
+        """What the threads that multiply do, and what others do meanwhile."""
+        return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
 
     def _ring(self, words: tirx.Buffer, place: Place, cluster: Cluster, thread: Index) -> Ring:
         """The stages of the sum that begins at a place."""
@@ -192,16 +211,16 @@ class Block:
 
         a, b = self.tiles
         stages, tiles = self.plan.stages, (a.words, b.words)
-        ring = BoxRing(stages, tiles, fill, words, self._barriers, self.steps, thread, self.threads, cluster)
+        ring = BoxRing(stages, tiles, fill, words, self._barriers, self.steps, thread, self.workers, cluster)
         return ring
 
     def _write(
-        self, words: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], cluster: Cluster, thread: Index
+        self, sums: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], cluster: Cluster, thread: Index
     ) -> tirx.Stmt:
-        tile = storing.SumTile(words, self.stride, self.plan.tile.rows, self.plan.tile.columns, first, cluster)
+        tile = storing.SumTile(sums, self.stride, self.plan.tile.rows, self.plan.tile.columns, first, cluster)
         if self.partial is None:
-            return storing.write_tile(self.results, tile, thread, self.threads)
-        return storing.write_partial(self.product, self.partial, split // self.plan.joined, tile, thread, self.threads)
+            return storing.write_tile(self.results, tile, thread, self.workers)
+        return storing.write_partial(self.product, self.partial, split // self.plan.joined, tile, thread, self.workers)
 
 
 def kernel(blocks: Sequence[Block]) -> tirx.Stmt:

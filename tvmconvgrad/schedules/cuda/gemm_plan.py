@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
 
 from tvmconvgrad.schedules.cuda import clusters
 from tvmconvgrad.schedules.cuda.boxes import reachable
 from tvmconvgrad.schedules.cuda.copies import Copies
+from tvmconvgrad.schedules.cuda.gemm_cost import Cost
 from tvmconvgrad.schedules.cuda.gemm_sizes import Size, sizes
-from tvmconvgrad.schedules.cuda.gemm_tiles import ACCUMULATOR_BYTES, ENOUGH_WARPS, Loads, Tile, Units
+from tvmconvgrad.schedules.cuda.gemm_tiles import Tile, Units
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.cuda.operands import What, lies_in_vectors, operands, vector_lanes
 from tvmconvgrad.schedules.cuda.swizzled import LINE_BYTES
@@ -20,13 +25,9 @@ from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
-STARTING = 2.0
-"""Microseconds of a block in which it does not multiply: until its first tiles have come, and to write its result."""
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)
-MEETING = 1.0
-"""Microseconds until the blocks of a cluster have met, before they read each other's sums and behind it."""
-CLUSTER_BYTES = 16
-"""Bytes that an SM reads in a cycle from others of its cluster, while all do."""
+MOST_BLOCKS = 8
+"""Blocks for an SM that a sum is split for by default, at most."""
 LEAST_SUMMED = 256
 """Products that are worth a block of their own."""
 
@@ -62,6 +63,16 @@ class Plan:
         }
 
 
+class Choice(NamedTuple):
+    """What the model chooses, in the order in which it is drawn."""
+
+    tile: int
+    splits: int
+    copies: int
+    joined: int
+    stages: int
+
+
 @dataclass(frozen=True)
 class Planner:
     """Chooses the numbers of a problem's program."""
@@ -88,16 +99,27 @@ class Planner:
         """Microseconds, about; None where the sums are no matrix products, or the GPU is too old."""
         if not self.machine.has_copies or not self.is_product():
             return None
-        return min(map(self._least, self.usable()))
+        return min(cost for cost, _ in self._choices) + self._packing()
 
-    def _least(self, tile: int) -> float:
-        """With the tile of a number."""
-        found = self.units.tiles[tile]
-        return min(self._best(found, splits, copies) for splits in self.splits(found) for copies in self.ways(found))
+    @cached_property
+    def _choices(self) -> list[tuple[float, Choice]]:
+        """All choices with what they cost."""
+        found: list[tuple[float, Choice]] = []
+        for number in self.usable():
+            tile = self.units.tiles[number]
+            for copies in self.ways(tile):
+                cost = self.cost(tile, copies)
+                enough = max(MOST_BLOCKS * self.machine.processors // cost.tiles, 1)
+                for splits in (each for each in self.splits(tile) if each <= enough):
+                    for joined, stages in itertools.product(self.joins(splits, copies), self._most_stages(cost)):
+                        choice = Choice(number, splits, copies, joined, stages)
+                        found.append((cost.microseconds(splits, joined, stages), choice))
+        return found
 
-    def _best(self, tile: Tile, splits: int, copies: Copies) -> float:
-        """With splits added up as is best."""
-        return min(self.cost(tile, splits, copies, joined) for joined in self.joins(splits, copies))
+    def cost(self, tile: Tile, copies: Copies, depth: int | None = None) -> Cost:
+        """What the kernel costs with a tile that is copied in one way, by default with the usual depth."""
+        depth = depth or self.units.depths(tile)[0]
+        return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, depth, copies)
 
     def usable(self) -> list[int]:
         """The tiles that suit the sums, by their numbers.
@@ -120,38 +142,45 @@ class Planner:
         return bool(found) and not any(by_x for part in found for by_x in part.over_x)
 
     def plan(self, decisions: Decisions) -> Plan:
-        """The numbers of the program, drawn."""
-        units = self.units
-        costs = {i: self._least(i) for i in self.usable()}
-        tile = units.tiles[decisions.draw("tile", list(costs), min(costs, key=lambda i: costs[i]))]
-        options, ways = self.splits(tile), self.ways(tile)
-        splits = min(options, key=lambda count: min(self._best(tile, count, way) for way in ways))
-        splits = decisions.draw("splits", options, splits)
-        copies = Copies(decisions.draw("copies", ways, min(ways, key=lambda way: self._best(tile, splits, way))))
-        joins = self.joins(splits, copies)
-        joined = decisions.draw("joined", joins, min(joins, key=lambda join: self.cost(tile, splits, copies, join)))
-        depth = decisions.draw("depth", units.depths(tile), units.depths(tile)[0])
-        stages = self._stages(tile, depth, copies)
-        chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
-        stages_drawn = decisions.draw("stages", stages, max(stages))
-        return Plan(tile, depth, stages_drawn, splits, joined, copies, chunk, units)
+        """The numbers of the program, drawn one after the other: by default as is best after those before."""
+        left = self._choices
 
-    def _stages(self, tile: Tile, depth: int, copies: Copies) -> list[int]:
-        """How many stages there may be: as many as leave room for another block, and in L1 for what has to stay."""
-        units, kept = self.units, self._kept(tile, depth) if copies is Copies.CACHED else 0
-        blocks = min(units.together(tile, kept), 2)
-        share = units.room(blocks * kept) // blocks
-        fitting = [stages for stages in units.stages(tile) if units.stage_bytes(tile, depth, stages) <= share]
-        return fitting or [min(units.stages(tile))]
+        def draw(name: str, options: Sequence[int]) -> int:
+            nonlocal left
+            drawn = decisions.draw(name, options, getattr(min(left)[1], name))
+            left = [each for each in left if getattr(each[1], name) == drawn] or left
+            return drawn
+
+        tile = self.units.tiles[draw("tile", self.usable())]
+        splits, copies = draw("splits", self.splits(tile)), Copies(draw("copies", self.ways(tile)))
+        joined = draw("joined", self.joins(splits, copies))
+        depths = self.units.depths(tile)
+        depth = decisions.draw("depth", depths, depths[0])
+        cost = self.cost(tile, copies, depth)
+        best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(splits, joined, stages))
+        stages = decisions.draw("stages", self._stages(cost), best)
+        chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
+        return Plan(tile, depth, stages, splits, joined, copies, chunk, self.units)
+
+    def _stages(self, cost: Cost) -> list[int]:
+        """How many stages there may be."""
+        units, room = self.units, self.units.room(cost.kept)
+        options = units.stages(cost.tile, cost.copies)
+        fitting = [each for each in options if units.stage_bytes(cost.tile, cost.depth, each) <= room]
+        return fitting or [min(options)]
+
+    def _most_stages(self, cost: Cost) -> list[int]:
+        """The most stages with which an SM has so many blocks, one or more."""
+        return list({cost.together(stages): stages for stages in self._stages(cost)}.values())
 
     def ways(self, tile: Tile) -> list[Copies]:
         """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
         there is room. Where A is read directly there is no other way."""
-        units, depth = self.units, self.units.depths(tile)[0]
-        some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
-        fits = units.stage_bytes(tile, depth, min(units.stages(tile))) <= units.room(self._kept(tile, depth))
         if tile.direct:
             return [Copies.CACHED]
+        units, depth, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
+        some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
+        fits = units.stage_bytes(tile, depth, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.kept)
         return [*self._boxes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
     def _boxes(self, tile: Tile) -> list[Copies]:
@@ -169,10 +198,6 @@ class Planner:
         pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
         return [Copies.BOXES, *pairs]
 
-    def _kept(self, tile: Tile, depth: int) -> int:
-        """Bytes that have to stay in L1."""
-        return max(size.reuse(tile.rows, depth).bytes for size in self.sizes())
-
     def splits(self, tile: Tile) -> list[int]:
         """Into how many parts the sum may be split: each has some stages to add up."""
         most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
@@ -187,44 +212,10 @@ class Planner:
         """The products of a group, one for each sum."""
         return list(sizes(self.problem))
 
-    def cost(self, tile: Tile, splits: int, copies: Copies, joined: int = 1) -> float:
-        """Microseconds, about: the blocks of the SM that has most, or what all blocks load from the L2 cache, packing,
-        and adding the splits up."""
-        units, groups, depth = self.units, self.problem.geometry.groups, self.units.depths(tile)[0]
-        all_cycles = all_loaded = all_tiles = 0.0
-        for size in self.sizes():
-            tiles = groups * -(-size.rows // tile.rows) * -(-size.columns // tile.columns)
-            loads, summed = self._loads(size, tile, copies), -(-size.summed // splits)
-            all_tiles += tiles
-            all_cycles += tiles * units.cycles(tile, summed, loads)
-            all_loaded += tiles * splits * units.loaded(tile, summed, loads)
-        blocks = ceil(all_tiles * splits / self.machine.processors)
-        kept = self._kept(tile, depth) if copies is Copies.CACHED and not tile.direct else 0
-        together = min(blocks, units.together(tile, kept))
-        enough = min(1.0, together * units.warps(tile) / ENOUGH_WARPS)
-        loading = all_loaded / self.machine.processors / self.machine.l2_bytes
-        multiplying = max(blocks * all_cycles / all_tiles / enough, loading) / self.machine.cycles
-        time = LAUNCH + max(multiplying + STARTING * ceil(blocks / together), self._moving())
-        if joined > 1:
-            time += MEETING + ACCUMULATOR_BYTES * tile.rows * tile.columns / CLUSTER_BYTES / self.machine.cycles
-        if splits > joined:
-            count = splits // joined
-            sums = sum(groups * size.rows * size.columns for size in self.sizes())
-            time += LAUNCH + 2 * ACCUMULATOR_BYTES * count * sums / self.machine.bytes + 0.03 * count
-        return time + self._packing()
-
-    def _loads(self, size: Size, tile: Tile, copies: Copies) -> Loads:
-        """What of a tile comes from the L2 cache."""
-        if copies is Copies.CACHED:
-            return Loads(size.reuse(tile.rows, self.units.depths(tile)[0]).new, 1.0, copies)
-        a, b = (0.5 if shared else 1.0 for shared in copies.shared)
-        return Loads(a, b, copies)
-
-    def _moving(self) -> float:
-        """Microseconds that the GPU's memory takes at least: operands and the result, each once."""
-        item = ITEM_BYTES[self.problem.dtype]
+    def _moved(self) -> int:
+        """Bytes that come from memory, or go there, at least: operands and the result, each once."""
         shapes = (*self.problem.input_shapes, self.problem.output_shape)
-        return item * sum(prod(shape) for shape in shapes) / self.machine.bytes
+        return ITEM_BYTES[self.problem.dtype] * sum(prod(shape) for shape in shapes)
 
     def _packing(self) -> float:
         """Microseconds of packing what is not read where it lies, about."""

@@ -18,6 +18,8 @@ SHARED_BYTES = 128
 """Bytes that an SM reads from shared memory, or writes, in a cycle."""
 L2_BYTES = 64
 """Bytes that one SM loads from the L2 cache in a cycle, if others don't (`Machine.l2_bytes`)."""
+QUARTERS = 4
+"""Of an SM, which have units and warps of their own."""
 REGISTERS = 1 << 16
 """Of an SM."""
 ACCUMULATOR_BYTES = 4
@@ -27,13 +29,15 @@ WARP = 32
 WARP_GROUP = 4 * WARP
 GROUP_ROWS = 64
 """Of an instruction."""
-LOADING = 0.6
+LOADING = 2.0
 """What loading operands costs a thread that has one row, as part of its products."""
 DIRECT_CYCLES = 24 / 4
 """Of an SM's four schedulers, for the instructions that come with a warp's direct read of vectors: their addresses,
 whether they are inside, zeros, products."""
-BESIDE, BESIDE_BOXES = 1.15, 1.05
-"""What is done beside the products: copies and their addresses, barriers; and where the engine copies."""
+BESIDE = 1.15
+"""What is done beside the products, of warps that wait for them: copies and their addresses, barriers."""
+RESERVED_BYTES = 1 << 10
+"""Of shared memory, for each block."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,6 @@ class Loads:
     b: float
     copies: Copies
 
-    @property
-    def beside(self) -> float:
-        """What is done beside, as a factor."""
-        return BESIDE_BOXES if self.copies.by_engine else BESIDE
-
 
 @dataclass(frozen=True)
 class Units:
@@ -153,9 +152,15 @@ class Units:
             return 64, 32
         return (64 // self.item, 128 // self.item) if self.is_tensor else (16, 8)
 
-    def stages(self, tile: Tile) -> tuple[int, ...]:
-        """How many stages a block may have. Groups of warps need one more, which they may still multiply."""
-        return (3, 4, 5) if self.by_groups(tile) else (2, 3, 4)
+    def stages(self, tile: Tile, copies: Copies) -> range:
+        """How many stages a block may have. Groups of warps that copy need one more, which they may still multiply."""
+        if copies.by_engine:
+            return range(2, 9)
+        return range(3, 7) if self.by_groups(tile) else range(2, 5)
+
+    def ahead(self, tile: Tile, stages: int, copies: Copies) -> int:
+        """How many of the stages are under way while others are multiplied."""
+        return stages - (2 if self.by_groups(tile) and not copies.by_engine else 1)
 
     def shared(self, tile: Tile, depth: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory, with lines of positions, or of summed elements."""
@@ -169,7 +174,8 @@ class Units:
         """The tiles that fit into shared memory, by their numbers."""
 
         def needed(tile: Tile) -> int:
-            return max(self.stage_bytes(tile, self.depths(tile)[0], min(self.stages(tile))), self.sum_bytes(tile))
+            stages = min(self.stages(tile, Copies.PAST_L1))
+            return max(self.stage_bytes(tile, self.depths(tile)[0], stages), self.sum_bytes(tile))
 
         return [i for i, tile in enumerate(self.tiles) if needed(tile) <= self.machine.shared]
 
@@ -195,26 +201,36 @@ class Units:
         """Warps of a block."""
         return self.threads(tile) // WARP
 
-    def together(self, tile: Tile, kept: int) -> int:
+    def busy(self, tile: Tile, together: int) -> float:
+        """The part of the units' speed that so many blocks reach: groups of warps do not wait for products."""
+        return 1.0 if self.by_groups(tile) else min(1.0, together * self.warps(tile) / ENOUGH_WARPS)
+
+    def even(self, tile: Tile, together: int) -> float:
+        """The part of the units' speed that so many blocks leave, as each quarter of an SM has some of the warps."""
+        warps = together * self.warps(tile)
+        return warps / ceil_to(warps, QUARTERS)
+
+    def together(self, tile: Tile, depth: int, stages: int, copies: Copies, kept: int) -> int:
         """Blocks that an SM has at a time, if so many bytes of each have to stay in the L1 cache."""
-        shared = max(self.stage_bytes(tile, self.depths(tile)[0], 3), self.sum_bytes(tile))
-        fitting = min(self.machine.shared // shared, self.machine.shared_and_l1 // (shared + kept))
-        registers = self._registers(tile) * WARP * self.warps(tile)
-        return max(1, min(fitting, REGISTERS // registers))
+        shared = max(self.stage_bytes(tile, depth, stages), self.sum_bytes(tile)) + RESERVED_BYTES
+        fitting = min((self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + kept))
+        warps = self.warps(tile) + (1 if copies.by_engine else 0)
+        return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
     def _registers(self, tile: Tile) -> int:
         """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
         rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
         if self.by_groups(tile):
-            return rows * columns // WARP_GROUP + 48
+            return rows * columns // WARP_GROUP + 32
         if tile.direct:
             return rows * columns // WARP + rows + 70
         if self.is_tensor:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
-        return rows * columns + 8 * (rows + columns) + 20
+        return rows * columns + 5 * (rows + columns) + 24
 
-    def cycles(self, tile: Tile, summed: int, loads: Loads) -> float:
-        """Cycles of an SM for a block's products: of the units, of shared memory, or of its way from the L2 cache.
+    def cycles(self, tile: Tile, loads: Loads) -> float:
+        """Cycles of an SM for a block's products of one summed element: of the units, of shared memory, or of its way
+        from the L2 cache.
 
         The L1 cache is the same memory as the shared one.
         """
@@ -222,12 +238,11 @@ class Units:
         moved = 0.0 if tile.direct else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
         way = (a * loads.a + b * loads.b) / L2_BYTES
         found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
-        return ceil_to(summed, self.depths(tile)[0]) * loads.beside * found
+        return found * (BESIDE if self.is_tensor and not self.by_groups(tile) else 1.0)
 
-    def loaded(self, tile: Tile, summed: int, loads: Loads) -> float:
-        """Bytes that a block loads from the L2 cache."""
-        elements = tile.rows * loads.a + tile.columns * loads.b
-        return ceil_to(summed, self.depths(tile)[0]) * loads.beside * self.item * elements
+    def loaded(self, tile: Tile, loads: Loads) -> float:
+        """Bytes that a block loads from the L2 cache for one summed element."""
+        return self.item * (tile.rows * loads.a + tile.columns * loads.b)
 
     def _multiplying(self, tile: Tile) -> float:
         """Cycles of the units for one summed element."""

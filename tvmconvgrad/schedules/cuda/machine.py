@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tvm
 
-LAUNCH = 3.0
+LAUNCH = 2.4
 """Microseconds that a kernel takes to begin and to end."""
 
 
@@ -41,6 +41,8 @@ class Machine:
     """Bytes a cycle from the L2 cache, of one SM while all read."""
     bytes: float
     """Bytes a microsecond from and to the memory of the GPU."""
+    latency: float = 1.0
+    """Microseconds until a copy from that memory has come."""
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> Machine:
@@ -49,7 +51,7 @@ class Machine:
         found = re.match(r"sm_(\d+)", arch)
         architecture = int(found[1]) if found else 80
         if architecture >= 90:  # H100 and H200; `mma` reaches about 2/3 of what `wgmma` does
-            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 256 << 10, 1300, 1900, 128, 28, 3.3e6)
+            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 256 << 10, 1300, 2200, 128, 56, 2.4e6)
         if architecture in (86, 89):  # GeForce: less shared memory, and tensor cores that add up f32 at half speed
             return cls(architecture, False, 84, 1700, 99 << 10, 128 << 10, 256, 0, 128, 28, 0.8e6)
         return cls(architecture, False, 108, 1400, 163 << 10, 192 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
@@ -58,6 +60,10 @@ class Machine:
     def has_clusters(self) -> bool:
         """Whether blocks may reach each other's shared memory: on data centers' GPUs since sm_90."""
         return 90 <= self.architecture < 120
+
+    def processors_of(self, cluster: int) -> int:
+        """SMs that clusters of so many blocks may have at a time: parts of the GPU have 16 or 18, some of them less."""
+        return self.processors * (12 if cluster < 4 else 11 if cluster < 8 else 10) // 12
 
     @property
     def has_copies(self) -> bool:

@@ -99,7 +99,7 @@ class Results:
 
 @dataclass(frozen=True)
 class SumTile:
-    """The sums of a block's tile in shared memory: rows lie `stride` words apart."""
+    """The sums of a block's tile in shared memory, f32 or rounded already: rows lie `stride` elements apart."""
 
     words: tirx.Buffer
     stride: int

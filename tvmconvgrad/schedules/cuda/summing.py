@@ -34,21 +34,23 @@ class Ring:
         """What has to be done before the first copies."""
         return None
 
-    def copy(self, step: Index) -> tirx.Stmt:
+    def copy(self, step: Index) -> tirx.Stmt | None:
         """Begin to copy what a step multiplies, as a group of copies."""
         return writing.seq(self.fill(step), instructions.commit())
 
-    def wait(self, step: Index, ahead: int) -> tirx.Stmt:
-        """Wait until this thread's copies of a step have come, of the `ahead` steps whose copies are under way."""
-        return instructions.wait(ahead - 1)
+    def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
+        """Wait until all copies of a step have come, of the `ahead` steps whose copies are under way; and let tensor
+        cores that read shared memory by themselves see them. What threads have read before, they read no more."""
+        show = group_instructions.show_copies() if shown else None
+        return writing.seq(instructions.wait(ahead - 1), show, instructions.barrier())
 
-    def show(self) -> tirx.Stmt | None:
-        """Let tensor cores that read shared memory by themselves see what has come."""
-        return group_instructions.show_copies()
+    def leave(self, step: Index) -> tirx.Stmt | None:
+        """Let it be known that a step's stage is read no more, if the wait for another step does not tell."""
+        return None
 
-    def release(self, step: Index, kept: int = 0) -> tirx.Stmt:
-        """At a step, let it be known that the stage of the step before the `kept` last ones is read no more."""
-        return instructions.barrier()
+    def supply(self) -> tirx.Stmt | None:
+        """What a warp does that copies, beside those that multiply."""
+        return None
 
     def end(self) -> tirx.Stmt | None:
         """What has to be done after the last step, before stages are used otherwise."""
@@ -89,7 +91,7 @@ class ThroughRegisters(ABC):
             loads = self.load(registers, words, ring.begins(at), k % self.steps, thread)
             if not first:
                 return loads
-            return writing.seq(ring.wait(at, ahead), ring.release(at), loads, ring.copy(at + ahead))
+            return writing.seq(ring.wait(at, ahead), loads, ring.copy(at + ahead))
 
         def multiply(step: Index) -> tirx.Stmt:
             parts = ((load(step, k + 1), self.multiply(registers, k)) for k in range(self.steps))

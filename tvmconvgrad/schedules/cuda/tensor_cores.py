@@ -171,8 +171,8 @@ def spill_fragments(
     first: tuple[Index, Index],
     lane: Index,
 ) -> tirx.Stmt:
-    """Write a warp's fragments of sums to shared memory as rows, `stride` words apart: `shape` fragments along rows and
-    columns from the `first` ones on, the former `apart` rows from one to the next."""
+    """Write a warp's fragments of sums to shared memory, in its type, as rows that are `stride` elements apart: `shape`
+    fragments along rows and columns from the `first` ones on, the former `apart` rows from one to the next."""
     row, column = first
 
     def fragment(i: Index, j: Index) -> tirx.Stmt:
@@ -180,7 +180,7 @@ def spill_fragments(
             at_row = row + i * apart + lane // 4 + e // 2 * 8
             at_column = column + j * COLUMNS + lane % 4 * 2 + e % 2
             value = writing.load(sums, (i * shape[1] + j) * 4 + e)
-            return writing.store(words, value, at_row * stride + at_column)
+            return writing.store(words, value.astype(str(words.dtype)), at_row * stride + at_column)
 
         return writing.unrolled("e", 4, element)
 

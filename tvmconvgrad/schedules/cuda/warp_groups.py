@@ -51,21 +51,20 @@ class WarpGroups:
     def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
         """Copies ahead of the first of `count` steps, the loop over all of them, and the wait for its last products.
 
-        A step begins where its tiles have come and the products of the last step but one are done, for all threads:
-        then its own products are begun, and copies that take the place of that step's tiles.
+        A step begins its products where its tiles have come, and ends where those of the step before are done. That is
+        known to all threads when the next step begins: so copies of theirs take the place of the last tiles but one.
         """
         ahead = ring.stages - 1 - PENDING
 
         def step(at: Index) -> tirx.Stmt:
             return writing.seq(
-                ring.wait(at, ahead),
-                ring.show(),
-                group_instructions.wait_products(PENDING),
-                ring.release(at, PENDING),
+                ring.wait(at, ahead, shown=True),
                 group_instructions.begin_products(),
                 self._multiply(registers[0], words, ring.begins(at), thread),
                 group_instructions.commit_products(),
                 ring.copy(at + ahead),
+                group_instructions.wait_products(PENDING),
+                ring.leave(at - PENDING),
             )
 
         copies = [ring.copy(writing.number(at)) for at in range(ahead)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tvm import tirx
+from tvm import DataType, tirx
 from tvm.ir import IRModule, Range, TensorRegion
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
@@ -98,6 +98,13 @@ def memory(name: str, shape: Sequence[int], dtype: str, scope: str, alignment: i
     registers."""
     extents = [number(extent) for extent in shape]
     return tirx.decl_buffer(extents, dtype, name, scope=scope, data_alignment=alignment)
+
+
+def view(buffer: tirx.Buffer, dtype: str) -> tuple[tirx.Buffer, tirx.Stmt]:
+    """The memory of a buffer as elements of another type, and the statement that declares it."""
+    count = int(buffer.shape[0]) * DataType(str(buffer.dtype)).bits // DataType(dtype).bits
+    seen = memory(f"{buffer.name}_{dtype}", (count,), dtype, buffer.scope(), buffer.data_alignment)
+    return seen, tirx.DeclBuffer(seen, data=buffer.data)
 
 
 def allocate(*buffers: tirx.Buffer) -> tirx.Stmt:
