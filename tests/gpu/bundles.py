@@ -102,7 +102,7 @@ def gradients(bundle: str) -> dict[str, LayerGradient]:
     """The kernels of one bundle by their names."""
     data_format, dtypes, _ = BUNDLES[bundle]
     return {
-        f"{layer.name}_{dtype}_{gradient.kind}": gradient
+        "_".join((layer.name, *([dtype] if len(dtypes) > 1 else ()), gradient.kind)): gradient
         for layer in layers(bundle)
         for dtype in dtypes
         for gradient in layer.gradients(data_format, dtype=dtype)
