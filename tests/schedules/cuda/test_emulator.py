@@ -39,7 +39,7 @@ def group_program() -> Program:
 
 def less_shared(program: Program) -> Program:
     first, *rest = program.launches
-    return replace(program, launches=(replace(first, shared_bytes=first.shared_bytes - 64), *rest))
+    return replace(program, launches=(replace(first, shared_bytes=first.shared_bytes // 2), *rest))
 
 
 FAULTS = {
@@ -57,7 +57,7 @@ FAULTS = {
 SEEN = {
     "copies in no group": "not declared",
     "copies of what is outside": "AddressSanitizer|elements differ",
-    "too little shared memory": "beyond shared memory",
+    "too little shared memory": "beyond shared memory|not one of shared memory",
     "some lanes of a warp alone": "waits for lanes that never come|different instructions|same banks",
 }
 """What the emulator says of those whose result is not just wrong."""

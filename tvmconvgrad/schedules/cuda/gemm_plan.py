@@ -170,8 +170,10 @@ class Planner:
         return fitting or [min(options)]
 
     def _most_stages(self, cost: Cost) -> list[int]:
-        """The most stages with which an SM has so many blocks, one or more."""
-        return list({cost.together(stages): stages for stages in self._stages(cost)}.values())
+        """The most stages with which an SM has so many blocks, one or more. Where threads load what they multiply, few
+        more blocks are no gain, and the compiler spills registers for them: then the most of all."""
+        found = {cost.together(stages): stages for stages in self._stages(cost)}
+        return list(found.values()) if self.units.by_groups(cost.tile) else [max(found.values())]
 
     def ways(self, tile: Tile) -> list[Copies]:
         """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
