@@ -25,6 +25,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from tvmconvgrad.runtime.cuda import tensor_maps
 from tvmconvgrad.runtime.cuda.launches import ALIGNMENT, TENSORS, Argument, Extent, Launch
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
+from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.writing import CLUSTERS, MAPS
 from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.targets import Target
@@ -66,17 +67,13 @@ def generate(module: tvm.IRModule, target: Target) -> Program:
         code = codegen_build(finalize()(device), found)
     source = code.inspect_source("cuda")
     clusters = json.loads(function.attrs.get(CLUSTERS, "{}"))
-    launches = [replace(each, early=bool(place) and _has_early(target)) for place, each in enumerate(host.launches)]
+    early = Machine.of(found).has_early_launches
+    launches = [replace(each, early=early and place > 0) for place, each in enumerate(host.launches)]
     for place, launch in enumerate(launches):
-        is_waited_for = any(each.early for each in launches[place + 1 : place + 2])
-        begins = (_WAIT if launch.early else "") + (_LET_BEGIN if is_waited_for else "")
+        is_last = launch is launches[-1]
+        begins = (_WAIT if launch.early else "") + (_LET_BEGIN if early and not is_last else "")
         source = _finished(source, launch, clusters.get(str(place), 1), begins)
     return Program(source, tuple(launches), host.workspace_bytes)
-
-
-def _has_early(target: Target) -> bool:
-    """Whether a kernel's blocks may be there before the kernel before has ended: since sm_90."""
-    return int(re.sub(r"\D", "", str(target.arch))) >= 90
 
 
 @tvm.instrument.pass_instrument

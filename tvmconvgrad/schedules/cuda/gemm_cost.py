@@ -26,7 +26,7 @@ SHARED_WRITING = 0.45
 """The part of it in which other blocks of the SM cannot multiply."""
 CLUSTERED = 1.06
 """What it costs that twice as many blocks begin and end together, as a cluster."""
-BESIDE = 1.05
+COPYING = 1.05
 """What it costs that groups of warps copy, beside what they multiply."""
 CLUSTER_BYTES = 20
 """Bytes that an SM reads in a cycle from others of its cluster, while all do."""
@@ -79,7 +79,7 @@ class Cost:
             self.moved / machine.bytes * cycles,
         )
         found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / cycles
-        copying = 1.0 if self.copies.by_engine or not self.units.by_groups(self.tile) else BESIDE
+        copying = 1.0 if self.copies.by_engine or not self.units.by_groups(self.tile) else COPYING
         found = LAUNCH + found * copying * CLUSTERED ** log2(cluster)
         if joined > 1:
             found += ACCUMULATOR_BYTES * self.tile.rows * self.tile.columns / CLUSTER_BYTES / cycles

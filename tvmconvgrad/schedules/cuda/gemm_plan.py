@@ -148,6 +148,7 @@ class Planner:
         def draw(name: str, options: Sequence[int]) -> int:
             nonlocal left
             drawn = decisions.draw(name, options, getattr(min(left)[1], name))
+            # what is drawn may be nothing that the model would choose: then as if it were not drawn
             left = [each for each in left if getattr(each[1], name) == drawn] or left
             return drawn
 
@@ -206,7 +207,7 @@ class Planner:
         return [splits for splits in SPLITS if splits <= most]
 
     def joins(self, splits: int, copies: Copies) -> list[int]:
-        """How many splits may be a cluster: numbers that fill the parts of a GPU evenly."""
+        """How many splits may be a cluster: as many as every GPU with clusters takes, or fewer."""
         most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
         return [1, *(count for count in (2, 4, 8) if count <= most and splits % count == 0)]
 

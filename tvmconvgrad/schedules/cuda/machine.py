@@ -61,6 +61,11 @@ class Machine:
         """Whether blocks may reach each other's shared memory: on data centers' GPUs since sm_90."""
         return 90 <= self.architecture < 120
 
+    @property
+    def has_early_launches(self) -> bool:
+        """Whether a kernel's blocks may be there before the kernel before has ended: since sm_90."""
+        return self.architecture >= 90
+
     def processors_of(self, cluster: int) -> int:
         """SMs that clusters of so many blocks may have at a time: parts of the GPU have 16 or 18, some of them less."""
         return self.processors * (12 if cluster < 4 else 11 if cluster < 8 else 10) // 12
