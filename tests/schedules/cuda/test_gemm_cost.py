@@ -16,6 +16,7 @@ from tvmconvgrad.schedules.cuda.gemm_plan import Planner
 from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, Tile
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec.merging import merged
 
 MACHINE = Machine.of(tvm.target.Target(SM_90A.to_dict()))
 POINTWISE = Convolution(64, 1, 512, 1024, (14, 14), (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
@@ -84,3 +85,46 @@ def test_tiles_take_whole_pairs_of_blocks() -> None:
         planner(0, layer=layer).cost(tile, way).tiles for way in (Copies.BOXES, Copies.B_FOR_TWO, Copies.A_FOR_TWO)
     ]
     assert counts == [prod((3, 3)), prod((4, 3)), prod((3, 4))]
+
+
+def one_by_one(channels: int, filters: int, size: int, stride: int = 1) -> Convolution:
+    """A 1x1 layer with 64 images of so many positions along each axis."""
+    y, x = (size, size), (size // stride, size // stride)
+    return Convolution(64, 1, channels, filters, y, x, (1, 1), (stride, stride), (1, 1), (0, 0), (0, 0))
+
+
+SQUARE = Convolution(64, 1, 256, 256, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+# operator, layer, and what an H100 took from a cold L2 cache: rows and columns of a tile, its groups of warps, stages,
+# splits, how many are joined, copies; microseconds
+MEASURED: dict[str, tuple[int, Convolution, list[tuple[int, int, int, int, int, int, int, float]]]] = {
+    "long sums that wait for memory": (0, one_by_one(256, 512, 56, 2), [
+        (128, 128, 2, 6, 16, 1, 0, 45.4), (128, 128, 2, 3, 24, 1, 2, 48.2), (128, 128, 2, 3, 16, 1, 3, 54.4),
+        (128, 128, 2, 3, 12, 1, 2, 57.6), (128, 128, 2, 3, 8, 1, 2, 70.9), (128, 128, 2, 3, 6, 1, 2, 86.8),
+    ]),
+    "large results of short sums": (1, one_by_one(256, 64, 56), [
+        (128, 128, 2, 3, 1, 1, 0, 57.4), (128, 128, 2, 2, 1, 1, 2, 60.2), (256, 64, 2, 2, 1, 1, 2, 64.8),
+        (128, 256, 2, 4, 1, 1, 2, 73.0), (128, 128, 2, 3, 1, 1, 3, 76.0), (128, 128, 2, 6, 1, 1, 2, 88.3),
+    ]),
+    "many products": (0, SQUARE, [
+        (128, 256, 2, 4, 6, 2, 2, 34.3), (128, 256, 2, 4, 6, 1, 3, 36.3), (128, 256, 2, 4, 5, 1, 2, 38.2),
+        (64, 128, 1, 3, 5, 1, 3, 45.4), (256, 64, 2, 2, 6, 1, 4, 53.3), (64, 32, 1, 4, 3, 1, 4, 90.2),
+    ]),
+    "few positions": (1, one_by_one(512, 2048, 7), [
+        (128, 128, 2, 6, 1, 1, 2, 18.1), (128, 128, 2, 7, 1, 1, 2, 18.7), (256, 128, 2, 4, 2, 2, 2, 23.6),
+        (128, 128, 2, 3, 1, 1, 3, 28.3), (128, 32, 2, 2, 1, 1, 4, 35.6), (128, 128, 2, 3, 5, 1, 2, 41.0),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_choice_among_what_was_measured_is_one_of_the_fastest(name: str) -> None:
+    operator, layer, measured = MEASURED[name]
+    found = Planner(MACHINE, merged(Case(OPERATORS[operator], layer, dtype="f16").call.problem()))
+
+    def expected(row: tuple[int, int, int, int, int, int, int, float]) -> float:
+        rows, columns, groups, stages, splits, joined, copies, _ = row
+        return found.cost(Tile(rows, columns, (groups, 1)), Copies(copies)).microseconds(splits, joined, stages)
+
+    fastest = min(row[-1] for row in measured)
+    assert min(measured, key=expected)[-1] <= 1.1 * fastest
+    assert max(measured, key=expected)[-1] >= 1.3 * fastest
