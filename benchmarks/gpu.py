@@ -6,7 +6,8 @@
 The second machine needs PyTorch, NumPy, NVIDIA's driver and this package's source: neither TVM nor CUDA's toolkit.
 Times are CUDA's events around single calls, in rounds that take the implementations in turn; the L2 cache is
 overwritten before each call, or left as it is with --warm. cuDNN may try all its algorithms, and takes TF32 for f32
-where the bundle's target lets ours take it, too (-fpmath_mode=tf32). Exit code 1 where a result is wrong.
+where the bundle's target lets ours take it, too (-fpmath_mode=tf32). Beside both, a copy of as many bytes as a gradient
+reads and writes tells what memory allows. Exit code 1 where a result is wrong.
 """
 
 from __future__ import annotations

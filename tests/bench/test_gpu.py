@@ -62,7 +62,7 @@ def test_all_is_checked_and_measured(bundle: Path, script: Any, tmp_path: Path, 
         assert checked["same_bits"]
         assert name in text
     by_layer = {(entry["layer"], entry["dtype"]): entry for entry in found["measurements"]}
-    assert set(by_layer["same", "f32"]["rounds"]) == {"ours", "cuDNN NHWC", "cuDNN NCHW"}
+    assert set(by_layer["same", "f32"]["rounds"]) == {"ours", "cuDNN NHWC", "cuDNN NCHW", "copy"}
     assert set(by_layer["uneven", "f32"]["refusals"]) == {"cuDNN NHWC", "cuDNN NCHW"}
     operators = {"ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropFilters"}
     assert {group["operator"] for group in found["summary"]} >= operators

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from tvmconvgrad.bench.gpu.run import FORMATS, Result
+from tvmconvgrad.bench.gpu.run import COPY, FORMATS, Result
 from tvmconvgrad.bench.results import Column, Measurement
 from tvmconvgrad.bench.summary import Group, Mean, summarise
 
-COLUMNS = [Column("cuDNN", tuple(FORMATS)), *(Column(label, (label,)) for label in FORMATS)]
-"""Ratios of times, above 1 where ours is faster. The first is to the faster of both formats."""
+COLUMNS = [Column("cuDNN", tuple(FORMATS)), *(Column(label, (label,)) for label in (*FORMATS, COPY))]
+"""Ratios of times, above 1 where ours is faster. The first is to the faster of both formats, the last
+to a copy of as many bytes."""
 HEAD = (
     f"{'kernel':<34}{'error':>9}{'us':>10}{'spread':>8}{'TFLOP/s':>9}{'peak':>6}  "
     + "".join(f"{column.title:>18}" for column in COLUMNS)

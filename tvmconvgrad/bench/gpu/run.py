@@ -1,4 +1,4 @@
-"""A bundle's kernels on a GPU: each one checked, then timed beside cuDNN in both of PyTorch's memory formats."""
+"""A bundle's kernels on a GPU: each checked, then timed beside cuDNN in both of PyTorch's memory formats and a copy."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.targets import TF32
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
+COPY = "copy"
+"""Beside them, as what memory allows: it reads half of the bytes of a gradient's tensors, and writes the other half."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def _one(bundle: Bundle, entry: BundledKernel, clock: Clock, options: Options) -
     if checked.fault is not None or options.checks_only:
         return Result(entry.name, multiplied, checked, None)
     works, refusals = _works(kernel, job, tensors, options.device)
+    works[COPY] = _copy(entry.problem.tensor_bytes // 2, options.device)
     rounds = time_all(works, clock, options.rounds)
     return Result(entry.name, multiplied, checked, _measurement(bundle.manifest.name, entry, kernel, rounds, refusals))
 
@@ -81,6 +84,11 @@ def _works(kernel: Kernel, job: Job, tensors: Tensors, device: str) -> tuple[dic
         except (Refused, RuntimeError) as reason:  # cuDNN has no algorithm
             refusals[label] = str(reason).partition("\n")[0]
     return works, refusals
+
+
+def _copy(count: int, device: str) -> Work:
+    source, target = (torch.zeros(count, dtype=torch.int8, device=device) for _ in range(2))
+    return lambda: target.copy_(source)
 
 
 def _measurement(
