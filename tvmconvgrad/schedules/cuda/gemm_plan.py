@@ -25,7 +25,7 @@ from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
-SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128)
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 MOST_BLOCKS = 8
 """Blocks for an SM that a sum is split for by default, at most."""
 LEAST_SUMMED = 256

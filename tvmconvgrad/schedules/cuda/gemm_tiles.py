@@ -102,8 +102,9 @@ FMA_TILES = (
     Tile(32, 128, (8, 16)),
     Tile(32, 32, (8, 8)),
     Tile(128, 16, (32, 4)),
+    Tile(256, 4, (64, 1)),
 )
-"""Threads have up to 8 x 8 sums."""
+"""Threads have up to 8 x 8 sums. The last one is for the data gradients of first layers."""
 
 
 @dataclass(frozen=True)

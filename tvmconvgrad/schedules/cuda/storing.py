@@ -22,8 +22,8 @@ from tvmconvgrad.te.tensors import ACCUMULATOR, Index, Place
 
 THREADS = 256
 WARP = 32
-PARTS = 8
-"""Warps that share the splits of some vectors."""
+PARTS = 32
+"""Warps that share the splits of some vectors, at most: where results are few, each warp's loads then follow on few."""
 PARTIAL_LANES = 4
 
 
