@@ -1,23 +1,27 @@
 """Depthwise gradients: groups of one channel each, which have no matrix product, and little to do for each byte.
 
-Data and forward: a thread has some neighbouring groups, and a run of neighbouring positions of one row.
+Data and forward: a thread has some neighbouring groups, and a tile of neighbouring positions: of a strided data
+gradient these of all phases, which meet the same elements.
 
-    sums = 0                                    # in registers: positions of the run x groups
-    for taps but along the run:
-      window = data that the run meets          # read once, for all taps along the run
-      for taps along the run: sums += window * filter
-    result = sums
+    sums = 0                                    # in registers: outputs of the tile x groups
+    for rows of what the tile meets, the window:
+      row of the window                         # read once, two rows ahead
+      for outputs and taps that meet the row: sums += row * filter
+      result = sums                             # of outputs that have met all
+
+With many taps, or many phases, only the taps along one axis are written out so, and those along others are loops.
 
 Filter: a thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
 
     sums = 0                                    # taps x groups
-    for runs of positions in the thread's part of all positions:
-      X, window of Y
-      for taps: for positions of the run: sums += X * window
+    for tiles of positions in the block's part of all positions, each thread's:
+      for rows of what the tile meets in Y:
+        row of Y, row of X                      # read once, two rows ahead
+        for positions and taps that meet the row: sums += X * row
     partial[part] = sums over the threads of the block that share groups
     result = sum over parts of partial          # in a fixed order
 
-Groups lie innermost in NXC: a warp then reads whole lines. In NCX the run goes along another axis than the last, so
+Groups lie innermost in NXC: a warp then reads whole lines. In NCX the tile goes along another axis than the last, so
 that neighbouring threads have neighbouring positions; for the filter's gradient, data is packed first.
 """
 
@@ -32,8 +36,10 @@ from tvm.ir import IRModule
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cuda import storing, writing
 from tvmconvgrad.schedules.cuda.depthwise_filter import FilterKernel
+from tvmconvgrad.schedules.cuda.depthwise_filter_plan import FilterPlanner
 from tvmconvgrad.schedules.cuda.depthwise_plan import Plan, Planner
-from tvmconvgrad.schedules.cuda.depthwise_positions import PositionsKernel
+from tvmconvgrad.schedules.cuda.depthwise_positions import Phase, PositionsKernel
+from tvmconvgrad.schedules.cuda.depthwise_positions_plan import PositionsPlanner
 from tvmconvgrad.schedules.cuda.lanes import Lanes
 from tvmconvgrad.schedules.cuda.machine import Machine
 from tvmconvgrad.schedules.cuda.operands import vector_lanes
@@ -54,12 +60,16 @@ class DepthwiseRule:
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about; None where groups have several channels."""
-        return Planner(self.machine, problem).cost()
+        return self._planner(problem).cost()
+
+    def _planner(self, problem: Problem) -> Planner:
+        kind = FilterPlanner if problem.gradient is Gradient.FILTER else PositionsPlanner
+        return kind(self.machine, problem)
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes."""
         decisions = Decisions(given or {})
-        plan = Planner(self.machine, problem).plan(decisions)
+        plan = self._planner(problem).plan(decisions)
         expression = express(problem, Multiples())
         module = _Program(problem, expression, plan).module()
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
@@ -78,6 +88,7 @@ class _Program:
         lanes: dict[str, Lanes] = {}
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
+        phases: list[Phase] = []
         for total, place in zip(self.expression.sums, places(self.problem, self.expression, Multiples())):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
@@ -87,7 +98,9 @@ class _Program:
                 workspace.append(filters.partial)
                 kernels += [filters.kernel(), storing.sum_splits(results, filters.partial)]
             else:
-                kernels.append(PositionsKernel(results, a, b, self.plan).kernel())
+                phases.append(Phase(results, a, b))
+        together = [phases] if self.plan.whole else [[phase] for phase in phases]
+        kernels += [PositionsKernel(each, self.plan).kernel() for each in together if each]
         workspace += [each.packed for each in lanes.values() if each.packed is not None]
         before = [each.pack() for each in lanes.values()]
         if len(self.expression.results) > len(self.expression.sums):

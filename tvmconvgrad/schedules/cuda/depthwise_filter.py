@@ -12,14 +12,15 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import instructions, writing
-from tvmconvgrad.schedules.cuda.depthwise_plan import REGISTERS, THREADS, Plan
-from tvmconvgrad.schedules.cuda.lanes import Lanes, Window, with_axis
-from tvmconvgrad.schedules.cuda.storing import WARP, Results
+from tvmconvgrad.schedules.cuda.depthwise_filter_plan import Sharing
+from tvmconvgrad.schedules.cuda.depthwise_plan import WORD, Plan
+from tvmconvgrad.schedules.cuda.lanes import SPACE, Lanes, Window, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.storing import Results
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
-SPACE = 3
-"""The first spatial axis of a stage of data."""
+SHARED = 48 << 10
+"""Bytes of shared memory for sums that threads add up together."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class FilterKernel:
     @property
     def own_taps(self) -> tuple[int, ...]:
         """Those of one thread: all, or those along the last axis."""
-        fits = prod(self.taps) * self.plan.lanes <= REGISTERS
-        return self.taps if fits else (*(1 for _ in self.taps[:-1]), self.taps[-1])
+        return self.taps if self.plan.whole else (*(1 for _ in self.taps[:-1]), self.taps[-1])
 
     @property
     def tap_blocks(self) -> tuple[int, ...]:
@@ -48,25 +48,20 @@ class FilterKernel:
         return tuple(all_taps // own for all_taps, own in zip(self.taps, self.own_taps))
 
     @property
-    def vectors(self) -> int:
-        """Vectors of groups."""
-        return self.y.total.shape[0] // self.plan.lanes
+    def sharing(self) -> Sharing:
+        """How the threads of a block share groups."""
+        return Sharing.of(self.results.product.problem, self.plan.lanes)
 
     @property
-    def width(self) -> int:
-        """Vectors of a block, a power of two: so many that a warp reads whole lines, and few threads have none."""
-        return min((WARP, WARP // 2, WARP // 4), key=lambda width: -(-self.vectors // width) * width)
-
-    @property
-    def parts(self) -> int:
-        """Threads of a block that share a vector."""
-        return THREADS // self.width
+    def extents(self) -> tuple[int, ...]:
+        """Positions along each axis."""
+        return self.y.total.extents[len(self.y.total.variables) + 1 :]
 
     @property
     def work(self) -> tuple[int, ...]:
-        """Runs of positions: (n, *x, with the last by runs)."""
-        n, *x, last = self.y.total.extents[len(self.y.total.variables) :]
-        return n, *x, -(-last // self.plan.run)
+        """Tiles of positions: (n, *x)."""
+        images = self.y.total.extents[len(self.y.total.variables)]
+        return images, *(-(-extent // size) for extent, size in zip(self.extents, self.plan.tile))
 
     @cached_property
     def partial(self) -> tirx.Buffer:
@@ -75,147 +70,140 @@ class FilterKernel:
         return writing.memory("sum_partial", shape, ACCUMULATOR, "global")
 
     def kernel(self) -> tirx.Stmt:
-        """The kernel."""
-        grid = (self.plan.blocks, prod(self.tap_blocks), -(-self.vectors // self.width))
+        """The kernel. Neighbouring tiles are those of neighbouring threads, which share their borders in the cache."""
+        sharing = self.sharing
+        grid = (self.plan.blocks, prod(self.tap_blocks), sharing.chunks)
+        steps = -(-prod(self.work) // (self.plan.blocks * sharing.parts))
 
         def body(block: Index, thread: Index) -> tirx.Stmt:
-            part, tap_block, vectors = writing.unflatten(block, grid)
-            vector = vectors * self.width + thread % self.width
-            group = vector * self.plan.lanes
-            inside = writing.below(vector, self.vectors, grid[2] * self.width)
+            part, tap_block, chunk = writing.unflatten(block, grid)
+            mine, vector = thread // sharing.width, chunk * sharing.width + thread % sharing.width
             first_tap = [at * own for at, own in zip(writing.unflatten(tap_block, self.tap_blocks), self.own_taps)]
-            lanes, own = self.plan.lanes, prod(self.own_taps)
-            sums = writing.memory("sums", (own * lanes,), ACCUMULATOR, "local")
-            steps = -(-prod(self.work) // (self.plan.blocks * self.parts))
-            begin = (part * self.parts + thread // self.width) * steps
+            sums = writing.memory("sums", (prod(self.own_taps) * self.plan.lanes,), ACCUMULATOR, "local")
 
             def step(at: Index) -> tirx.Stmt:
-                run = begin + at
-                return writing.when([run < prod(self.work)], self._run(sums, group, first_tap, run))
+                tile = (part * steps + at) * sharing.parts + mine
+                inside = writing.below(tile, prod(self.work), self.plan.blocks * steps * sharing.parts)
+                return writing.when(inside, self._tile(sums, vector * self.plan.lanes, first_tap, tile))
 
             return writing.seq(
                 writing.allocate(sums),
                 writing.clear(sums),
-                writing.when(inside, writing.loop("step", steps, step)),
-                *self._add_up(sums, part, thread, group, first_tap, inside),
+                writing.when(self._is_vector(vector), writing.loop("step", steps, step)),
+                *self._add_up(sums, part, thread, chunk * sharing.width, first_tap),
             )
 
-        return writing.kernel(prod(grid), THREADS, body)
+        return writing.kernel(prod(grid), sharing.threads, body)
 
-    def _run(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], run: Index) -> tirx.Stmt:
-        """Add the products of a run of positions. Everything is loaded before: so all loads are under way at once."""
-        n, *x, last = writing.unflatten(run, self.work)
-        length, extent = self.plan.run, self.y.total.extents[-1]
-        positions = [[n, *x, last * length + i] for i in range(length)]
-        inside = [[position[-1] < extent] if extent % length else [] for position in positions]
-        index = [group, *first_tap, number(0), number(0)]
-        elements = self.x.raw("x_elements", length)
-        loads = [
-            self.x.fetch(self.x.where(index, position), elements, i * self.plan.lanes, inside[i])
+    def _is_vector(self, vector: Index) -> list[Index]:
+        """Whether there is such a vector, where not all chunks are full."""
+        return writing.below(vector, self.sharing.vectors, self.sharing.chunks * self.sharing.width)
+
+    def _tile(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], tile: Index) -> tirx.Stmt:
+        """Add the products of a tile, row by row of what its positions meet."""
+        n, *begin = writing.unflatten(tile, self.work)
+        positions = [
+            [n, *(at * size + i for at, size, i in zip(begin, self.plan.tile, offset))]
+            for offset in itertools.product(*map(range, self.plan.tile))
+        ]
+        taps = list(itertools.product(*map(range, self.own_taps)))
+        indices = [[group, *(first + at for first, at in zip(first_tap, tap)), number(0), number(0)] for tap in taps]
+        met = {
+            (i, tap): self.y.where(index, position)
             for i, position in enumerate(positions)
-        ]
-        rows = sorted({tap[:-1] for tap in itertools.product(*(range(own) for own in self.own_taps))})
-        products: list[tirx.Stmt] = []
-        buffers = [elements]
-        for at, row in enumerate(rows):
-            window, read, row_loads = self._window(index, row, at, positions)
-            buffers.append(read)
-            loads += row_loads
-            products += self._products(sums, elements, read, window, _flat((*row, 0), self.own_taps), inside)
-        return writing.seq(writing.allocate(*buffers), *map(writing.clear, buffers), *loads, *products)
+            for tap, index in enumerate(indices)
+        }
+        window = Window.of(met, range(SPACE, SPACE + len(self.taps)))
+        read, elements = self.y.raw("window", len(window.first)), self.x.raw("x_elements", len(positions))
+        loads, work = window.empty(), window.empty()
+        for place, (key, row) in enumerate(zip(window.first, window.rows)):
+            loads[row].append(self.y.fetch_inside(met[key], read, place * self.plan.lanes))
+        for i, position in enumerate(positions):
+            rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
+            inside = self._inside(position)
+            load = self.x.fetch(self.x.where(indices[0], position), elements, i * self.plan.lanes, inside)
+            loads[min(rows)].append(load)
+            for tap, row in enumerate(rows):
+                factors = (read, window.places[i, tap]), (elements, i)
+                work[row].append(writing.when(inside, multiply_add(sums, tap, factors, self.plan.lanes)))
+        registers = writing.seq(writing.allocate(read, elements), writing.clear(read), writing.clear(elements))
+        return writing.seq(registers, *loads_ahead(loads, work))
 
-    def _window(
-        self, index: Sequence[Index], row: tuple[int, ...], number_of_row: int, positions: Sequence[Sequence[Index]]
-    ) -> tuple[Window, tirx.Buffer, list[tirx.Stmt]]:
-        """What a row of taps along the last axis meets, the registers for it, and its loads."""
-        lanes, axis = self.plan.lanes, SPACE + len(self.taps) - 1
-        met: dict[tuple[int, int], list[Index]] = {}
-        for tap in range(self.own_taps[-1]):
-            at = [*index]
-            for place, own in enumerate((*row, tap)):
-                at = with_axis(at, 1 + place, at[1 + place] + own)
-            met |= {(i, tap): self.y.where(at, position) for i, position in enumerate(positions)}
-        window = Window.of({key: where[axis] for key, where in met.items()})
-        read = self.y.raw(f"window_{number_of_row}", len(window.first))
-        extent = self.y.stage.shape[axis]
-        loads = [
-            self.y.fetch(met[key], read, place * lanes, [met[key][axis] < extent])
-            for place, key in enumerate(window.first)
-        ]
-        return window, read, loads
-
-    def _products(
-        self,
-        sums: tirx.Buffer,
-        elements: tirx.Buffer,
-        read: tirx.Buffer,
-        window: Window,
-        first_tap: int,
-        inside: Sequence[Sequence[Index]],
-    ) -> list[tirx.Stmt]:
-        """Add the products of a row of taps, of which the first one has a number."""
-        lanes = self.plan.lanes
-
-        def product(i: int, tap: int, lane: Index) -> tirx.Stmt:
-            at = (first_tap + tap) * lanes + lane
-            factors = (read, window.places[i, tap]), (elements, i)
-            y, x = (writing.load(buffer, place * lanes + lane).astype(ACCUMULATOR) for buffer, place in factors)
-            return writing.store(sums, writing.load(sums, at) + y * x, at)
-
-        return [
-            writing.when(inside[i], writing.unrolled("lane", lanes, functools.partial(product, i, tap)))
-            for i, tap in itertools.product(range(len(inside)), range(self.own_taps[-1]))
-        ]
+    def _inside(self, position: Sequence[Index]) -> list[Index]:
+        """Whether there is such a position, where not all tiles are full."""
+        axes = zip(position[1:], self.extents, self.work[1:], self.plan.tile)
+        return [*itertools.chain(*(writing.below(at, extent, tiles * size) for at, extent, tiles, size in axes))]
 
     def _add_up(
-        self,
-        sums: tirx.Buffer,
-        part: Index,
-        thread: Index,
-        group: Index,
-        first_tap: Sequence[Index],
-        inside: Sequence[Index],
+        self, sums: tirx.Buffer, part: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]
     ) -> list[tirx.Stmt]:
-        """Add up the sums of the threads that share groups, tap by tap, in their order; and write them."""
+        """Add up the sums of the threads that share groups, in their order, and write them: some taps at a time."""
         lanes, own = self.plan.lanes, prod(self.own_taps)
-        words = writing.memory("words", (self.parts, self.width * lanes), ACCUMULATOR, "shared.dyn")
+        width, threads = self.sharing.width, self.sharing.threads
+        together = min(max(SHARED // (threads * lanes * WORD), 1), own)
+        words = writing.memory("words", (self.sharing.parts, together, width * lanes), ACCUMULATOR, "shared.dyn")
         total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
-        row, vector = thread // self.width, thread % self.width
 
-        def tap(at: Index) -> tirx.Stmt:
-            def keep(i: Index) -> tirx.Stmt:
-                return writing.store(words, writing.load(sums, at * lanes + i), row, vector * lanes + i)
+        def some(begin: int) -> tirx.Stmt:
+            taps = min(together, own - begin)
+            count = taps * width
 
-            def add(other: Index) -> tirx.Stmt:
+            def keep(tap: Index) -> tirx.Stmt:
                 def lane(i: Index) -> tirx.Stmt:
-                    value = writing.load(words, other, vector * lanes + i)
-                    return writing.store(total, writing.load(total, i) + value, i)
+                    at = thread % width * lanes + i
+                    return writing.store(words, writing.load(sums, (begin + tap) * lanes + i), thread // width, tap, at)
 
                 return writing.vectorized("lane", lanes, lane)
 
-            tap_index = [first + mine for first, mine in zip(first_tap, writing.unflatten(at, self.own_taps))]
-            flat = functools.reduce(
-                lambda rest, axis: rest * self.taps[axis] + tap_index[axis], range(len(self.taps)), number(0)
-            )
+            def add(step: Index) -> tirx.Stmt:
+                flat = step * threads + thread
+                tap, vector = flat // width, flat % width
+                inside = writing.below(flat, count, -(-count // threads) * threads)
+                inside += self._is_vector(first_vector + vector)
+                where = self._flat_tap(first_tap, begin + tap)
+                return writing.when(inside, self._total(words, total, part, first_vector, tap, vector, where))
 
-            def write(i: Index) -> tirx.Stmt:
-                return writing.store(self.partial, writing.load(total, i), part, group + i, flat, 0)
-
-            first = writing.seq(
-                writing.clear(total),
-                writing.loop("other", self.parts, add, together=8),
-                writing.unrolled("lane", lanes, write),
-            )
             return writing.seq(
-                writing.vectorized("lane", lanes, keep),
+                instructions.barrier() if begin else None,
+                writing.unrolled("tap", taps, keep),
                 instructions.barrier(),
-                writing.when([row < 1, *inside], first),
-                instructions.barrier(),
+                writing.loop("step", -(-count // threads), add),
             )
 
-        return [writing.allocate(words, total), writing.unrolled("tap", own, tap)]
+        return [writing.allocate(words, total), *map(some, range(0, own, together))]
 
+    def _flat_tap(self, first_tap: Sequence[Index], own: Index) -> Index:
+        """The number of a thread's tap among all."""
+        index = [first + mine for first, mine in zip(first_tap, writing.unflatten(own, self.own_taps))]
+        pairs = zip(index, self.taps)
+        return functools.reduce(lambda flat, pair: flat * pair[1] + pair[0], pairs, number(0))
 
-def _flat(index: Sequence[int], extents: Sequence[int]) -> int:
-    """The number of an element among all, the last axis innermost."""
-    return functools.reduce(lambda rest, pair: rest * pair[1] + pair[0], zip(index, extents), 0)
+    def _total(
+        self,
+        words: tirx.Buffer,
+        total: tirx.Buffer,
+        part: Index,
+        first_vector: Index,
+        tap: Index,
+        vector: Index,
+        flat_tap: Index,
+    ) -> tirx.Stmt:
+        """Add up a vector's sums of a tap, and write them."""
+        lanes = self.plan.lanes
+
+        def add(other: Index) -> tirx.Stmt:
+            def lane(i: Index) -> tirx.Stmt:
+                value = writing.load(words, other, tap, vector * lanes + i)
+                return writing.store(total, writing.load(total, i) + value, i)
+
+            return writing.vectorized("lane", lanes, lane)
+
+        def write(i: Index) -> tirx.Stmt:
+            group = (first_vector + vector) * lanes + i
+            return writing.store(self.partial, writing.load(total, i), part, group, flat_tap, 0)
+
+        return writing.seq(
+            writing.clear(total),
+            writing.loop("other", self.sharing.parts, add, together=8),
+            writing.unrolled("lane", lanes, write),
+        )

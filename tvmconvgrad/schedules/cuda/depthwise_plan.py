@@ -1,23 +1,31 @@
-"""The numbers of schedules/cuda/depthwise.py, by a small model of the machine."""
+"""What the plans of schedules/cuda/depthwise.py share, and a small model of the machine.
+
+Depthwise gradients wait for memory. What counts is that elements come from the GPU's memory once and from the L1 cache
+seldom, which is why threads have tiles of positions, and that enough loads are under way, which is why tiles are small:
+an SM has as many threads as their registers allow.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
 
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.data_gradient import Part, parts
 
-REGISTERS = 96
-"""Sums that a thread has at most."""
+THREADS = 256
+WORD = 4
 MOST_TAPS = 32
 """Taps along the run at most: windows are in registers."""
-THREADS = 256
-BLOCKS = 3
-"""Blocks that a multiprocessor has at a time, as a thread of them has many registers."""
+MOST_REGISTERS = 184
+"""Of a thread, by the estimate below, as far as a search may go: up to 50 more are needed."""
+MOST_PRODUCTS = 800
+"""For each group of a thread: they are written out, and TVM's passes take long with many."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +34,26 @@ class Plan:
 
     lanes: int
     """Neighbouring groups of a thread."""
-    run: int
-    """Neighbouring positions of a thread."""
+    tile: tuple[int, ...]
+    """Neighbouring positions of a thread, along each spatial axis."""
     axis: int
-    """Along which spatial axis the run goes."""
-    blocks: int
+    """Along which axis neighbours meet the same elements with taps that are written out: the run."""
+    whole: bool
+    """Whether all taps are, and not only those along the run; of data gradients, those of all phases."""
+    blocks: int = 1
     """Parts of all positions, each a block's, of filter gradients."""
 
 
 @dataclass(frozen=True)
-class Planner:
+class Planner(ABC):
     """Chooses the numbers of a problem's program."""
 
     machine: Machine
     problem: Problem
+
+    @abstractmethod
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers of the program, drawn."""
 
     @property
     def is_filter(self) -> bool:
@@ -47,56 +61,52 @@ class Planner:
         return self.problem.gradient is Gradient.FILTER
 
     @property
-    def axis(self) -> int:
-        """The axis of the run: the last, unless neighbouring threads have that."""
-        last = self.problem.geometry.rank - 1
-        return last if self.problem.data_format == "NXC" or self.is_filter else max(last - 1, 0)
+    def in_vectors(self) -> bool:
+        """Whether groups lie innermost in what is read: in NXC, or when it is packed."""
+        return self.problem.data_format == "NXC" or self.is_filter
 
     @property
-    def has_runs(self) -> bool:
-        """Whether runs are longer than one position: not where threads have the only axis."""
-        return self.problem.data_format == "NXC" or self.is_filter or self.problem.geometry.rank > 1
+    def axis(self) -> int:
+        """The axis of the run: the last, unless neighbouring threads have that."""
+        rank = self.problem.geometry.rank
+        return rank - 1 if self.in_vectors else max(rank - 2, 0)
+
+    @cached_property
+    def phases(self) -> list[Part]:
+        """The phases of a data gradient."""
+        return parts(self.problem, Multiples()) if self.problem.gradient is Gradient.DATA else []
 
     def cost(self) -> float | None:
         """Microseconds, about: what memory takes. None for what the rule does not take."""
         geometry = self.problem.geometry
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return None
-        passes = 1.0
-        if self.problem.gradient is Gradient.DATA:
-            found = parts(self.problem, Multiples())
-            if not found or any(by_x for part in found for by_x in part.over_x):
-                return None
-        elif self.is_filter and self.problem.data_format == "NCX":
-            passes = 3.0
+        is_data = self.problem.gradient is Gradient.DATA
+        if is_data and (not self.phases or any(by_x for phase in self.phases for by_x in phase.over_x)):
+            return None
+        passes = 3.0 if self.is_filter and self.problem.data_format == "NCX" else 1.0
         return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
 
     def _computing(self) -> float:
         """Microseconds of the products, most of which wait for data in the caches."""
         return self.problem.flops / (0.3 * self.machine.f32_flops)
 
-    def plan(self, decisions: Decisions) -> Plan:
-        """The numbers of the program, drawn."""
-        geometry = self.problem.geometry
-        in_vectors = self.problem.data_format == "NXC" or self.is_filter
-        wanted = 8 if self.problem.dtype != "f32" and not self.is_filter else 4
-        widths = [lanes for lanes in (1, 2, 4, 8) if geometry.groups % lanes == 0 and in_vectors] or [1]
-        if self.is_filter:
-            widths = [lanes for lanes in widths if lanes * geometry.k[-1] <= REGISTERS]
-        lanes = decisions.draw("lanes", widths, max(width for width in widths if width <= wanted))
-        size = geometry.x[self.axis] if self.problem.gradient is not Gradient.DATA else geometry.y[self.axis]
-        runs = [run for run in (1, 2, 4, 8) if run <= max(size, 1) and run * lanes <= 64] if self.has_runs else [1]
-        run = decisions.draw("run", runs, max(run for run in runs if run <= 4))
-        return Plan(lanes, run, self.axis, self._blocks(decisions, lanes, run))
+    @property
+    def widths(self) -> list[int]:
+        """How many groups a thread may have."""
+        return [width for width in (1, 2, 4, 8) if self.problem.geometry.groups % width == 0 and self.in_vectors] or [1]
 
-    def _blocks(self, decisions: Decisions, lanes: int, run: int) -> int:
-        if not self.is_filter:
-            return 1
-        geometry = self.problem.geometry
-        steps = geometry.batch * prod(geometry.x[:-1]) * -(-geometry.x[-1] // run)
-        threads = steps * (geometry.groups // lanes)
-        most = max(threads // (8 * THREADS), 1)
-        few = [1 << i for i in range(self.machine.processors.bit_length())]
-        turns = [self.machine.processors * together for together in (1, 2, 3, 4, 6, 8)]  # of so many blocks on each SM
-        options = [count for count in (*few, *turns) if count <= most]
-        return decisions.draw("blocks", options, max(count for count in options if count <= turns[BLOCKS - 1]))
+    def words(self, lanes: int) -> float:
+        """Registers of a vector of groups, as it lies in memory."""
+        return lanes * ITEM_BYTES[self.problem.dtype] / WORD
+
+    def registers(self, lanes: int, sums: int, vectors: int) -> float:
+        """Registers of a thread, about: with f32, which needs no conversion, the compiler has half of the data at hand
+        that it might have."""
+        data = vectors * max(self.words(lanes), 1)
+        return lanes * sums + (data / 2 + 20 if self.problem.dtype == "f32" else data + 6 * lanes)
+
+    def tile(self, run: int, rows: int) -> tuple[int, ...]:
+        """A run along its axis, and rows along the one before."""
+        sizes = {self.axis: run, self.axis - 1: rows}
+        return tuple(sizes.get(axis, 1) for axis in range(self.problem.geometry.rank))

@@ -1,12 +1,12 @@
 """Reading a depthwise operand: vectors of neighbouring groups, of which each has a single channel.
 
-Along one spatial axis, the `run`, a thread computes several neighbours, which meet many of the same elements: each is
-read once, into a window of registers.
+A thread has a tile of neighbouring positions, which meet many of the same elements: each is read once, into a window of
+registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,6 +21,10 @@ from tvmconvgrad.schedules.rewriting import replaced
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
 THREADS = 256
+SPACE = 3
+"""The first spatial axis of a stage of data."""
+AHEAD = 2
+"""Rows of a window whose loads are under way while one is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +50,6 @@ class Lanes:
         bound = dict(zip((*self.total.variables, *self.total.summed), (*index, *summed)))
         return [replaced(each, bound) for each in self.load.indices]
 
-    def read(
-        self, where: Sequence[Index], to: tirx.Buffer, at: int, conditions: Sequence[Index] = ()
-    ) -> list[tirx.Stmt]:
-        """Read the elements of all groups as f32, to[at : at + count]; zeros where a condition does not hold."""
-        raw = self.raw("raw", 1)
-
-        def convert(i: Index) -> tirx.Stmt:
-            return writing.store(to, writing.load(raw, i).astype(ACCUMULATOR), at + i)
-
-        loads = self.fetch(where, raw, 0, conditions)
-        return [writing.allocate(raw), writing.clear(raw), loads, writing.unrolled("lane", self.count, convert)]
-
     def raw(self, name: str, count: int) -> tirx.Buffer:
         """Registers for so many elements of all groups, as they lie in memory."""
         source, _ = self.stage.read(self.stage.variables)
@@ -72,6 +64,11 @@ class Lanes:
         each = writing.vectorized if self.contiguous or self.packed is not None else writing.unrolled
         inside = [] if self.packed is not None else [self.stage.read(where)[1]]
         return writing.when([*conditions, *inside], each("lane", self.count, lane))
+
+    def fetch_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
+        """The same of data, nothing where the stage has no such place: of the last tiles some lie beyond it."""
+        axes = range(SPACE, len(self.stage.shape))
+        return self.fetch(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
 
     def _element(self, where: Sequence[Index], i: Index) -> Index:
         """The element of a group, where the conditions hold."""
@@ -111,24 +108,60 @@ class Lanes:
         return writing.elementwise(prod(shape), THREADS, vector)
 
 
+Met = tuple[int, int]
+"""An output and a tap of it, by their numbers."""
+
+
 @dataclass(frozen=True)
 class Window:
-    """The elements along the run that some neighbours and taps meet: which of them is where in the window."""
+    """The elements of a stage that the outputs of a thread meet with their taps, row by row."""
 
-    places: dict[tuple[int, int], int]
-    """By (neighbour, tap)."""
-    first: list[tuple[int, int]]
-    """For each place one neighbour and tap that meet it."""
+    places: dict[Met, int]
+    """Which of them each output and tap meet."""
+    first: list[Met]
+    """For each element one of those that meet it."""
+    rows: list[int]
+    """For each element the number of its row: along the last axis."""
 
     @classmethod
-    def of(cls, stage_index: dict[tuple[int, int], Index]) -> Window:
-        """The window, from the index along the run that each neighbour and tap meet."""
-        base = next(iter(stage_index.values()))
+    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> Window:
+        """The window, from where each meets the stage; elements differ along these of its axes."""
+        base = next(iter(met.values()))
         simplify = Analyzer().simplify
-        offsets = {key: int(simplify(index - base)) for key, index in stage_index.items()}
-        ordered = sorted(set(offsets.values()))
-        first = [next(key for key, offset in offsets.items() if offset == wanted) for wanted in ordered]
-        return cls({key: ordered.index(offset) for key, offset in offsets.items()}, first)
+        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in met.items()}
+        first = {offset: key for key, offset in reversed(offsets.items())}
+        ordered = sorted(first)
+        rows = sorted({offset[:-1] for offset in ordered})
+        places = {offset: place for place, offset in enumerate(ordered)}
+        return cls(
+            {key: places[offset] for key, offset in offsets.items()},
+            [first[offset] for offset in ordered],
+            [rows.index(offset[:-1]) for offset in ordered],
+        )
+
+    def empty(self) -> list[list[tirx.Stmt]]:
+        """Nothing to do yet, for each row."""
+        return [[] for _ in range(self.rows[-1] + 1)]
+
+
+def loads_ahead(loads: Sequence[Sequence[tirx.Stmt]], work: Sequence[Sequence[tirx.Stmt]]) -> list[tirx.Stmt]:
+    """The work of each row, which needs the loads of this and earlier rows; loads run ahead of it by some rows, so that
+    they are under way meanwhile."""
+    found: list[tirx.Stmt] = []
+    for row in range(len(work) + AHEAD):
+        found += loads[row] if row < len(loads) else []
+        found += work[row - AHEAD] if row >= AHEAD else []
+    return found
+
+
+def multiply_add(sums: tirx.Buffer, at: int, factors: Sequence[tuple[tirx.Buffer, int]], lanes: int) -> tirx.Stmt:
+    """Add the products of two vectors, each of which is the so manieth in its registers, to the `at`-th of the sums."""
+
+    def lane(i: Index) -> tirx.Stmt:
+        one, other = (writing.load(raw, place * lanes + i).astype(ACCUMULATOR) for raw, place in factors)
+        return writing.store(sums, writing.load(sums, at * lanes + i) + one * other, at * lanes + i)
+
+    return writing.unrolled("lane", lanes, lane)
 
 
 def with_axis(index: Sequence[Index], axis: int, value: Index | int) -> list[Index]:
