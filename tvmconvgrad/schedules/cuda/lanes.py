@@ -155,7 +155,7 @@ def loads_ahead(loads: Sequence[Sequence[tirx.Stmt]], work: Sequence[Sequence[ti
 
 
 def multiply_add(sums: tirx.Buffer, at: int, factors: Sequence[tuple[tirx.Buffer, int]], lanes: int) -> tirx.Stmt:
-    """Add the products of two vectors, each of which is the so manieth in its registers, to the `at`-th of the sums."""
+    """Add the products of two vectors, given as registers and the number of a vector in them, to the `at`-th sums."""
 
     def lane(i: Index) -> tirx.Stmt:
         one, other = (writing.load(raw, place * lanes + i).astype(ACCUMULATOR) for raw, place in factors)
