@@ -1,7 +1,7 @@
 """Depthwise gradients: groups of one channel each, which have no matrix product, and little to do for each byte.
 
 Data and forward: a thread has some neighbouring groups, and a tile of neighbouring positions: of a strided data
-gradient these of all phases, which meet the same elements.
+gradient those of all phases, which meet the same elements.
 
     sums = 0                                    # in registers: outputs of the tile x groups
     for rows of what the tile meets, the window:
@@ -82,7 +82,7 @@ class _Program:
     plan: Plan
 
     def module(self) -> IRModule:
-        """A kernel for each sum, and those before and after it."""
+        """A kernel for all phases, or for each, or for the filter's sum; and those before and after it."""
         parameters, found = stages(self.expression)
         out = storing.result(self.problem)
         lanes: dict[str, Lanes] = {}

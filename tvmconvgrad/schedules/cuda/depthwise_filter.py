@@ -61,7 +61,7 @@ class FilterKernel:
     def work(self) -> tuple[int, ...]:
         """Tiles of positions: (n, *x)."""
         images = self.y.total.extents[len(self.y.total.variables)]
-        return images, *(-(-extent // size) for extent, size in zip(self.extents, self.plan.tile))
+        return images, *self.plan.tiles(self.extents)
 
     @cached_property
     def partial(self) -> tirx.Buffer:
@@ -101,11 +101,8 @@ class FilterKernel:
 
     def _tile(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], tile: Index) -> tirx.Stmt:
         """Add the products of a tile, row by row of what its positions meet."""
-        n, *begin = writing.unflatten(tile, self.work)
-        positions = [
-            [n, *(at * size + i for at, size, i in zip(begin, self.plan.tile, offset))]
-            for offset in itertools.product(*map(range, self.plan.tile))
-        ]
+        n, *at = writing.unflatten(tile, self.work)
+        positions = [[n, *position] for position in self.plan.positions(at)]
         taps = list(itertools.product(*map(range, self.own_taps)))
         indices = [[group, *(first + at for first, at in zip(first_tap, tap)), number(0), number(0)] for tap in taps]
         met = {
@@ -120,7 +117,7 @@ class FilterKernel:
             loads[row].append(self.y.fetch_inside(met[key], read, place * self.plan.lanes))
         for i, position in enumerate(positions):
             rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
-            inside = self._inside(position)
+            inside = self.plan.inside(position[1:], self.extents, self.work[1:])
             load = self.x.fetch(self.x.where(indices[0], position), elements, i * self.plan.lanes, inside)
             loads[min(rows)].append(load)
             for tap, row in enumerate(rows):
@@ -128,11 +125,6 @@ class FilterKernel:
                 work[row].append(writing.when(inside, multiply_add(sums, tap, factors, self.plan.lanes)))
         registers = writing.seq(writing.allocate(read, elements), writing.clear(read), writing.clear(elements))
         return writing.seq(registers, *loads_ahead(loads, work))
-
-    def _inside(self, position: Sequence[Index]) -> list[Index]:
-        """Whether there is such a position, where not all tiles are full."""
-        axes = zip(position[1:], self.extents, self.work[1:], self.plan.tile)
-        return [*itertools.chain(*(writing.below(at, extent, tiles * size) for at, extent, tiles, size in axes))]
 
     def _add_up(
         self, sums: tirx.Buffer, part: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]

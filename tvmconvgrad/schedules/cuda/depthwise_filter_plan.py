@@ -103,8 +103,7 @@ class FilterPlanner(Planner):
     def _blocks(self, decisions: Decisions, plan: Plan, together: int) -> int:
         """Parts of all positions: as many as there are blocks at a time, of which so many are `together` on an SM."""
         geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
-        units = geometry.batch * prod(-(-extent // size) for extent, size in zip(geometry.x, plan.tile))
-        most = max(units // sharing.parts, 1)
+        most = max(geometry.batch * prod(plan.tiles(geometry.x)) // sharing.parts, 1)
         turns = [max(self.machine.processors * count // sharing.chunks, 1) for count in (1, 2, 3, 4, 6, 8)]
         few = [1 << i for i in range(self.machine.processors.bit_length())]
         options = [count for count in (*few, *turns) if count <= most]

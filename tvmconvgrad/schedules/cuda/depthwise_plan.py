@@ -7,16 +7,20 @@ an SM has as many threads as their registers allow.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.machine import LAUNCH, Machine
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.tensors import Index
 
 THREADS = 256
 WORD = 4
@@ -42,6 +46,21 @@ class Plan:
     """Whether all taps are, and not only those along the run; of data gradients, those of all phases."""
     blocks: int = 1
     """Parts of all positions, each a block's, of filter gradients."""
+
+    def tiles(self, space: Sequence[int]) -> tuple[int, ...]:
+        """How many tiles so many positions along each axis are."""
+        return tuple(-(-extent // size) for extent, size in zip(space, self.tile))
+
+    def positions(self, at: Sequence[Index]) -> list[list[Index]]:
+        """The positions of a tile, which is the so many-th along each axis."""
+        offsets = itertools.product(*map(range, self.tile))
+        return [[begin * size + i for begin, size, i in zip(at, self.tile, offset)] for offset in offsets]
+
+    def inside(self, position: Sequence[Index], space: Sequence[int], tiles: Sequence[int]) -> list[Index]:
+        """Whether there is such a position, where not all tiles are full."""
+        axes = zip(position, space, tiles, self.tile)
+        bounds = (writing.below(at, extent, count * size) for at, extent, count, size in axes)
+        return [*itertools.chain(*bounds)]
 
 
 @dataclass(frozen=True)

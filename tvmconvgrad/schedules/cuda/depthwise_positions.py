@@ -60,11 +60,10 @@ class PositionsKernel:
 
     @property
     def _extents(self) -> tuple[int, ...]:
-        """Work for threads: (n, vectors of groups, *tiles, channel). Of whole tiles, a thread has all channels."""
+        """Work for threads: (n, vectors of groups, *tiles, channel). With all taps, a thread has all channels, too."""
         n, groups, *_, channels = self.phases[0].total.shape
-        space = (max(extents) for extents in zip(*(phase.space for phase in self.phases)))
-        tiles = (-(-extent // size) for extent, size in zip(space, self.plan.tile))
-        return (n, groups // self.plan.lanes, *tiles, 1 if self.plan.whole else channels)
+        space = [max(extents) for extents in zip(*(phase.space for phase in self.phases))]
+        return (n, groups // self.plan.lanes, *self.plan.tiles(space), 1 if self.plan.whole else channels)
 
     def kernel(self) -> tirx.Stmt:
         """The kernel: a thread for each tile and vector, neighbours along memory."""
@@ -84,19 +83,15 @@ class PositionsKernel:
 
     def _outputs(self, n: Index, group: Index, space: Sequence[Index], channel: Index) -> list[Output]:
         """What a thread computes."""
-        positions = [
-            [at * size + i for at, size, i in zip(space, self.plan.tile, offset)]
-            for offset in itertools.product(*map(range, self.plan.tile))
-        ]
         return [
             Output(phase, (number, own), (n, group, *position, writing.number(own) if self.plan.whole else channel))
             for number, phase in enumerate(self.phases)
             for own in range(phase.total.shape[-1] if self.plan.whole else 1)
-            for position in positions
+            for position in self.plan.positions(space)
         ]
 
     def _sums(self, outputs: Sequence[Output]) -> tirx.Stmt:
-        """All sums of a thread, and their writes: of whole tiles each as soon as it has all products."""
+        """All sums of a thread, and their writes: without loops each as soon as it has all products."""
         axes = [] if self.plan.whole else [axis for axis in range(len(self.plan.tile)) if axis != self.plan.axis]
         loops = {axis: tirx.Var(f"tap_{axis}", writing.INDEX) for axis in axes}
         sums = writing.memory("sums", (len(outputs) * self.plan.lanes,), ACCUMULATOR, "local")
@@ -108,11 +103,9 @@ class PositionsKernel:
 
     def _write(self, output: Output, i: int, sums: tirx.Buffer) -> tirx.Stmt:
         """Write an output, if there is such a position."""
-        lanes, position = self.plan.lanes, output.index[2:-1]
+        lanes = self.plan.lanes
         write = output.phase.results.write_at(output.index, lambda lane: writing.load(sums, i * lanes + lane), lanes)
-        bounds = zip(position, output.phase.space, self._extents[2:-1], self.plan.tile)
-        inside = (writing.below(at, extent, tiles * size) for at, extent, tiles, size in bounds)
-        return writing.when([*itertools.chain(*inside)], write)
+        return writing.when(self.plan.inside(output.index[2:-1], output.phase.space, self._extents[2:-1]), write)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ LOADING = 2.0
 DIRECT_CYCLES = 24 / 4
 """Of an SM's four schedulers, for the instructions that come with a warp's direct read of vectors: their addresses,
 whether they are inside, zeros, products."""
-NARROW = 4
-"""Columns of a tile, of f32, that is little more than A's rows."""
+MOST_COPIED = 8
+"""Vectors of A's stage that a thread copies at most, of f32: it keeps their addresses in registers."""
 BESIDE = 1.15
 """What is done beside the products, of warps that wait for them: copies and their addresses, barriers."""
 RESERVED_BYTES = 1 << 10
@@ -150,13 +150,13 @@ class Units:
         return (*(GROUP_TILES if self.machine.has_warp_groups else TENSOR_TILES), *DIRECT_TILES)
 
     def depths(self, tile: Tile) -> tuple[int, int]:
-        """Summed elements of a stage, the usual number first: fewer where each thread copies many vectors of A, whose
-        addresses would take registers."""
+        """Summed elements of a stage, the usual number first."""
         if self.by_groups(tile):
             return 64, 32
-        if not self.is_tensor and tile.columns <= NARROW:
-            return 8, 16
-        return (64 // self.item, 128 // self.item) if self.is_tensor else (16, 8)
+        if self.is_tensor:
+            return 64 // self.item, 128 // self.item
+        copied = tile.rows * 16 * self.item // VECTOR_BYTES / self.threads(tile)
+        return (16, 8) if copied <= MOST_COPIED else (8, 16)
 
     def stages(self, tile: Tile, copies: Copies) -> range:
         """How many stages a block may have. Groups of warps that copy need one more, which they may still multiply."""
