@@ -8,6 +8,10 @@ every second element, or third, as a strided convolution does, all of them are l
 the copy does, a vector's elements are stored apart (compiling/spreading.py). An element may be a pair of neighbours, in
 the source and the copy.
 
+What is converted from f16 is transposed as f16: half as much to shuffle. Besides, LLVM 22 makes of `unpcklps`, where
+both operands are converted by `vcvtph2ps` and the other half of their interleaving is not used, a conversion of
+`vpunpcklwd`, which takes other lanes: results are then wrong.
+
 A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
 loop alone, along both, it copies a row (compiling/rows.py).
 """
@@ -186,7 +190,8 @@ class _Copy:
         return {} if self.pair is None else {self.pair: index(place)}
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        dtype = str(self.store.buffer.dtype)
+        value = _as_stored_in_f16(value)
+        dtype = str(value.ty)
         memory = tirx.decl_buffer((self.rows * self.lanes * self.run * self._apart,), dtype, "rows", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         statements: list[tirx.Stmt] = [tirx.AllocBuffer(memory, keep)]
@@ -225,7 +230,8 @@ class _Copy:
                 first = number * self.lanes // 2 if self.rows == 2 else number + begin
                 (place,) = replaced(self.store, {self.a: a + first, self.b: b} | self._in_pair(0)).indices
                 elements = tirx.Ramp(place, index(self._stored_apart), length * self.run)
-                statements.append(tirx.BufferStore(self.store.buffer, part, [elements]))
+                converted = part.astype(f"{self.store.buffer.dtype}x{length * self.run}")
+                statements.append(tirx.BufferStore(self.store.buffer, converted, [elements]))
         return statements
 
     def _loaded(
@@ -259,6 +265,20 @@ class _Copy:
             return tirx.BufferLoad(load.source, [replaced(place, {self.a: a, self.b: b}) + offset])
 
         return replaced(structural_map(value, (tvm.ir.TensorLoad, moved)), {self.b: b})
+
+
+def _as_stored_in_f16(value: tvm.ir.Expr) -> tvm.ir.Expr:
+    """What a value is before it is converted from f16, where it is, or on a condition; else the value itself."""
+    if isinstance(value, tirx.Cast) and str(value.value.ty) == "float16":
+        return value.value
+    if is_guarded(value) or isinstance(value, tirx.Select):
+        guarded = is_guarded(value)
+        condition, taken, zero = value.args if guarded else (value.condition, value.true_value, value.false_value)
+        stored = _as_stored_in_f16(taken)
+        if str(stored.ty) != str(value.ty):
+            make = tirx.if_then_else if guarded else tirx.Select
+            return make(condition, stored, zero.astype(str(stored.ty)))
+    return value
 
 
 def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:
