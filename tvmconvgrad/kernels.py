@@ -20,7 +20,7 @@ from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target, check_host, host_features, own_architecture, parse_target
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
@@ -84,7 +84,7 @@ def get_kernel(
     target = target or (_default(there) if there else None)
     registry.check_building(problem, target)
     target = target or parse_target()
-    same = merged(problem)
+    same = reduced(problem)
     found = lookup.find(same, target) if tuned and schedule is None else lookup.Tuned(None, lookup.DEFAULT)
     slot = _loaded.setdefault((same.key, target, schedule, found.choice), _Loaded())
     with slot.lock:

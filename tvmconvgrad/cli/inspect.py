@@ -16,7 +16,7 @@ from tvmconvgrad.cli.options import (
     shapes_option,
 )
 from tvmconvgrad.cli.output import console, in_bytes, print_facts
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import lookup
 
@@ -66,7 +66,7 @@ def inspect(
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
         from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
 
-        tuned = lookup.find(merged(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
+        tuned = lookup.find(reduced(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
         found = inspect_problem(problem, resolved, schedule, tuned.choice)
         if cuda and found.source is None:
             raise UserError(f"--cuda: a kernel for {resolved} is not made by way of CUDA's C++")

@@ -15,7 +15,7 @@ from tvmconvgrad.compiling import compiler
 from tvmconvgrad.compiling.cuda import compiler as cuda_compiler
 from tvmconvgrad.compiling.cuda import toolkit
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
 
 
@@ -46,7 +46,7 @@ def inspect(problem: Problem, target: Target, schedule: str | None = None, choic
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a choice does not apply.
     """
-    same = merged(problem)
+    same = reduced(problem)
     if target.kind == "cuda":
         source, arch = cuda_compiler.build(same, target, schedule, choice), str(target.arch)
         text = source.program.source

@@ -20,7 +20,7 @@ from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.runtime.native import PYTHON_SYMBOL
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
 
@@ -108,7 +108,7 @@ def _compile(
     plan: Plan, kernel: BundledKernel, place: int, tools: Toolchain, path: Path
 ) -> tuple[Code, tuple[list[int], list[int]]]:
     entry, target = symbol(kernel, place), list(plan.requires)[place]
-    problem = merged(kernel.problem)
+    problem = reduced(kernel.problem)
     compile_object = partial(compiler.compile_object, problem, target, entry)
     (built, facts), origin = lookup.make_tuned(problem, target, compile_object)
     path.write_bytes(built)

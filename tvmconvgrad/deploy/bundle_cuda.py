@@ -20,7 +20,7 @@ from tvmconvgrad.deploy.manifest import CUDA, BundledKernel, Code
 from tvmconvgrad.deploy.replacing import replacing
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.runtime.cuda.launches import Launch
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
 
@@ -73,7 +73,7 @@ def _pairs(wanted: Sequence[Wanted], targets: Sequence[Target]) -> list[tuple[Wa
 
 
 def _build(wanted: Wanted, target: Target, pool: ThreadPoolExecutor) -> Built:
-    problem = merged(wanted.gradient.problem)
+    problem = reduced(wanted.gradient.problem)
     built, origin = lookup.make_tuned(problem, target, partial(compiler.build, problem, target, None))
     return built, origin, pool.submit(compiler.compile_program, built.program, target)
 

@@ -19,7 +19,7 @@ from tvmconvgrad.deploy.statuses import explain
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
 
 
@@ -66,7 +66,7 @@ class Bundle(Mapping[str, Kernel]):
 
         Without a target it is one for the CPU, or for a GPU of the architecture `gpu`.
         """
-        entry = self._by_key.get(merged(problem).key)
+        entry = self._by_key.get(reduced(problem).key)
         fits = self._code.runs_on(gpu) if target is None else _plain(target) == _plain(self.target)
         if entry is None or not fits:
             return None
@@ -76,7 +76,7 @@ class Bundle(Mapping[str, Kernel]):
 
     @functools.cached_property
     def _by_key(self) -> dict[str, BundledKernel]:
-        return {merged(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
+        return {reduced(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
 
 
 class _Library:

@@ -16,7 +16,7 @@ from tvmconvgrad.deploy.statuses import STATUSES
 from tvmconvgrad.runtime.native import DL_DTYPES, PYTHON_SYMBOL
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 
 ALIGNMENT = 64
 """Of a workspace, and of each piece of it: ALIGNMENT of compiling/services.c."""
@@ -77,7 +77,7 @@ def c_string(text: str) -> str:
 
 
 def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
-    problem, same = kernel.problem, merged(kernel.problem)
+    problem, same = kernel.problem, reduced(kernel.problem)
     code, bits = DL_DTYPES[kernel.dtype]
     return {
         "name": kernel.name,

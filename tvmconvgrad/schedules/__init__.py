@@ -8,6 +8,7 @@ from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
 from tvmconvgrad.schedules.cuda import cuda_rules
 from tvmconvgrad.schedules.llvm import llvm_rules
+from tvmconvgrad.schedules.zero import ZERO
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
@@ -30,7 +31,8 @@ def names(target: Target) -> list[str]:
 
 def applicable(problem: Problem, target: Target) -> list[str]:
     """The names of the rules that take a problem, the cheapest first; equally cheap ones in the order of `rules`."""
-    costs = ((rule.cost(problem), rule.name) for rule in rules(target))
+    able = (rule for rule in rules(target) if (rule.name == ZERO) == problem.is_zero)
+    costs = ((rule.cost(problem), rule.name) for rule in able)
     usable = [(cost, name) for cost, name in costs if cost is not None]
     return [name for _, name in sorted(usable, key=lambda pair: pair[0])]
 

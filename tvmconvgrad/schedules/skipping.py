@@ -61,9 +61,11 @@ class _Range:
         analyzer = Analyzer()
         if window.bare and not analyzer.can_prove_equal(self.first, self.last):
             raise RuntimeError(f"a tile reads several elements along an axis without pads: {self.first} to {self.last}")
+        if not analyzer.can_prove_equal((self.last - self.first) % window.taps, 0):
+            return [tirx.const(True)]  # of gathered elements only those of one tap are in order
         return [
-            analyzer.simplify(self.last * window.step >= window.shift),
-            analyzer.simplify(self.first * window.step < window.shift + window.size),
+            analyzer.simplify(window.moved(self.last) >= window.shift),
+            analyzer.simplify(window.moved(self.first) < window.shift + window.size),
         ]
 
 

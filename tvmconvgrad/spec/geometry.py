@@ -45,3 +45,16 @@ class Geometry:
     def flops(self) -> int:
         """Floating-point operations of any of the three sums, two per product; padding is counted."""
         return 2 * self.batch * self.o * prod(self.x) * (self.c // self.groups) * prod(self.k)
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The whole tensors of a problem whose geometry is but a part of them; sizes and places along each spatial axis."""
+
+    y: Shape
+    x: Shape
+    k: Shape
+    y_begins: Shape
+    """Where the part begins in the big side."""
+    x_begins: Shape
+    k_begins: Shape

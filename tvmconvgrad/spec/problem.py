@@ -10,7 +10,7 @@ from typing import Any
 
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
-from tvmconvgrad.spec.geometry import Geometry
+from tvmconvgrad.spec.geometry import Crop, Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
 from tvmconvgrad.spec.values import Shape, parse_choice, parse_int, parse_ints
 
@@ -42,22 +42,39 @@ class Problem:
     """"f32", "f16" or "bf16"."""
     input_names: tuple[str, str]
     output_name: str
+    crop: Crop | None = None
+    """The whole tensors, where the geometry is but a part of them (spec/cropping.py)."""
+
+    @property
+    def whole(self) -> Geometry | Crop:
+        """What has the spatial sizes y, x and k of the tensors."""
+        return self.crop or self.geometry
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no product meets an element, so that the whole result is zero."""
+        return self.crop is not None and prod(self.geometry.k) == 0
+
+    def begins(self, side: str) -> Shape:
+        """Where the geometry's part begins along the spatial axes of a tensor: "y", "x" or "k"."""
+        found: Shape = getattr(self.crop, f"{side}_begins") if self.crop else (0,) * self.geometry.rank
+        return found
 
     @property
     def y_shape(self) -> Shape:
         """Shape of the big side, in data_format."""
-        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.geometry.y)
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.y)
 
     @property
     def x_shape(self) -> Shape:
         """Shape of the small side, in data_format."""
-        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.geometry.x)
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.x)
 
     @property
     def filter_shape(self) -> Shape:
         """Shape of the filter or of its gradient, in its layout."""
         g = self.geometry
-        return make_shape(self.filter_axes, {"C": g.c // g.groups, "O": g.o}, g.k)
+        return make_shape(self.filter_axes, {"C": g.c // g.groups, "O": g.o}, self.whole.k)
 
     @property
     def transposed(self) -> bool:
@@ -107,7 +124,8 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types; `from_dict` takes it back."""
-        return {**asdict(self), "gradient": self.gradient.value}
+        data = {**asdict(self), "gradient": self.gradient.value}
+        return data if self.crop else {name: value for name, value in data.items() if name != "crop"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Problem:
@@ -123,6 +141,7 @@ class Problem:
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
+                "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
             }
             return cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
@@ -153,6 +172,10 @@ def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
     sizes = {name: parse_ints(name, value, low=0) for name, value in data.items() if name not in scalars}
     values: dict[str, Any] = {**ints, **sizes}
     return Geometry(**values)
+
+
+def _crop_from_dict(data: dict[str, Any]) -> Crop:
+    return Crop(**{name: parse_ints(name, value, low=0) for name, value in data.items()})
 
 
 def _times(sizes: Shape) -> str:

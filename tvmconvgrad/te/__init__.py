@@ -5,6 +5,7 @@ from tvmconvgrad.te.data_gradient import data_gradient
 from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
 from tvmconvgrad.te.tensors import Multiples, Sum
+from tvmconvgrad.te.zeros import nothing
 
 __all__ = ["Multiples", "Sum", "express"]
 
@@ -13,4 +14,4 @@ EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, G
 
 def express(problem: Problem, multiples: Multiples) -> Sum:
     """The tensor expression of `problem`, with channels, groups and positions rounded up to `multiples`."""
-    return EXPRESSIONS[problem.gradient](problem, multiples)
+    return nothing(problem) if problem.is_zero else EXPRESSIONS[problem.gradient](problem, multiples)

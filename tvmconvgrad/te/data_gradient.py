@@ -14,8 +14,8 @@ so that for each r the positions t carry a convolution of X with every q-th tap,
 
 Residues with the same number of taps are computed together, as channels (r, c) of one convolution; an axis has at most
 two such numbers, the ceiling and the floor of kernel / period. (To take all residues together, with zeros for missing
-taps, would let an infinite X reach elements that it does not meet.) Elements of Y that no residue meets get zero. With
-stride 1 there is one residue and P is Y.
+taps, would let an infinite X reach elements that it does not meet.) Elements of Y that no tap meets get zero, whatever
+the filter holds. With stride 1 there is one residue and P is Y.
 
 Where an axis of X is shorter than the taps of a residue, as in a layer that sees its whole input at once, the same sum
 goes over x instead, with j = t - x (if dilation / e is 1): the zeros are then beside the filter, and fewer.
@@ -24,7 +24,7 @@ goes over x instead, with j = t - x (if dilation / e is 1): the zeros are then b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -33,6 +33,7 @@ from tvm import te, tirx
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
+from tvmconvgrad.te.zeros import beside, everywhere
 
 ROUNDING = 1.1
 """How many times more positions the parts of a sum may have than they need."""
@@ -42,6 +43,7 @@ ROUNDING = 1.1
 class Phases:
     """The residues r_begin <= r < r_begin + residues of one axis, each with `taps` taps."""
 
+    x: int
     y: int
     stride: int
     pad: int
@@ -66,6 +68,26 @@ class Phases:
         return -((r * self.step - self.pad) // self.stride)
 
     @property
+    def end(self) -> int:
+        """The position behind the last one that taps meet; the first one is 0."""
+        return self.x + (self.taps - 1) * self.dilation
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a residue has positions in Y at which no tap meets X."""
+        return self.has_holes or min(self.firsts) < 0 or max(self.ends) > self.end
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether there are such positions between two taps."""
+        return self.taps > 1 and self.dilation > self.x
+
+    def met(self, t: Index) -> list[Index]:
+        """The conditions, where there are gaps, for a tap to meet X at a position."""
+        holes = [t % self.dilation < self.x] if self.has_holes else []
+        return [t >= 0, t < self.end, *holes] if self.has_gaps else []
+
+    @property
     def firsts(self) -> list[int]:
         """The first position of each residue."""
         return [int(self.first(r)) for r in range(self.r_begin, self.r_begin + self.residues)]
@@ -77,13 +99,13 @@ class Phases:
         return [(self.y - 1 + self.pad - r * self.step) // self.stride + 1 for r in residues]
 
 
-def axis_phases(y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
-    """The phases of one axis, those with more taps first; none where no tap meets any element of Y."""
+def axis_phases(x: int, y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
+    """The phases of one axis, those with more taps first."""
     period = stride // gcd(stride, dilation)
     more = kernel % period
-    met = {r for r in range(period) if (r * dilation - pad) % stride < y}
+    met = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < y}
     return [
-        Phases(y, stride, pad, dilation, r_begin, residues, taps)
+        Phases(x, y, stride, pad, dilation, r_begin, residues, taps)
         for r_begin, residues, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period))
         if taps and not met.isdisjoint(range(r_begin, r_begin + residues))
     ]
@@ -222,7 +244,7 @@ class Part:
                 last = p.r_begin + p.residues - 1 + (begin + extent - 1) * p.period
                 inside += [tap < kernel] if last >= kernel else []
                 taps.append(tap)
-            where = tensors.filter_index(self.problem.filter_axes, taps, c, g * o_group + o)
+            where = tensors.filter_index(self.problem, taps, c, g * o_group + o)
             return tensors.guarded(inside, lambda: w(*where), multiples)
 
         extents = [extent for _, extent in windows]
@@ -257,15 +279,17 @@ class Part:
         inside: list[Index] = []
         where = []
         for axis, (p, at, residue, count) in enumerate(zip(self.phases, t, r, self.positions)):
-            element = (at + self.first(axis, residue)) * p.stride + (residue + p.r_begin) * p.step - p.pad
+            position = at + self.first(axis, residue)
+            element = position * p.stride + (residue + p.r_begin) * p.step - p.pad
             firsts = p.firsts if self.apart else [min(p.firsts)] * p.residues
             begins = [first * p.stride + (p.r_begin + i) * p.step - p.pad for i, first in enumerate(firsts)]
             inside += [element >= 0] if min(begins) < 0 else []
             inside += [element < p.y] if max(begins) + (count - 1) * p.stride >= p.y else []
+            inside += p.met(position)
             where.append(element)
         inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
         inside += tensors.within(channel, self.channels, tensors.ceil_to(self.channels, multiples.c))
-        return Place(inside, list(tensors.data_index(self.problem.data_format, n, g * c_group + c, where)))
+        return Place(inside, list(tensors.data_index(self.problem, "y", n, g * c_group + c, where)))
 
 
 def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -273,16 +297,14 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     x, w = tensors.placeholders(problem)
     found = parts(problem, multiples)
     dtype = tensors.result_dtype(problem)
-    results: list[te.Tensor] = []
-    places: list[Callable[..., Place]] = []
-    if not found or not all_met(problem.geometry):
-        results.append(te.compute(problem.output_shape, lambda *_: tirx.const(0, dtype), name="zero"))
-        places.append(lambda *index: Place([], list(index)))
-    if not found:
-        return Sum((x, w), tuple(results), (), (), places=tuple(places))
+    gaps = any(phases.has_gaps for part in found for phases in part.phases)
+    empty = beside(problem) if all_met(problem.geometry) and not gaps else everywhere(problem)
+    zeros = tuple(stage.op.name for stage, _ in empty)
+    results = [stage for stage, _ in empty]
+    places = [where for _, where in empty]
     windows = x_windows(found)
     _, o_group = tensors.group_sizes(problem.geometry)
-    x_extended = tensors.extended_data(x, problem, "x_extended", o_group, windows, multiples, multiples.o)
+    x_extended = tensors.extended_data(x, problem, "x", "x_extended", o_group, windows, multiples, multiples.o)
     names = [""] if len(found) == 1 else [f"_{i}" for i in range(len(found))]
     for part, name in zip(found, names):
         w_extended = part.filter(w, f"w_extended{name}")
@@ -292,17 +314,16 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
         results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
         places.append(placed.place)
     operands = ("x_extended", *(f"w_extended{name}" for name in names))
-    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, tuple(places))
+    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, zeros, tuple(places))
 
 
 def parts(problem: Problem, multiples: Multiples) -> list[Part]:
-    """All combinations of the axes' phases; none where no tap meets any element of Y."""
+    """All combinations of the axes' phases."""
     geometry = problem.geometry
-    numbers = zip(geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
+    numbers = zip(geometry.x, geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     per_axis = [axis_phases(*axis) for axis in numbers]
     over_x = tuple(
-        bool(found) and size < max(p.taps for p in found) and found[0].dilation == 1
-        for size, found in zip(geometry.x, per_axis)
+        size < max(p.taps for p in found) and found[0].dilation == 1 for size, found in zip(geometry.x, per_axis)
     )
     found = [Part(problem, phases, over_x, multiples) for phases in itertools.product(*per_axis)]
     return _alike(found)

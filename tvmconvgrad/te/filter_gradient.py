@@ -11,8 +11,10 @@ from __future__ import annotations
 from tvm import te
 
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.zeros import with_zeros
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -36,10 +38,10 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     residues = sweeps[-1].stride if multiples.residues else 1
     c_block, o_block = map(max, zip(multiples.blocks, (multiples.c, multiples.o)))
     y_extended = tensors.extended_data(
-        y, problem, "y_extended", c_group, y_windows, multiples, c_block, residues, apart * sweeps[0].stride
+        y, problem, "y", "y_extended", c_group, y_windows, multiples, c_block, residues, apart * sweeps[0].stride
     )
     x_extended = tensors.extended_data(
-        x, problem, "x_extended", o_group, x_windows, multiples, o_block, apart=apart, halves=apart < rows
+        x, problem, "x", "x_extended", o_group, x_windows, multiples, o_block, apart=apart, halves=apart < rows
     )
 
     extents = (geometry.batch * bands, rows, *positions[1:])
@@ -63,13 +65,20 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
         def place(g: Index, *rest: Index) -> Place:
             *k, c, o = rest
-            return Place([], list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
+            return Place([], list(tensors.filter_index(problem, k, c, g * o_group + o)))
 
-        return Sum((first, second), (total,), operands, ("sum",), windows, (place,))
-    result = te.compute(
-        problem.output_shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result"
-    )
-    return Sum((first, second), (result,), operands, ("sum",), windows)
+        return with_zeros(problem, Sum((first, second), (total,), operands, ("sum",), windows), place)
+    shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
+    result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
+    found = Sum((first, second), (result,), operands, ("sum",), windows)
+    if problem.crop is None:
+        return found
+
+    def moved(*index: Index) -> Place:
+        space, c, o = tensors.filter_parts(problem, index)
+        return Place([], list(tensors.filter_index(problem, space, c, o)))
+
+    return with_zeros(problem, found, moved)
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

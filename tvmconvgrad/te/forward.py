@@ -12,6 +12,7 @@ from tvm import te
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.zeros import with_zeros
 
 
 def forward(problem: Problem, multiples: Multiples) -> Sum:
@@ -24,7 +25,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     positions = positions_of(problem, multiples)
     sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
     windows = [sweep.window for sweep in sweeps]
-    y_extended = tensors.extended_data(y, problem, "y_extended", c_group, windows, multiples, multiples.c)
+    y_extended = tensors.extended_data(y, problem, "y", "y_extended", c_group, windows, multiples, multiples.c)
     w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
 
     *k, c = tensors.reduce_axes((*geometry.k, y_extended.shape[2]), (*tensors.spatial_names("k", rank), "c"))
@@ -45,9 +46,9 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
         *x, o = rest
         inside = tensors.within(x[-1], geometry.x[-1], kept[-1])
         inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
-        return Place(inside, list(tensors.data_index(problem.data_format, n, g * o_group + o, x)))
+        return Place(inside, list(tensors.data_index(problem, "x", n, g * o_group + o, x)))
 
-    return Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows, (place,))
+    return with_zeros(problem, Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows), place)
 
 
 def positions_of(problem: Problem, multiples: Multiples) -> list[int]:

@@ -12,12 +12,11 @@ from tvmconvgrad.te.tensors import Multiples, Window, converts, group_sizes, swe
 
 
 def data_windows(problem: Problem, multiples: Multiples) -> list[Window]:
-    """How the data operand sees each spatial axis of its tensor; none where there is no sum."""
+    """How the data operand sees each spatial axis of its tensor."""
     if problem.gradient is Gradient.FORWARD:
         positions = positions_of(problem, multiples)
         return [sweep.window for sweep in swept(problem.geometry, positions, multiples.bare_axes)]
-    found = parts(problem, multiples)
-    return x_windows(found) if found else []
+    return x_windows(parts(problem, multiples))
 
 
 def data_is_plain(problem: Problem, multiples: Multiples) -> bool:

@@ -21,6 +21,9 @@ from tvmconvgrad.spec import Geometry, Problem
 
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
+SPARSE = 4
+"""From how many elements of Y for each product on, along an axis, those that are met are gathered. No known layer has
+more than 2; what a gathered row costs more than a plain one was not measured."""
 BITS = "uint16"
 """Of operands that keep their 16 bits: TVM would make f32 of any stage of bf16."""
 
@@ -66,8 +69,9 @@ class Multiples:
 class Window:
     """How a stage sees one spatial axis of a tensor of `size` elements.
 
-    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it. A bare
-    stage has no zeros: sums read outside of it, and conditions must leave that out (schedules/skipping.py).
+    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it. Where
+    `taps` are gathered side by side, it is element (i // taps) * step + (i % taps) * dilation - shift. A bare stage has
+    no zeros: sums read outside of it, and conditions must leave that out (schedules/skipping.py).
     """
 
     size: int
@@ -75,6 +79,8 @@ class Window:
     shift: int = 0
     step: int = 1
     bare: bool = False
+    taps: int = 1
+    dilation: int = 0
 
     def bared(self) -> Window:
         """The bare window on the same axis; itself if it has no zeros."""
@@ -83,13 +89,23 @@ class Window:
     @property
     def is_inside(self) -> bool:
         """Whether every element of the stage is one of the tensor."""
-        return self.shift <= 0 and (self.extent - 1) * self.step - self.shift < self.size
+        return self.shift <= 0 and self._last < self.size
+
+    @property
+    def _last(self) -> int:
+        """The last element of the tensor that the stage sees."""
+        return (self.extent // self.taps - 1) * self.step + (self.taps - 1) * self.dilation - self.shift
+
+    def moved(self, index: Index) -> Index:
+        """The tensor's element that is the stage's, plus `shift`."""
+        if self.taps == 1:
+            return index * self.step
+        return index // self.taps * self.step + index % self.taps * self.dilation
 
     def inside(self, index: Index) -> list[Index]:
         """The conditions, as far as they are not always true, for the stage's element to be one of the tensor."""
-        low = [index * self.step >= self.shift] if self.shift > 0 else []
-        last = (self.extent - 1) * self.step - self.shift
-        return low + ([index * self.step < self.shift + self.size] if last >= self.size else [])
+        low = [self.moved(index) >= self.shift] if self.shift > 0 else []
+        return low + ([self.moved(index) < self.shift + self.size] if self._last >= self.size else [])
 
 
 @dataclass(frozen=True)
@@ -119,7 +135,14 @@ class Sum:
     sums: tuple[str, ...]
     windows: Sequence[Window] = ()
     """How the first operand sees each spatial axis of the user's tensor."""
+    zeros: tuple[str, ...] = ()
+    """The first results: zeros where no product meets the user's tensor."""
     places: tuple[Callable[..., Place], ...] = ()
+
+    @property
+    def summed(self) -> tuple[Stage, ...]:
+        """The results of the sums, one for each."""
+        return self.results[len(self.zeros) :]
 
     @property
     def arguments(self) -> list[Stage]:
@@ -166,15 +189,21 @@ def in_group(channel: Index, size: int, groups: int) -> tuple[Index, Index]:
     return (tirx.const(0, "int64"), channel) if groups == 1 else (channel // size, channel % size)
 
 
-def data_index(data_format: str, n: Index, channel: Index, space: Sequence[Index]) -> tuple[Index, ...]:
-    """The user's index of an element of a data tensor."""
-    return (n, *space, channel) if data_format == "NXC" else (n, channel, *space)
+def data_index(problem: Problem, side: str, n: Index, channel: Index, space: Sequence[Index]) -> tuple[Index, ...]:
+    """The user's index of an element of a data tensor, "y" or "x", by its place in the geometry."""
+    space = _in_whole(problem, side, space)
+    return (n, *space, channel) if problem.data_format == "NXC" else (n, channel, *space)
 
 
-def filter_index(axes: str, space: Sequence[Index], c: Index, o: Index) -> tuple[Index, ...]:
-    """The user's index of an element of a filter."""
-    parts: dict[str, tuple[Index, ...]] = {"X": tuple(space), "C": (c,), "O": (o,)}
-    return tuple(index for axis in axes for index in parts[axis])
+def filter_index(problem: Problem, space: Sequence[Index], c: Index, o: Index) -> tuple[Index, ...]:
+    """The user's index of an element of a filter, by its place in the geometry."""
+    parts: dict[str, tuple[Index, ...]] = {"X": _in_whole(problem, "k", space), "C": (c,), "O": (o,)}
+    return tuple(index for axis in problem.filter_axes for index in parts[axis])
+
+
+def _in_whole(problem: Problem, side: str, space: Sequence[Index]) -> tuple[Index, ...]:
+    """A place in the user's tensor, of which the geometry may be but a part."""
+    return tuple(at + begin if begin else at for at, begin in zip(space, problem.begins(side)))
 
 
 def filter_parts(problem: Problem, index: Sequence[Index]) -> tuple[Sequence[Index], Index, Index]:
@@ -194,6 +223,7 @@ def converts(problem: Problem, multiples: Multiples) -> bool:
 def extended_data(
     tensor: Stage,
     problem: Problem,
+    side: str,
     name: str,
     channels: int,
     windows: Sequence[Window],
@@ -203,7 +233,7 @@ def extended_data(
     apart: int = 0,
     halves: bool = False,
 ) -> Stage:
-    """A data tensor as (n, g, channel of the group, *space), extended by zeros.
+    """A data tensor, "y" or "x", as (n, g, channel of the group, *space), extended by zeros.
 
     `channels` is the group's, rounded up to a `multiple`; there is a window for each spatial axis. With several
     `residues`, element i of the last axis is (i % residues, i // residues). With two bands each of them takes the place
@@ -225,8 +255,8 @@ def extended_data(
             n, space = n // bands, (space[0] + n % bands * apart, *space[1:])
         inside = within(g, groups, g_extent) + within(c, channels, c_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
-        where = [i * window.step - window.shift for i, window in zip(space, windows)]
-        place = data_index(problem.data_format, n, g * channels + c, where)
+        where = [window.moved(i) - window.shift for i, window in zip(space, windows)]
+        place = data_index(problem, side, n, g * channels + c, where)
         return guarded(inside, lambda: tensor(*place), multiples, halved)
 
     extents = [window.extent for window in windows]
@@ -259,7 +289,8 @@ class Sweep:
 def swept(geometry: Geometry, positions: Sequence[int], bare_axes: int = 0) -> list[Sweep]:
     """What the taps sweep of Y at `positions` of X.
 
-    A single tap meets every stride-th element only; then just these are kept.
+    A single tap meets every stride-th element only; then just these are kept. So are, tap by tap for each position, the
+    elements that are met where these are but a small share of all between the first and the last.
     """
     sweeps = []
     for axis, (size, count, taps, stride, dilation, pad) in enumerate(
@@ -269,6 +300,10 @@ def swept(geometry: Geometry, positions: Sequence[int], bare_axes: int = 0) -> l
             sweeps.append(Sweep(Window(size, count, pad, stride), 1, dilation))
             continue
         window = Window(size, (count - 1) * stride + (taps - 1) * dilation + 1, pad)
+        if window.extent > SPARSE * count * taps:
+            gathered = Window(size, count * taps, pad, stride, taps=taps, dilation=dilation)
+            sweeps.append(Sweep(gathered, taps, 1))
+            continue
         kept = window.bared() if axis < bare_axes else window
         sweeps.append(Sweep(kept, stride, dilation, window.shift - kept.shift))
     return sweeps
@@ -288,8 +323,8 @@ def extended_filter(
         inside = within(g, geometry.groups, g_extent) + within(c, c_group, c_extent)
         inside += within(o, o_group, o_extent)
         inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
-        taps = [i * window.step - window.shift for i, window in zip(space, windows)]
-        where = filter_index(problem.filter_axes, taps, c, g * o_group + o)
+        taps = [window.moved(i) - window.shift for i, window in zip(space, windows)]
+        where = filter_index(problem, taps, c, g * o_group + o)
         return guarded(inside, lambda: tensor(*where), multiples)
 
     extents = [window.extent for window in windows]

@@ -107,9 +107,9 @@ class Axis:
 
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     """Along which axes a problem can be computed so: of those with three taps the last ones. None where a stride is
-    greater than one, or groups are several."""
+    greater than one, groups are several, or only a part of the tensors is computed."""
     geometry = problem.geometry
-    if geometry.groups > 1 or max(geometry.strides) > 1:
+    if geometry.groups > 1 or max(geometry.strides) > 1 or problem.crop:
         return (False,) * geometry.rank
     able = [k == 3 for k in geometry.k]
     return tuple(is_able and sum(able[axis:]) <= MOST_AXES for axis, is_able in enumerate(able))
@@ -135,7 +135,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     sizes = geometry.x if is_data else geometry.y
     windows = [Window(size, axis.extent, pad) for size, axis, pad in zip(sizes, axes, pads)]
     wanted = multiples.o if is_data else multiples.c
-    data = tensors.extended_data(first, problem, "data", summed, windows, multiples, wanted)
+    data = tensors.extended_data(first, problem, "x" if is_data else "y", "data", summed, windows, multiples, wanted)
     weights = tensors.extended_filter(second, problem, "filter", tensors.whole(geometry.k), multiples)
 
     def tap(*index: Index) -> Index:
@@ -169,7 +169,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
         *x, j = rest
         inside = [each for i, axis, size in zip(x, axes, kept) for each in tensors.within(i, axis.positions, size)]
         inside += tensors.within(j, columns, extent)
-        return Place(inside, list(tensors.data_index(problem.data_format, n, j, x)))
+        return Place(inside, list(tensors.data_index(problem, "y" if is_data else "x", n, j, x)))
 
     return Sum((first, second), (result,), ("data", "filter"), ("sum",), places=(place,))
 
@@ -184,8 +184,8 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
     y, x = (second, first) if problem.transposed else (first, second)
     y_windows = [Window(size, axis.extent, pad) for size, axis, pad in zip(geometry.y, axes, geometry.pads_begin)]
     x_windows = [Window(size, axis.covered) for size, axis in zip(geometry.x, axes)]
-    y_data = tensors.extended_data(y, problem, "y_data", geometry.c, y_windows, multiples, multiples.c)
-    x_data = tensors.extended_data(x, problem, "x_data", geometry.o, x_windows, multiples, multiples.o)
+    y_data = tensors.extended_data(y, problem, "y", "y_data", geometry.c, y_windows, multiples, multiples.c)
+    x_data = tensors.extended_data(x, problem, "x", "x_data", geometry.o, x_windows, multiples, multiples.o)
     total = _summed_positions(_tiled("tiled_y", y_data, axes, ELEMENTS), _tiled("tiled_x", x_data, axes, PAIRS), axes)
     dtype = tensors.result_dtype(problem)
 

@@ -14,7 +14,7 @@ from tvmconvgrad.choice import VERSION
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target, parse_target
 
 
@@ -56,7 +56,7 @@ def make_tasks(problems: Iterable[tuple[str, Problem]], target: Target, threads:
     names: dict[Problem, list[str]] = {}
     for name, problem in problems:
         if 0 not in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
-            names.setdefault(merged(problem), []).append(name)
+            names.setdefault(reduced(problem), []).append(name)
     return [Task(problem, target, threads, machine, tuple(of)) for problem, of in names.items()]
 
 

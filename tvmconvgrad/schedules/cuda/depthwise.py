@@ -103,7 +103,7 @@ class _Program:
         kernels += [PositionsKernel(each, self.plan).kernel() for each in together if each]
         workspace += [each.packed for each in lanes.values() if each.packed is not None]
         before = [each.pack() for each in lanes.values()]
-        if len(self.expression.results) > len(self.expression.sums):
+        if self.expression.zeros:
             before.append(storing.zero(out, vector_lanes(self.problem)))
         return writing.program([*parameters[:2], out], workspace, *before, *kernels)
 

@@ -87,7 +87,7 @@ class _Program:
         workspace = [each.packed for each in operands.values() if each.packed is not None]
         workspace += [block.partial for block in blocks if block.partial is not None]
         before = [operand.pack() for operand in operands.values()]
-        if len(self.expression.results) > len(self.expression.sums):
+        if self.expression.zeros:
             before.append(storing.zero(out, vector_lanes(self.problem)))
         sums = [storing.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
         kernels = [*before, kernel(blocks), *sums]

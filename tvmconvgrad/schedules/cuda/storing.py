@@ -36,14 +36,14 @@ def result(problem: Problem) -> tirx.Buffer:
 def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., Place]]:
     """Where the elements of each sum belong."""
     if problem.gradient is not Gradient.FILTER:
-        return list(expression.places[-len(expression.sums) :])
+        return list(expression.places[len(expression.zeros) :])
     c_group, o_group = tensors.group_sizes(problem.geometry)
 
     def place(g: Index, *rest: Index) -> Place:
         *k, c, o = rest
         inside = tensors.within(c, c_group, tensors.ceil_to(c_group, multiples.c))
         inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
-        return Place(inside, list(tensors.filter_index(problem.filter_axes, k, c, g * o_group + o)))
+        return Place(inside, list(tensors.filter_index(problem, k, c, g * o_group + o)))
 
     return [place]
 

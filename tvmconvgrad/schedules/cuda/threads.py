@@ -24,7 +24,7 @@ from tvmconvgrad.schedules.cuda.machine import LAUNCH
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.te import Multiples, Sum, express
 
 BLOCKS = (64, 128, 256, 512)
 """Threads of a block."""
@@ -55,10 +55,9 @@ class ThreadsRule:
         decisions.record(sch)
         for operand in expression.operands:
             sch.compute_inline(sch.get_sblock(operand))
-        if len(expression.results) > len(expression.sums):
-            _bind(sch, sch.get_loops(sch.get_sblock("zero")), threads)
+        fill_zeros(sch, expression, threads)
         axes = order(problem)
-        for name, result in zip(expression.sums, expression.results[-len(expression.sums) :]):
+        for name, result in zip(expression.sums, expression.summed):
             total = sch.get_sblock(name)
             loops = sch.get_loops(total)
             thread = _bind(sch, [loops[axis] for axis in axes], threads)
@@ -67,6 +66,12 @@ class ThreadsRule:
             sch.set_scope(total, 0, "local")
         module = place(sch.mod, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
+
+
+def fill_zeros(sch: Schedule, expression: Sum, threads: int = 256) -> None:
+    """Write an expression's zeros, each by a thread."""
+    for name in expression.zeros:
+        _bind(sch, sch.get_loops(sch.get_sblock(name)), threads)
 
 
 def order(problem: Problem) -> list[int]:

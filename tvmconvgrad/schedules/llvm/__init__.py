@@ -3,12 +3,14 @@
 import tvm
 
 from tvmconvgrad.schedules.base import Rule
+from tvmconvgrad.schedules.llvm.blocks import fill_zeros
 from tvmconvgrad.schedules.llvm.filter_positions import FilterPositionsRule
 from tvmconvgrad.schedules.llvm.filters import FilterRule
 from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.positions import PositionsRule
 from tvmconvgrad.schedules.llvm.winograd_filters import WinogradFilterRule
 from tvmconvgrad.schedules.llvm.winograd_positions import WinogradPositionsRule
+from tvmconvgrad.schedules.zero import ZeroRule
 from tvmconvgrad.targets import AUTO, Target
 
 
@@ -18,7 +20,7 @@ def llvm_rules(target: Target) -> list[Rule]:
     machine = Machine.of(tvm.target.Target(target.to_dict()))
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
-    direct: list[Rule] = [*filters, FilterPositionsRule(machine), *positions]
+    direct: list[Rule] = [*filters, FilterPositionsRule(machine), *positions, ZeroRule(fill_zeros)]
     if target.algorithm == AUTO:
         return [*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine)]
     return direct

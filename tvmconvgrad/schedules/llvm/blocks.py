@@ -16,6 +16,7 @@ from tvm.tirx import Buffer, IndexMap, IntImm, Var
 from tvmconvgrad.schedules.base import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.schedules.rewriting import IF_THEN_ELSE, nodes, replaced
 from tvmconvgrad.schedules.splitting import largest_divisor
+from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index
 
 AHEAD = 1024
@@ -338,7 +339,8 @@ def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: i
     return [*loops[:axis], outer]
 
 
-def fill_pass(sch: Schedule, block: SBlockRV) -> None:
-    """A pass that writes a constant, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
-    *outer, _ = sch.get_loops(block)
-    sch.parallel(sch.fuse(*outer))
+def fill_zeros(sch: Schedule, expression: Sum) -> None:
+    """Write an expression's zeros, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
+    for name in expression.zeros:
+        *outer, _ = sch.get_loops(sch.get_sblock(name))
+        sch.parallel(sch.fuse(*outer))

@@ -76,6 +76,7 @@ class FilterPositionsRule:
                 sch.compute_inline(block)
             else:
                 blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
+        blocks.fill_zeros(sch, expression)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:

@@ -100,6 +100,7 @@ class FilterRule:
         if not direct:
             task = nest.tasks[-1] if access.finishes_by_task(plan.splits, plan.ranges) else None
             self._finish(sch, problem, tile, task)
+        blocks.fill_zeros(sch, expression)
         sch.parallel(sch.fuse(*nest.tasks))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]

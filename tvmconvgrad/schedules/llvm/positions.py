@@ -94,14 +94,10 @@ class PositionsRule:
         expression = express(problem, replace(multiples, direct=plan.parts > 1 and not aside, aside=aside))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        if expression.sums:
-            self._schedule_sums(sch, problem, expression, plan, access)
-        if len(expression.results) > len(expression.sums):
-            blocks.fill_pass(sch, sch.get_sblock("zero"))
-        module = join(sch.mod, expression.sums)
-        if expression.sums:
-            module = self._with_data(Schedule(module), problem, expression, plan, access)
-            module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
+        self._schedule_sums(sch, problem, expression, plan, access)
+        blocks.fill_zeros(sch, expression)
+        module = self._with_data(Schedule(join(sch.mod, expression.sums)), problem, expression, plan, access)
+        module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = overlap(module, [name for name, each in zip(expression.operands, where) if each == "task"])
@@ -112,7 +108,7 @@ class PositionsRule:
 
     def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
-        results = expression.results[-len(expression.sums) :]
+        results = expression.summed
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
         aside = access.adds_aside(plan.parts)
         for nest, result in zip(nests, results):

@@ -1,0 +1,35 @@
+"""Problems in which no product meets anything: the result is zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tvm.s_tir import Schedule
+
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples, Sum, express
+
+ZERO = "zero"
+
+
+@dataclass(frozen=True)
+class ZeroRule:
+    """Takes the problems in which nothing is summed, which no other rule does."""
+
+    fill: Callable[[Schedule, Sum], None]
+    """Schedules the stages of zeros of an expression on the target."""
+    name: str = ZERO
+
+    def cost(self, problem: Problem) -> float | None:
+        """Nothing: there is no other way."""
+        return 0.0 if problem.is_zero else None
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that fills the result."""
+        expression = express(problem, Multiples())
+        sch = Schedule(expression.prim_func())
+        self.fill(sch, expression)
+        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, {})

@@ -1,0 +1,148 @@
+"""Fewer positions and taps for the same sum: those that meet nothing but pads are cropped off.
+
+Where pads are wider than the data, or a filter is longer, positions and taps at the ends of an axis meet no element.
+Nothing is added there: the result of such a position or tap is zero. What is left is a smaller convolution on a part of
+the same tensors, of which each first and last position and tap, along each axis, meets something.
+
+Numbers that then mean nothing become small, however large they were: a stride along one position, and a dilation of one
+tap, become 1. Where the products that meet Y lie on one line, of taps that fall while positions rise, only the step
+along the line matters: stride and dilation shrink as far as all other products stay outside of Y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, replace
+from math import gcd
+
+from tvmconvgrad.spec.geometry import Crop
+from tvmconvgrad.spec.pads import tap_extent
+from tvmconvgrad.spec.problem import Gradient, Problem
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a geometry, and where it begins in the whole tensors."""
+
+    y: int
+    x: int
+    k: int
+    stride: int
+    dilation: int
+    pad: int
+    y_begin: int = 0
+    x_begin: int = 0
+    k_begin: int = 0
+
+    def met_by_tap(self, tap: int) -> tuple[int, int]:
+        """(first, end) of the positions at which a tap meets an element of Y."""
+        return _met(self.stride, tap * self.dilation - self.pad, self.x, self.y)
+
+    def met_at_position(self, position: int) -> tuple[int, int]:
+        """(first, end) of the taps that meet an element of Y at a position."""
+        return _met(self.dilation, position * self.stride - self.pad, self.k, self.y)
+
+    def element(self, position: int, tap: int) -> int:
+        """The element of Y that a tap meets at a position; beyond Y where it is a pad."""
+        return position * self.stride + tap * self.dilation - self.pad
+
+
+_NOTHING = _Axis(0, 0, 0, 1, 1, 0)
+
+
+def cropped(problem: Problem) -> Problem:
+    """`problem` on the part of its tensors that products meet; itself, if that is all of them.
+
+    Where no product meets anything the part is empty: the whole result is zero.
+    """
+    g = problem.geometry
+    axes = [_Axis(*axis) for axis in zip(g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin)]
+    if any(0 in (axis.y, axis.x, axis.k) for axis in axes):
+        return problem
+    found = [_drawn_in(_cropped(axis, problem.gradient)) for axis in axes]
+    if found == axes:
+        return problem
+    if _NOTHING in found:
+        found = [_NOTHING] * g.rank
+    y, x, k, strides, dilations, pads, *begins = zip(*map(astuple, found))
+    ends = (
+        max(0, (i - 1) * s + tap_extent(j, d) - p - e) for e, i, j, s, d, p in zip(y, x, k, strides, dilations, pads)
+    )
+    part = replace(g, y=y, x=x, k=k, strides=strides, dilations=dilations, pads_begin=pads, pads_end=tuple(ends))
+    return replace(problem, geometry=part, crop=Crop(g.y, g.x, g.k, *begins))
+
+
+def _cropped(axis: _Axis, gradient: Gradient) -> _Axis:
+    """The axis without positions and taps that meet nothing; a data gradient's without such elements of Y, too, where a
+    sum would be taken for them."""
+    pairs = _pairs(axis)
+    if not pairs:
+        return _NOTHING
+    x_begin, x_last = min(first for first, _, _ in pairs), max(last for _, last, _ in pairs)
+    k_begin, k_last = min(tap for _, _, tap in pairs), max(tap for _, _, tap in pairs)
+    x, k = x_last + 1 - x_begin, k_last + 1 - k_begin
+    part = replace(
+        axis,
+        x=x,
+        k=k,
+        stride=axis.stride if x > 1 else 1,
+        dilation=axis.dilation if k > 1 else 1,
+        pad=-axis.element(x_begin, k_begin),
+        x_begin=x_begin,
+        k_begin=k_begin,
+    )
+    if part == axis and not (gradient is Gradient.DATA and _sums_nothing(part)):
+        return axis
+    begin = min(axis.element(first, tap) for first, _, tap in pairs)
+    end = max(axis.element(last, tap) for _, last, tap in pairs) + 1
+    return replace(part, y=end - begin, y_begin=begin, pad=part.pad + begin)
+
+
+def _drawn_in(axis: _Axis) -> _Axis:
+    """The axis with the smallest stride and dilation, about, by which the same products meet the same elements.
+
+    One step along the line moves `across` positions on and `back` taps, and by stride * across - dilation * back in Y.
+    That stays where the dilation shrinks by a multiple of `across` and the stride by as many of `back`. The bound keeps
+    what lies beside the line, by one dilation over `across` at least, further away than Y and the line together reach.
+    """
+    points = sorted({(first, tap) for first, _, tap in _pairs(axis)})
+    if len(points) < 2 or any(first != last for first, last, _ in _pairs(axis)):
+        return axis
+    (position, tap), (next_position, next_tap) = points[:2]
+    across, back = next_position - position, tap - next_tap
+    line = all((at - position) * back == (tap - other) * across for at, other in points)
+    if across <= 0 or back <= 0 or not line:
+        return axis
+    bound = 2 * axis.y * across + axis.y * axis.x + across
+    times = (axis.dilation - bound) // across
+    if times <= 0:
+        return axis
+    stride, dilation = axis.stride - times * back, axis.dilation - times * across
+    pad = position * stride + tap * dilation - axis.element(position, tap)
+    return replace(axis, stride=stride, dilation=dilation, pad=pad)
+
+
+def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
+    """(first position, last position, tap) of runs of products that meet elements of Y, with all that are extreme along
+    any tensor: for each tap, or each position, whichever are fewer."""
+    if axis.k <= axis.x:
+        runs = ((axis.met_by_tap(tap), tap) for tap in range(axis.k))
+        return [(first, end - 1, tap) for (first, end), tap in runs if first < end]
+    ranges = ((axis.met_at_position(position), position) for position in range(axis.x))
+    return [(at, at, tap) for (first, end), at in ranges if first < end for tap in {first, end - 1}]
+
+
+def _met(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
+    """(first, end) of the 0 <= i < count with 0 <= i * step + offset < size."""
+    return max(0, -(offset // step)), min(count, (size - 1 - offset) // step + 1)
+
+
+def _sums_nothing(axis: _Axis) -> bool:
+    """Whether a data gradient has a sum for an element of Y beside all that its residue's taps meet."""
+    period, apart = (number // gcd(axis.stride, axis.dilation) for number in (axis.stride, axis.dilation))
+    for residue in range(min(period, axis.k)):
+        taps = -(-(axis.k - residue) // period)
+        begin = residue * axis.dilation - axis.pad
+        first, end = -(begin // axis.stride), (axis.y - 1 - begin) // axis.stride + 1
+        if first < end and (first < 0 or end > axis.x + (taps - 1) * apart):
+            return True
+    return False
