@@ -15,6 +15,7 @@ from tvmconvgrad import schedules
 from tvmconvgrad.compiling.cuda.codegen import Program, generate
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.cropping import cropped
 from tvmconvgrad.targets import Target, parse_target
 
 SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
@@ -23,13 +24,13 @@ TF32 = parse_target("cuda -arch=sm_90 -fpmath_mode=tf32")
 
 
 def problem_of(case: Case) -> Problem:
-    """The case's problem, without compiling anything."""
+    """The problem that a kernel of the case computes, without compiling anything."""
     import tvmconvgrad
 
     call = case.call
     operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
     problem: Problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
-    return problem
+    return cropped(problem)
 
 
 def takes(rule: str, case: Case, target: Target = SM_90) -> bool:

@@ -10,7 +10,6 @@ from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, check_program, problem_of
 from tvmconvgrad import schedules
 from tvmconvgrad.compiling.cuda.codegen import generate
-from tvmconvgrad.spec.reducing import reduced
 
 pytestmark = needs_emulator
 
@@ -31,7 +30,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_rule(emulator: Emulator, case: Case) -> None:
-    problem = reduced(problem_of(case))
+    problem = problem_of(case)
     assert problem.crop
     for rule in schedules.applicable(problem, SM_90):
         program = generate(schedules.schedule(problem, SM_90, rule).module, SM_90)
@@ -41,7 +40,7 @@ def test_each_rule(emulator: Emulator, case: Case) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_nothing_is_met(emulator: Emulator, operator: str) -> None:
     case = Case(operator, NOTHING, output_padding=None if operator == OPERATORS[0] else NOTHING.beyond)
-    problem = reduced(problem_of(case))
+    problem = problem_of(case)
     assert schedules.applicable(problem, SM_90) == ["zero"]
     program = generate(schedules.schedule(problem, SM_90).module, SM_90)
     check_program(emulator, case, program)
