@@ -8,7 +8,6 @@ from typing import Any
 
 _PLACES = ("builtins", "tvmconvgrad.choice", "tvmconvgrad.compiling.missing", "tvmconvgrad.workers.errors")
 """Modules with exceptions that the parent can have: they import no compiler."""
-_EXPECTED = (ValueError, TypeError)
 
 
 class WorkerFailed(RuntimeError):
@@ -43,7 +42,8 @@ def describe(error: Exception) -> dict[str, Any]:
 def _rebuilt(about: dict[str, Any]) -> Exception:
     """The exception by its name and words; one of the nearest base class that the parent has, with the name before."""
     error = _nearest(about)
-    if not isinstance(error, _EXPECTED):
+    meant = isinstance(error, (ValueError, TypeError)) or type(error).__module__ != "builtins"
+    if not meant:
         error.__cause__ = InWorker(about["trace"])
     return error
 

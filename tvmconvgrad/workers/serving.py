@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from tvmconvgrad.workers import folder as folders
 from tvmconvgrad.workers.errors import describe
 
 Handler = Callable[[dict[str, Any]], dict[str, Any]]
@@ -30,6 +30,7 @@ def serve(handlers: Mapping[str, Handler]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     with suppress(PermissionError):  # it leads a session
         os.setpgid(0, 0)  # with the programs that it calls
+    folders.take(folder)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_leave_with, args=(parent, folder), daemon=True).start()
     answers = os.fdopen(os.dup(1), "w")
@@ -38,7 +39,7 @@ def serve(handlers: Mapping[str, Handler]) -> None:
         with suppress(BrokenPipeError):
             answers.write(json.dumps(_answer(handlers, json.loads(line))) + "\n")
             answers.flush()
-    _remove(folder)
+    folders.remove(folder)
 
 
 def _answer(handlers: Mapping[str, Handler], request: dict[str, Any]) -> dict[str, Any]:
@@ -53,15 +54,7 @@ def _leave_with(parent: int, folder: str) -> None:
     """End this process and those that it has started, whatever they do, when its parent has ended in whatever way."""
     while os.getppid() == parent:
         time.sleep(_LOOKS)
-    _remove(folder)
+    folders.remove(folder)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder in which others may be writing."""
-    for _ in range(10):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.exists(folder):
-            return

@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from tvmconvgrad.workers import folder as folders
 from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
-PREFIX = "tvmconvgrad-worker-"
-"""How the folders of workers' temporary files begin."""
-
 _PROGRAM = "import sys; sys.path[:] = {path}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
 _OWN_PATH = "[place for place in sys.path if place]"
 _CHUNK = 1 << 16
@@ -83,7 +79,7 @@ class Worker:
         if self._retired:
             raise WorkerFailed("the process was ended with this one")
         words, environment = command(self._module, self._python)
-        self._folder = tempfile.mkdtemp(prefix=PREFIX)
+        self._folder = folders.make()
         try:
             with self._errors().open("wb") as errors:
                 self._process = subprocess.Popen(
@@ -199,7 +195,7 @@ class Worker:
     def _remove_folder(self) -> None:
         folder, self._folder = self._folder, None
         if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            folders.remove(folder)
 
 
 def _await(stream: IO[bytes], event: int, end: float) -> None:
