@@ -6,13 +6,15 @@ import functools
 import hashlib
 import platform
 import threading
-from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.choice import Choice, made_by
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.choice import Choice
+from tvmconvgrad.compiling import environment, service
+from tvmconvgrad.compiling.entry import Entry
+from tvmconvgrad.compiling.service import Order
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction
@@ -40,12 +42,17 @@ _SOURCES = (
     "compiling/streaming.py",
     "compiling/compiler.py",
     "compiling/cuda",
+    "compiling/room.py",
     "runtime/cuda/launches.py",
     "compiling/library.c",
     "compiling/services.c",
     "compiling/calling.c",
     "compiling/python.c",
 )
+
+
+COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
+"""The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
 
 
 class _Loaded:
@@ -57,6 +64,38 @@ class _Loaded:
 
 
 _loaded: dict[tuple[str, Target, str | None, Choice | None], _Loaded] = {}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel that is not a bundle's: it is in memory, in the cache, or to be built."""
+
+    problem: Problem
+    same: Problem
+    """With as few axes as it allows, which is what it is built from."""
+    target: Target
+    schedule: str | None
+    tuned: lookup.Tuned
+
+    @property
+    def order(self) -> Order:
+        """What the compile service is asked for. ValueError when the target's code cannot run here."""
+        check_host(self.target)
+        description = describe(self.same, self.target, self.schedule, self.tuned.choice)
+        return Order(description, self.same, self.target, self.schedule, self.tuned.choice)
+
+    def kernel(self, entry: Entry | None = None) -> Kernel:
+        """The kernel, of the cache's entry where that is at hand; else waits until it is there."""
+        slot = _loaded.setdefault((self.same.key, self.target, self.schedule, self.tuned.choice), _Loaded())
+        if slot.content is None:  # who waits for a build holds no lock: whoever has built it may need the same
+            order = self.order
+            entry = entry or service.find_or_build(order)
+            with slot.lock:
+                slot.content = slot.content or _load(order, entry)
+        function, facts = slot.content
+        origin = lookup.DEFAULT if facts.get("set_aside") else self.tuned.origin
+        kind = _kind(self.target)
+        return kind(self.problem, self.target, facts["schedule"], facts["workspace_bytes"], function, origin)
 
 
 def get_kernel(
@@ -73,8 +112,20 @@ def get_kernel(
     false. Raises MissingKernel when no bundle has it and it must not be built, ValueError when the target's code cannot
     run here or no schedule has the name, CacheFolderError when the cache folder is not the user's alone, MissingLinker
     or MissingToolkit when it has to be built and there is no C compiler or none for GPUs, MissingGpu without the
-    driver.
+    driver, MissingCompiler and CompilerFailed when no process can build it.
     """
+    found = find_kernel(problem, target, schedule, tuned, gpu)
+    return found if isinstance(found, Kernel) else found.kernel()
+
+
+def find_kernel(
+    problem: Problem,
+    target: Target | None = None,
+    schedule: str | None = None,
+    tuned: bool = True,
+    gpu: int | None = None,
+) -> Kernel | Wanted:
+    """A bundle's kernel, or what to ask for elsewhere. Raises as `get_kernel` does where nothing has to be built."""
     there = None if gpu is None or target is not None else driver.driver().architecture(gpu)
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
         return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
@@ -86,13 +137,7 @@ def get_kernel(
     target = target or parse_target()
     same = reduced(problem)
     found = lookup.find(same, target) if tuned and schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-    slot = _loaded.setdefault((same.key, target, schedule, found.choice), _Loaded())
-    with slot.lock:
-        if slot.content is None:
-            slot.content = _load(same, target, schedule, found.choice)
-        function, facts = slot.content
-    origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
-    return _kind(target)(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
+    return Wanted(problem, same, target, schedule, found)
 
 
 def _default(there: str | None) -> Target:
@@ -112,49 +157,27 @@ def describe(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
 ) -> dict[str, Any]:
     """All that determines a kernel's code, as JSON's types: the cache's key."""
-    import importlib.metadata  # a fifth of the time that importing this package takes, and not for bundled kernels
-
     return {
         "problem": problem.key,
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
         "sources": _sources_digest(),
-        "apache-tvm": importlib.metadata.version("apache-tvm"),
-        "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
+        **environment.versions(),
         "machine": platform.machine(),
         "system": platform.system(),
     }
 
 
-def _load(
-    problem: Problem, target: Target, schedule: str | None, choice: Choice | None
-) -> tuple[Function | CudaFunction, dict[str, Any]]:
-    def build() -> tuple[bytes, dict[str, Any]]:
-        (library, facts), refused = made_by(choice, functools.partial(_compiler(target), problem, target, schedule))
-        # kept in place of what was chosen, so that nobody tries again
-        return library, {**facts, "set_aside": refused} if refused else facts
-
-    check_host(target)
-    entry = KernelCache().load_or_build(describe(problem, target, schedule, choice), build)
+def _load(order: Order, entry: Entry) -> tuple[Function | CudaFunction, dict[str, Any]]:
+    target = order.target
     _check_runs_here(target, entry.facts)
     if entry.facts.get("set_aside"):
-        warn_set_aside(problem, entry.facts["set_aside"])
+        warn_set_aside(order.problem, entry.facts["set_aside"])
     if target.arch is None:
-        return load_function(entry.library, problem), entry.facts
+        return load_function(entry.library, order.problem), entry.facts
     launches = [Launch.from_dict(launch) for launch in entry.facts["launches"]]
     return CudaFunction(entry.library, launches, target.arch), entry.facts
-
-
-def _compiler(target: Target) -> Callable[..., tuple[bytes, dict[str, Any]]]:
-    """What compiles a problem for a target. Importing it imports TVM's compiler: seconds."""
-    if target.kind == "cuda":
-        from tvmconvgrad.compiling.cuda.compiler import compile_problem as for_gpu
-
-        return for_gpu
-    from tvmconvgrad.compiling.compiler import compile_problem
-
-    return compile_problem
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:

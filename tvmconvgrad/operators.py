@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import parse_ints, show
 from tvmconvgrad.targets import DEFAULT, Target, parse_target
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
@@ -90,10 +93,30 @@ class Compiled(spec.Operator):
         one by name; `tuned=False` takes the default one, whatever a tuning log has found.
         Raises ValueError or TypeError for what does not fit.
         """
-        if schedule is not None and not isinstance(schedule, str):
-            raise TypeError(f"schedule: {show(schedule)} is not a name")
         problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return get_kernel(problem, _parsed(target), schedule, tuned)
+        return get_kernel(problem, _parsed(target), _schedule(schedule), tuned)
+
+    def compile_async(
+        self,
+        first_shape: Shape,
+        second_shape: Shape,
+        shape_input: Any = None,
+        *,
+        dtype: Any = "f32",
+        target: TargetLike = None,
+        schedule: str | None = None,
+        tuned: bool = True,
+    ) -> Future[Kernel]:
+        """The kernel of `compile`, now or later: it is built in the background, several at once on several CPUs.
+
+        The future is done already where nothing has to be built; `asyncio.wrap_future` makes it awaitable. Raises
+        ValueError or TypeError for what does not fit; what the compiler finds, the future raises. A future that is
+        cancelled, or that nobody keeps until the program ends, costs no more than what is being built.
+        """
+        from tvmconvgrad.asking import in_background
+
+        problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
+        return in_background(problem, _parsed(target), _schedule(schedule), tuned)
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""
@@ -192,6 +215,12 @@ def _kernel(
 @functools.lru_cache(maxsize=64)
 def _parsed_text(target: str) -> Target:
     return parse_target(target)
+
+
+def _schedule(name: object) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"schedule: {show(name)} is not a name")
+    return name
 
 
 def _parsed(target: TargetLike) -> Target | None:

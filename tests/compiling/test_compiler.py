@@ -14,8 +14,8 @@ import pytest
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
 from tvmconvgrad import kernels
-from tvmconvgrad.compiling import compiler
-from tvmconvgrad.compiling.compiler import MissingLinker
+from tvmconvgrad.compiling import compiler, service
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
 
 OP = cg.ConvolutionBackpropFilters(
@@ -94,7 +94,7 @@ def test_what_this_cpu_has_is_enough_for_itself() -> None:
     ],
 )
 def test_another_architecture_or_system(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "compile_problem", lambda *_: pytest.fail("nothing is to be built"))
+    monkeypatch.setattr(service, "compile_by", lambda *_: pytest.fail("nothing is to be built"))
     check_target(f"llvm {option}", option, "this machine is x86_64 with linux", "not run")
 
 
@@ -225,8 +225,8 @@ print(*(module for module in set(sys.modules) - before if module.startswith("tvm
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     found = {f"compiling/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
-    # the one names what the code needs, the other what is to be installed, and they make none
-    assert found - set(kernels._SOURCES) == {"compiling/cpu_features.py", "compiling/missing.py"}
+    # it names what the code needs, and makes none
+    assert found - set(kernels._SOURCES) == {"compiling/cpu_features.py"}
 
 
 @pytest.mark.parametrize(

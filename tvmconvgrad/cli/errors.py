@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
-from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.missing import CompilerFailed, MissingTool
 from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
 
@@ -27,7 +27,7 @@ def user_errors(about: str = "") -> Iterator[None]:
         yield
     except (ValueError, TypeError, CacheFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
-    except (MissingTool, MissingGpu) as error:
+    except (CompilerFailed, MissingTool, MissingGpu) as error:
         raise UserError(str(error)) from error
 
 

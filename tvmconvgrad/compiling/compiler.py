@@ -18,7 +18,8 @@ from tvm.target import codegen
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.compiling.cpu_features import in_system_words
-from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.missing import MissingLinker
+from tvmconvgrad.compiling.room import check_room
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
@@ -29,17 +30,13 @@ _LIBRARY = Path(__file__).with_name("library.c")
 _C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 
-class MissingLinker(MissingTool):
-    """No C compiler was found to link a kernel with: its text says what to install."""
-
-
 def compile_problem(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
-    apply, MissingLinker without a C compiler.
+    apply, MissingLinker without a C compiler, OSError without room on the disk.
     """
     begin = time.perf_counter()
     built = build(problem, target, schedule, choice)
@@ -165,6 +162,7 @@ def _run_linker(compiler: str, architecture: str, output: str, objects: list[str
     try:
         cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
     except RuntimeError as reason:
+        check_room(Path(output).parent)
         raise MissingLinker(f"{advice(architecture)}; {compiler} failed:\n{reason}") from None
 
 
@@ -206,5 +204,6 @@ def _library(compiler: str, architecture: str) -> bytes:
         except OSError as reason:
             raise MissingLinker(f"{advice(architecture)}; {compiler} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:
+            check_room(folder)
             raise MissingLinker(f"{advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
         return path.read_bytes()

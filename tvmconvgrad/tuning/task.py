@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.compiling import environment
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
@@ -65,7 +64,6 @@ def this_machine() -> dict[str, Any]:
     return {"cpu": cpu_name(), "target": str(parse_target()), "threads": get_num_threads()}
 
 
-@functools.cache
 def tvm_version() -> str:
-    """Of the installed compiler, found without importing it."""
-    return importlib.metadata.version("apache-tvm")
+    """Of the compiler, found without importing it."""
+    return environment.versions()["apache-tvm"]
