@@ -25,6 +25,7 @@ COMMANDS = [
 # one layer in place of minutes of them, and on machines without the peers too
 QUICKLY = {
     "bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"],
+    "prepare": ["--layer", "conv1", "--only", "filters", "--batch", "1"],
     "build": ["--layer", "conv1", "--only", "filters", "--batch", "1"],
     "tune": ["--layer", "res5b_branch2a", "--only", "filters", "--trials", "2"],
 }
@@ -41,7 +42,7 @@ def test_the_python_example() -> None:
 
 def test_there_are_commands() -> None:
     found = {command.split()[1] for command in COMMANDS}
-    assert found == {"run", "inspect", "bench", "build", "tune", "log", "info", "cache"}
+    assert found == {"run", "inspect", "bench", "build", "prepare", "tune", "log", "info", "cache"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,7 +12,9 @@ import tvmconvgrad
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.layers import KINDS
 from tvmconvgrad.operators import Compiled
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
+from tvmconvgrad.spec.layouts import FILTER_FORMATS
 from tvmconvgrad.targets import DEFAULT
 
 Ints = tuple[int, ...]
@@ -112,6 +114,16 @@ def selection_options(command: Command) -> Command:
     for option in reversed(_SELECTION):
         command = option(command)
     return command
+
+
+def layout_options(command: Command) -> Command:
+    """Add --data-format and --filter-format of the tensors of layers."""
+    command = click.option(
+        "--filter-format", type=click.Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+    )(command)
+    return click.option(
+        "--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Data's layout."
+    )(command)
 
 
 def make_operator(name: str, options: Mapping[str, Any], rank: int) -> Compiled:

@@ -13,9 +13,10 @@ from rich.table import Table
 from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
-from tvmconvgrad.cli.output import console, in_bytes, progress_bar
+from tvmconvgrad.cli.output import console, in_bytes
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.layers import select_gradients
+from tvmconvgrad.progress import progress_bar
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.spec import Problem
