@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.service.processes import OP, SHAPES, until
 from tvmconvgrad import kernels, operators
 from tvmconvgrad.cli import main
 from tvmconvgrad.compiling import service
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.layers import Layer, write_layers
 
 LAYER = Layer(name="one", batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))
@@ -150,3 +152,16 @@ def test_futures_are_many(acting: Acting) -> None:
     futures = [OP.compile_async(*shapes(height)) for height in range(6, 46)]
     done, _ = wait(futures, 60)
     assert len(done) == 40
+
+
+def test_what_is_built_in_the_background_is_nice(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one is not. The C compiler tells its niceness, and fails."""
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    teller = empty.parent / "cc"
+    teller.write_text("#!/bin/sh\nnice >&2\nexit 1\n")
+    teller.chmod(0o755)
+    monkeypatch.setenv("CXX", str(teller))
+    assert str(OP.compile_async(*shapes(6)).exception(60)).split()[-1] == str(min(here + 10, 19))
+    with pytest.raises(MissingLinker) as error:
+        OP.compile(*shapes(6))
+    assert str(error.value).split()[-1] == str(here)

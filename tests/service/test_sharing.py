@@ -146,3 +146,20 @@ def test_the_end_of_a_pool(acting: Acting) -> None:
     assert sum(isinstance(error, PoolClosed) for error in errors) == 2
     with pytest.raises(PoolClosed):
         service.find_or_build(acting.order(9))
+
+
+def test_the_background_is_left_when_somebody_waits(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMCONVGRAD_COMPILERS", "1")
+    asked: list[tuple[int, bool]] = []
+    compile_by = service.compile_by
+
+    def noted(worker: Any, order: Any, surroundings: Any, choice: Any) -> Any:
+        asked.append((order.description["number"], surroundings["background"]))
+        return compile_by(worker, order, surroundings, choice)
+
+    monkeypatch.setattr(service, "compile_by", noted)
+    for number in range(3):
+        service.begin(acting.order(number, "sleep 0.2"), lambda job: None)
+    service.find_or_build(acting.order(2, "sleep 0.2"))
+    assert until(lambda: len(asked) == 3)
+    assert asked == [(0, True), (2, False), (1, True)]

@@ -71,13 +71,16 @@ def find_or_build(order: Order) -> Entry:
     found = find(order)
     if found is not None:
         return found
-    cache, work = _work(order)
+    cache, work = _work(order, background=False)
     return _pool().do((cache.folder, order.key), work)
 
 
-def begin(order: Order, callback: Callback) -> Job[Entry]:
-    """Have a kernel built in the background; a thread of the service calls back when it is there."""
-    cache, work = _work(order)
+def begin(order: Order, callback: Callback, background: bool = True) -> Job[Entry]:
+    """Have a kernel built; a thread of the service calls back when it is there.
+
+    In the background it takes what processors have left over.
+    """
+    cache, work = _work(order, background)
     return _pool().submit((cache.folder, order.key), work, callback)
 
 
@@ -128,10 +131,10 @@ def _pool() -> Pool:
     return _pools[python]
 
 
-def _work(order: Order) -> tuple[KernelCache, functools.partial[Entry]]:
+def _work(order: Order, background: bool) -> tuple[KernelCache, functools.partial[Entry]]:
     """The cache as it is now, and what a worker is to do for an order as things are now."""
     cache = KernelCache(KernelCache().folder)
-    surroundings = {"environment": dict(os.environ), "folder": _folder()}
+    surroundings = {"environment": dict(os.environ), "folder": _folder(), "background": background}
     return cache, functools.partial(_keep, cache, order, surroundings)
 
 

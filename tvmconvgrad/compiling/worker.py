@@ -1,7 +1,8 @@
 """A worker that compiles kernels: python -m tvmconvgrad.compiling.worker. Who asks it is service.py.
 
 {"do": "compile", "problem": ..., "target": text, "schedule": name or null, "choice": ... or null,
- "description": the kernel's in the cache, "environment": variables, "folder": path}
+ "description": the kernel's in the cache, "environment": variables, "folder": path,
+     "background": whether nobody waits for it}
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import os
 from base64 import b64encode
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +25,7 @@ from tvmconvgrad.targets import parse_target
 from tvmconvgrad.workers.serving import serve
 
 _NICE = 10
+"""What is built in the background is not to slow down what it is built for."""
 _OURS = ("TMPDIR",)
 """Variables that are not the caller's."""
 
@@ -38,7 +41,13 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     _check(request["description"], kernels.describe(problem, target, schedule, choice))
     _take_up(request["environment"], request["folder"])
     compiler = importlib.import_module(kernels.COMPILERS[target.kind])
-    library, facts = compiler.compile_problem(problem, target, schedule, choice)
+    wanted = (problem, target, schedule, choice)
+    if request["background"]:
+        # A thread's niceness is its own here. The main thread keeps its: somebody may wait for the next kernel.
+        with ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as thread:
+            library, facts = thread.submit(compiler.compile_problem, *wanted).result()
+    else:
+        library, facts = compiler.compile_problem(*wanted)
     return {"library": b64encode(library).decode(), "facts": facts}
 
 
@@ -68,7 +77,6 @@ def _take_up(environment: Mapping[str, str], folder: str) -> None:
 
 def main() -> None:
     """Answer until the parent is gone."""
-    os.nice(_NICE)  # what is built in the background is not to slow down what it is built for
     os.environ.pop(NAMED, None)  # this is the one
     import_tvm()
     serve({"compile": compile_for})

@@ -31,7 +31,7 @@ class Job(Generic[T]):
     """What a worker is to do for whoever waits for it: those whose `callbacks` are called with it when it is done."""
 
     def __init__(self, key: Hashable, work: Callable[[Worker], T]) -> None:
-        self.key, self._work = key, work
+        self.key, self.work = key, work
         self.callbacks: list[Callback] = []
         self.error: BaseException | None = None
         self._found: list[T] = []
@@ -39,7 +39,7 @@ class Job(Generic[T]):
     def run(self, worker: Worker) -> None:
         """Do it; whatever is raised is for those who wait."""
         try:
-            self._found.append(self._work(worker))
+            self._found.append(self.work(worker))
         except BaseException as error:
             self.error = error
 
@@ -87,6 +87,7 @@ class Pool:
             job.callbacks.append(callback)
             if key not in self._running:
                 if urgent:
+                    job.work = work
                     self._first[key] = job
                     self._later.pop(key, None)
                 elif key not in self._first:
