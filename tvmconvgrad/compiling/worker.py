@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from base64 import b64encode
@@ -41,13 +42,13 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     _check(request["description"], kernels.describe(problem, target, schedule, choice))
     _take_up(request["environment"], request["folder"])
     compiler = importlib.import_module(kernels.COMPILERS[target.kind])
-    wanted = (problem, target, schedule, choice)
+    make = functools.partial(compiler.compile_problem, problem, target, schedule, choice)
     if request["background"]:
         # A thread's niceness is its own here. The main thread keeps its: somebody may wait for the next kernel.
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as thread:
-            library, facts = thread.submit(compiler.compile_problem, *wanted).result()
+            library, facts = thread.submit(make).result()
     else:
-        library, facts = compiler.compile_problem(*wanted)
+        library, facts = make()
     return {"library": b64encode(library).decode(), "facts": facts}
 
 
