@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry, key_of
-from tvmconvgrad.compiling.environment import named
-from tvmconvgrad.compiling.missing import CompilerFailed
+from tvmconvgrad.compiling.environment import NAMED, named
+from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 
@@ -122,6 +123,8 @@ def compile_by(
 def _pool() -> Pool:
     compilers()  # a nonsensical number is for the caller to know
     python = named()
+    if python is None and not sys.executable:
+        raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
     if python not in _pools:
         from tvmconvgrad.workers.pool import Pool  # only to build
         from tvmconvgrad.workers.worker import Worker
