@@ -5,6 +5,7 @@ More of them: python -m tests.layers.test_random_models 1000
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from collections import Counter
@@ -78,16 +79,16 @@ def check_raising(seed: int) -> None:
 
 def _raising(self: Any, x: Any) -> Any:
     torch.set_grad_enabled(False)
-    raise KeyError("lost")
+    raise random.choice([KeyError("lost"), SystemExit(3), RecursionError()])
 
 
 def test_random_models() -> None:
-    count = 40
+    count = 25
     assert sum(map(check, range(count))) > count // 2
 
 
 def test_random_models_that_raise() -> None:
-    for seed in range(15):
+    for seed in range(10):
         check_raising(seed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ def conditional(self: Any, x: Any) -> Any:
     return torch.cond(x.sum() == 0, lambda x: self.conv(self.conv(x)[:, :3]), lambda x: self.conv(x)[..., :4, :4], (x,))
 
 
+def in_a_thread(self: Any, x: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(self.conv, x).result(), self.conv(x[..., :4])
+
+
 WEIGHT = torch.zeros(4, 3, 3, 3)
 # the names, and the types where they are no f32; each with the number of calls
 MODELS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
@@ -99,6 +105,7 @@ MODELS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
     "cond": (lambda: calling(conditional), {"conv": 1, "conv#2": 1}),
     "by values": (lambda: calling(by_values), {"conv": 1}),
     "an empty batch inside": (lambda: calling(lambda self, x: self.conv(x[:0])), {"conv": 1}),
+    "a thread": (lambda: calling(in_a_thread), {"conv": 1, "conv#2": 1}),
     "np.int64": (lambda: conv(3, 4, 3, stride=np.int64(2)), {"Conv2d": 1}),
     "lazy": (lambda: nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d()), {"0": 1}),
     "weight_norm": (lambda: nn.Sequential(nn.utils.weight_norm(conv())), {"0": 1}),

@@ -71,8 +71,10 @@ def find_layers(model: torch.nn.Module, *inputs: Sequence[int] | torch.Tensor) -
     is afterwards as it was, and so are random numbers: the pass runs on copies of all that its modules hold.
 
     What is no layer is in `left_out`: other types than f32, f16 and bf16, quantised convolutions and others that the
-    dispatcher is not asked for in the usual terms. Raises TypeError for what is no module, no shape and no tensor,
-    ModelFailed where the forward pass raises, and ValueError where it finds no layer.
+    dispatcher is not asked for in the usual terms. What an operator of the user's own computes inside is not seen.
+
+    Raises TypeError for what is no module, no shape and no tensor, ModelFailed where the forward pass raises, and
+    ValueError where it finds no layer.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model: got {show(model)} of type {type(model).__name__}, expected a torch.nn.Module")
@@ -93,7 +95,7 @@ def _input(place: int, given: Sequence[int] | torch.Tensor) -> Input:
 def _calls(model: torch.nn.Module, inputs: Sequence[Input]) -> list[Call]:
     try:
         return calls_on_shapes(model, inputs)
-    except Exception:  # whatever a model does not do without values; if it is its own error, it comes again
+    except (Exception, SystemExit):  # whatever a model does not do without values; its own errors come again
         pass
     try:
         return calls_on_values(model, inputs)

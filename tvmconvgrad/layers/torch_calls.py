@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -53,20 +53,26 @@ class Convolution:
     output_padding: Shape
 
 
+@dataclass
+class Record:
+    """What a forward pass computes."""
+
+    calls: list[Call] = field(default_factory=list)
+    needs_values: bool = False
+    """Whether an operator raised, or chooses by values what it calls."""
+
+
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes each convolution that is computed in this context, in `calls`, whoever calls it.
+    """Notes each convolution that this thread computes in this context, whoever calls it.
 
     PyTorch's dispatcher brings them here: modules and functions, and what is traced, scripted, exported or compiled.
-    `needs_values` tells whether an operator raised, or chooses by values what it calls.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, record: Record) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: list[Call] = []
-        self.needs_values = False
-        self._names = names
+        self._names, self._record = names, record
         self._padded: dict[int, tuple[weakref.ref[torch.Tensor], Shape, Shape]] = {}
 
     def __torch_dispatch__(
@@ -76,14 +82,14 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         named = named or {}
         try:
             if isinstance(function, HigherOrderOperator):  # such as torch.cond
-                self.needs_values = True
+                self._record.needs_values = True
                 return function(*map(self._watched, arguments), **named)
             if _is_whole(function):
                 with self:
                     return function.decompose(*arguments, **named)
             result = function(*arguments, **named)
         except Exception:
-            self.needs_values = True
+            self._record.needs_values = True
             raise
         if isinstance(function, OpOverload):
             given = _by_name(function, arguments, named)
@@ -111,7 +117,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if source is not None and isinstance(weight, torch.Tensor) and given.keys() >= _NEEDED:
             numbers = self._with_pads_of_same(source, _numbers(operator, source, weight, given))
         dtype = UNKNOWN if source is None else str(source.dtype).removeprefix("torch.")
-        self.calls.append(Call(self._names.of(weight), operator, dtype, numbers))
+        self._record.calls.append(Call(self._names.of(weight), operator, dtype, numbers))
 
     def _note_pads(self, given: dict[str, Any], result: torch.Tensor) -> None:
         """Remember what zeros were put at the ends of a tensor's axes."""
@@ -190,33 +196,48 @@ class Names:
         # the tensors are kept so that their objects, and with them their ids, stay
         self._tensors = [*model.named_parameters(), *model.named_buffers()]
         self._owners = {id(tensor): name.rpartition(".")[0] for name, tensor in self._tensors}
-        self._running: list[str] = []
-        self._thread = threading.get_ident()
+        self._here = _Here()
 
     def of(self, weight: object) -> str:
         """The innermost running module, or its part that the weight belongs to: PyTorch itself runs scripted parts."""
-        running = self._running[-1] if self._running else ""
+        running = self._here.running[-1] if self._here.running else ""
         owner = self._owners.get(id(weight), running)
         return owner if not running or owner.startswith(f"{running}.") else running
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Follow which modules run. The hooks are PyTorch's for all modules: no module is changed."""
+    def watched(self, record: Record) -> Iterator[None]:
+        """Note what is computed, in this context and in threads of the model's own while one of its modules runs there.
+
+        The hooks are PyTorch's for all modules: no module is changed.
+        """
+        mine = threading.get_ident()
 
         def enter(module: Any, _: Any) -> None:
-            if self._is_known(module):
-                self._running.append(self._names[id(module)])
+            if id(module) in self._names:
+                if not self._here.running and threading.get_ident() != mine:
+                    self._here.watch = Watch(self, record)
+                    self._here.watch.__enter__()
+                self._here.running.append(self._names[id(module)])
 
         def leave(module: Any, *_: Any) -> None:
-            if self._is_known(module):
-                self._running.pop()
+            if id(module) in self._names and self._here.running:  # empty where it ran before, in another thread
+                self._here.running.pop()
+                if not self._here.running and threading.get_ident() != mine:
+                    self._here.watch.__exit__(None, None, None)
 
         handles = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True)]
         try:
-            yield
+            with Watch(self, record):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _is_known(self, module: object) -> bool:
-        return id(module) in self._names and threading.get_ident() == self._thread
+
+class _Here(threading.local):
+    """Of one thread: the names of the modules that run, the innermost last, and what watches them."""
+
+    watch: Any = None
+
+    def __init__(self) -> None:
+        self.running: list[str] = []

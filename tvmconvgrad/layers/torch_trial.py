@@ -14,7 +14,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
-from tvmconvgrad.layers.torch_calls import UNKNOWN, Call, Names, Watch
+from tvmconvgrad.layers.torch_calls import UNKNOWN, Call, Names, Record
 from tvmconvgrad.spec.values import Shape
 
 Input = Shape | torch.Tensor
@@ -27,30 +27,28 @@ class NeedsValues(Exception):
 def calls_on_shapes(model: torch.nn.Module, inputs: Sequence[Input]) -> list[Call]:
     """The convolutions of a forward pass that computes shapes alone. Raises whatever the model does without values."""
     fake = FakeTensorMode(allow_non_fake_inputs=True)
-    watch = _calls(model, inputs, fake)
-    if watch.needs_values:
+    record = _record(model, inputs, fake)
+    if record.needs_values:
         raise NeedsValues
-    return watch.calls
+    return record.calls
 
 
 def calls_on_values(model: torch.nn.Module, inputs: Sequence[Input]) -> list[Call]:
     """The convolutions of a forward pass. Raises whatever the model raises."""
-    return _calls(model, inputs, None).calls
+    return _record(model, inputs, None).calls
 
 
-def _calls(model: torch.nn.Module, inputs: Sequence[Input], fake: FakeTensorMode | None) -> Watch:
+def _record(model: torch.nn.Module, inputs: Sequence[Input], fake: FakeTensorMode | None) -> Record:
     dtype, device = _most_common_type(model), _device(model)
-    with _global_state_kept(), _on_copies(model, fake) as stand_in:
+    record = Record()
+    with _global_state_kept(), _on_copies(model, fake) as stand_in, ExitStack() as modes:
         names = Names(stand_in)
-        watch = Watch(names)
-        with ExitStack() as modes:
-            if fake is not None:
-                modes.enter_context(fake)
-            given = [_made(one, dtype, device, fake) for one in inputs]
-            modes.enter_context(names.watched())
-            modes.enter_context(watch)
-            stand_in(*given)
-    return watch
+        if fake is not None:
+            modes.enter_context(fake)
+        given = [_made(one, dtype, device, fake) for one in inputs]
+        modes.enter_context(names.watched(record))
+        stand_in(*given)
+    return record
 
 
 def _made(given: Input, dtype: torch.dtype, device: torch.device, fake: FakeTensorMode | None) -> torch.Tensor:
