@@ -187,6 +187,21 @@ def test_the_command(invoke: Any, tmp_path: Path) -> None:
     assert_same(kernel(first, second), wanted)
 
 
+def test_each_layer_in_its_own_type(invoke: Any, tmp_path: Path) -> None:
+    layers = [LAYER, Layer(name="half", dtype="bf16", **TINY)]  # type: ignore[arg-type]
+    write_layers(tmp_path / "mixed.toml", layers)
+    result = invoke("build", tmp_path / "mixed.toml", "--only", "filters", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    bundle = cg.load(tmp_path / "out")
+    assert {name: kernel.problem.dtype for name, kernel in bundle.items()} == {
+        "tiny_filters": "f32",
+        "half_filters": "bf16",
+    }
+    for layer in layers:
+        first, second, wanted = example(layer.gradients()[0])
+        assert_same(bundle[f"{layer.name}_filters"](first, second), wanted)
+
+
 def test_the_commands_errors(fails: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert fails("build", tmp_path / "none.json", "-o", out).endswith("cannot be read: No such file or directory")

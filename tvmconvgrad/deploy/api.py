@@ -28,7 +28,7 @@ def build(
     name: str | None = None,
     static: bool = False,
     batch: int | None = None,
-    dtypes: str | Sequence[str] = ("f32",),
+    dtypes: str | Sequence[str] | None = None,
     data_format: str = "NXC",
     filter_format: str | None = None,
     only: str | None = None,
@@ -38,16 +38,18 @@ def build(
     """Compile the gradients of layers into a bundle: a folder with a library that needs neither TVM nor Python.
 
     `layers` is the name of a suite, a file of layers, several of them, or a list of Layer. The bundle has a kernel for
-    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in each of
-    `dtypes`. Each is compiled for each of `targets`, by default this machine's CPU; the best one is chosen where it
-    runs. `name` is the library's, and begins all names in C. `static` adds a static library. A bundle for GPUs
-    ("cuda -arch=sm_90") is used from Python alone, and has neither library nor header.
+    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in the
+    layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default this
+    machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C. `static`
+    adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither library nor
+    header.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
     OSError where it cannot be written.
     """
-    gradients, source = _gradients(layers, batch, _listed(dtypes), data_format, filter_format, only, substring)
+    types = None if dtypes is None else _listed(dtypes)
+    gradients, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
     found = [parse_target(target) for target in _listed(targets)]
     architecture = _architecture(found)
     chosen = bundle_name(source) if name is None else check_bundle_name(name)
@@ -75,7 +77,7 @@ def _listed(value: Any) -> list[Any]:
 def _gradients(
     layers: Any,
     batch: int | None,
-    dtypes: Sequence[str],
+    dtypes: Sequence[str] | None,
     data_format: str,
     filter_format: str | None,
     only: str | None,

@@ -65,8 +65,8 @@ def parse_int(name: str, value: object, *, low: int, within: object = None) -> i
     return number
 
 
-def parse_ints(name: str, value: object, *, low: int) -> Shape:
-    """Return `value`, a sequence of at most five ints of at least `low` (0 or 1), as tuple of int.
+def parse_ints(name: str, value: object, *, low: int, most: int = MAX_RANK) -> Shape:
+    """Return `value`, a sequence of at most `most` ints of at least `low` (0 or 1), as tuple of int.
 
     Lists, tuples, ranges and 1-D integer arrays of any library will do. Raises TypeError for anything else
     (also str, bytes, sets, mappings and generators), ValueError for entries out of range.
@@ -78,8 +78,8 @@ def parse_ints(name: str, value: object, *, low: int) -> Shape:
         count = len(value)
     except OverflowError:  # range(10**30)
         count = S64_MAX
-    if count > MAX_RANK:
-        raise ValueError(f"{name}: {show(value)} has {count} entries, expected at most {MAX_RANK}")
+    if count > most:
+        raise ValueError(f"{name}: {show(value)} has {count} entries, expected at most {most}")
     return tuple(parse_int(name, entry, low=low, within=value) for entry in value)
 
 
@@ -104,3 +104,8 @@ def nearest(word: str, words: Collection[str]) -> str:
     """Return " (did you mean 'x'?)" for the one of `words` that is most like `word`, or ""."""
     close = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return for example "1 layer" or "2 layers"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
