@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -12,7 +13,7 @@ from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
-from tvmconvgrad.spec.values import Shape, parse_choice, parse_int, parse_ints
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, parse_choice, parse_int, parse_ints, show
 
 
 class Gradient(str, Enum):
@@ -21,6 +22,15 @@ class Gradient(str, Enum):
     FILTER = "filter"
     DATA = "data"
     FORWARD = "forward"
+
+
+_GRADIENTS = {
+    "ConvolutionBackpropFilters": Gradient.FILTER,
+    "ConvolutionBackpropData": Gradient.DATA,
+    "ConvTransposeBackpropFilters": Gradient.FILTER,
+    "ConvTransposeBackpropData": Gradient.FORWARD,
+}
+_FILTER_AXES = tuple("".join(axes) for axes in permutations("XCO"))
 
 
 @dataclass(frozen=True)
@@ -113,20 +123,28 @@ class Problem:
     def from_dict(cls, data: dict[str, Any]) -> Problem:
         """Return the problem of which `to_dict` made `data`, also by way of JSON.
 
-        Raises ValueError where `data` is nothing of the kind.
+        Raises ValueError where `data` is nothing of the kind, whoever may have written it.
         """
         try:
             fields = {
                 **data,
+                "operator": parse_choice("operator", data["operator"], tuple(_GRADIENTS)),
                 "gradient": Gradient(data["gradient"]),
                 "geometry": _geometry_from_dict(data["geometry"]),
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
+                "filter_axes": parse_choice("filter_axes", data["filter_axes"], _FILTER_AXES),
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
             }
-            return cls(**fields)
+            problem = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a problem's description: {type(error).__name__}: {error}") from error
+        names = (*problem.input_names, problem.output_name)
+        if len(names) != 3 or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"not a problem's description: {show(names)} are no names of two inputs and a result")
+        if problem.gradient is not _GRADIENTS[problem.operator]:
+            raise ValueError(f"not a problem's description: {problem.operator} has another gradient")
+        return problem
 
     def __str__(self) -> str:
         g = self.geometry
@@ -148,11 +166,17 @@ def tensor_bytes(shape: Shape, dtype: str) -> int:
 
 
 def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
-    scalars = ("batch", "groups", "c", "o")
-    ints = {name: parse_int(name, data[name], low=int(name == "groups")) for name in scalars}
-    sizes = {name: parse_ints(name, value, low=0) for name, value in data.items() if name not in scalars}
+    scalars, positive = ("batch", "groups", "c", "o"), ("groups", "k", "strides", "dilations")
+    ints = {name: parse_int(name, data[name], low=int(name in positive)) for name in scalars}
+    others = {name: value for name, value in data.items() if name not in scalars}
+    sizes = {name: parse_ints(name, value, low=int(name in positive)) for name, value in others.items()}
     values: dict[str, Any] = {**ints, **sizes}
-    return Geometry(**values)
+    geometry = Geometry(**values)
+    if {len(of_axes) for of_axes in sizes.values()} not in ({1}, {2}, {3}):
+        raise ValueError(f"not a problem's description: {show(sizes)} are not of 1 to {MAX_SPATIAL_RANK} axes each")
+    if geometry.c % geometry.groups or geometry.o % geometry.groups:
+        raise ValueError(f"not a problem's description: groups {geometry.groups} do not divide its channels")
+    return geometry
 
 
 def _times(sizes: Shape) -> str:

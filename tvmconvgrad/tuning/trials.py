@@ -20,11 +20,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
 from tvmconvgrad.compiling.folder import publish
+from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
 
 WORKLOADS, RECORDS, ABOUT = "database_workload.json", "database_tuning_record.json", "task.json"
+_MOST = 1 << 30
+"""Bytes of a file of records."""
 
 
 class Space(Protocol):
@@ -108,7 +111,8 @@ class Trials:
 
     def _load(self) -> None:
         """Read the records of an earlier search; the file is written anew where it holds something else."""
-        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
+        content = read_regular(self._path, _MOST) if self._path.exists() else b""
+        text = content.decode("utf-8", errors="replace")
         lines = text.splitlines()
         kept = [line for line in lines if self._read(line)]
         if len(kept) < len(lines) or (text and not text.endswith("\n")):
