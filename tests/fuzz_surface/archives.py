@@ -60,7 +60,7 @@ class Packs(Subject):
             for task in pack.tasks:
                 use_problem(task.problem)
                 assert all(hash(choice) and choice.rule for choice in task.candidates)
-                assert task.on(pack.target, 1, "x").title
+                assert isinstance(task.on(pack.target, 1, "x").title, str)
                 assert len(list(pack.unpack(task, self._out))) == len(task.candidates)
         except DamagedPack as error:
             if len(str(error)) > 2000:
@@ -94,7 +94,7 @@ class LayerFiles(Subject):
         except (ValueError, TypeError) as error:
             if type(error) in (ValueError, TypeError) and self._path.name not in str(error):
                 raise Found(f"{type(error).__name__} does not name the file: {error}") from error
-            if len(str(error)) > 3000:
+            if len(str(error)) > 10_000:
                 raise Found(f"{type(error).__name__} of {len(str(error))} characters") from error
             return "refused"
         except OSError:

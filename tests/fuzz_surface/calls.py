@@ -106,7 +106,10 @@ class Calls:
         if self._random.random() < 0.02:
             given[self._random.choice(["src", "filter", "x", "é"])] = strange(self._random)
             right = False
-        about = f"{known.operator!r}(*{words(positional)}, **{words(given)})"
+
+        def about() -> str:
+            return f"{known.operator!r}(*{words(positional)}, **{words(given)})"
+
         return "operator " + self._judge(
             known, lambda: known.operator(*positional, **given), about, out, right and not wrong
         )
@@ -118,18 +121,21 @@ class Calls:
         if wrong:
             place = self._random.randrange(3)
             given[place] = self._wrong(given[place])
-        about = f"{known.kernel}\n(*{words(given)})"
+
+        def about() -> str:
+            return f"{known.kernel}\n(*{words(given)})"
+
         return "kernel " + self._judge(known, lambda: known.kernel(*given), about, out, right and not wrong)
 
-    def _judge(self, known: Known, call: Callable[[], Any], about: str, out: Any, right: bool) -> str:
+    def _judge(self, known: Known, call: Callable[[], Any], about: Callable[[], str], out: Any, right: bool) -> str:
         names = (*known.names, "src", type(known.operator).__name__)
-        outcome, result = judged(call, lambda: about, names)
+        outcome, result = judged(call, about, names)
         if right and outcome != "right":
-            raise Found(f"{about}\nis right, and gave a {outcome}")
+            raise Found(f"{about()}\nis right, and gave a {outcome}")
         if right and not np.array_equal(numbers(result), known.result.astype(np.float32)):
-            raise Found(f"{about}\ngave a wrong result")
+            raise Found(f"{about()}\ngave a wrong result")
         if right and out is not None and result is not out:
-            raise Found(f"{about}\ndid not return out")
+            raise Found(f"{about()}\ndid not return out")
         return outcome
 
     def _wrong(self, value: Any) -> Any:
@@ -156,10 +162,13 @@ class Calls:
         if given.get("schedule", 1) is None and "tuned" in given:
             del given["tuned"]
         names = (*known.names, *given, "dtype", "schedule", "shape")
-        about = f"{known.operator!r}.compile(**{words(given)})"
-        outcome, kernel = judged(lambda: known.operator.compile(**given), lambda: about, names)
+
+        def about() -> str:
+            return f"{known.operator!r}.compile(**{words(given)})"
+
+        outcome, kernel = judged(lambda: known.operator.compile(**given), about, names)
         if not wrong and (outcome != "right" or kernel.problem != known.kernel.problem):
-            raise Found(f"{about}\nis right, and gave a {outcome}")
+            raise Found(f"{about()}\nis right, and gave a {outcome}")
         return f"compile {outcome}"
 
     def _problem(self, known: Known) -> str:
@@ -169,13 +178,18 @@ class Calls:
         for _ in range(random.choice((1, 1, 2))):
             shape = random.choice(shapes)
             shape[random.randrange(len(shape))] += random.choice((-1, 1, 2, -5, 2**40, 2**63))
-        about = f"{known.operator!r}.problem(*{shapes}, {known.shape_input}, {known.case.dtype})"
-        call = lambda: known.operator.problem(*shapes, known.shape_input, known.case.dtype)  # noqa: E731
-        outcome, problem = judged(call, lambda: about, (*known.names, *ATTRIBUTES))
+
+        def about() -> str:
+            return f"{known.operator!r}.problem(*{shapes}, {known.shape_input}, {known.case.dtype})"
+
+        def call() -> spec.Problem:
+            return known.operator.problem(*shapes, known.shape_input, known.case.dtype)
+
+        outcome, problem = judged(call, about, (*known.names, *ATTRIBUTES))
         if problem is not None:
             again = spec.Problem.from_dict(problem.to_dict())
             if again != problem or list(map(list, problem.input_shapes)) != shapes or not str(problem):
-                raise Found(f"{about}\ngave {problem}")
+                raise Found(f"{about()}\ngave {problem}")
         return f"problem {outcome}"
 
     def _parse(self, known: Known) -> str:
@@ -222,8 +236,11 @@ class Calls:
             folder, build = self._bundle, strange(self._random)
             if build is None or isinstance(build, (bool, np.bool_)):
                 build = "x"
-        about = f"use({words(folder)}, build={words(build)})"
-        outcome, found = judged(lambda: cg.use(folder, build=build), lambda: about, ("bundle", "build"), (OSError,))
+
+        def about() -> str:
+            return f"use({words(folder)}, build={words(build)})"
+
+        outcome, found = judged(lambda: cg.use(folder, build=build), about, ("bundle", "build"), (OSError,))
         if found is not None:
-            raise Found(f"{about} was taken")
+            raise Found(f"{about()} was taken")
         return f"use {outcome}"

@@ -55,7 +55,13 @@ class Known:
     def names(self) -> tuple[str, ...]:
         """What an error may name: the arguments of a call."""
         name = self.operator.shape_attribute
-        return (*self.operator.input_names, "out", "target", *([self.operator.spelled(name)] if name else []))
+        return (
+            *self.operator.input_names,
+            self.operator.output_name,
+            "out",
+            "target",
+            *([self.operator.spelled(name)] if name else []),
+        )
 
 
 def make_pool(count: int) -> list[Known]:

@@ -200,7 +200,7 @@ def _others(random: Random) -> Any:
         lambda: _endless,
         _endless,
         _itself,
-        lambda: _nested(random.choice((2, 100_000))),
+        lambda: _nested(random.choice((2, 20_000))),
         lambda: Path("nowhere"),
         lambda: io.BytesIO(b"abc"),
         lambda: SimpleNamespace(shape=(1, 2, 3), dtype="float32", ndim=3),

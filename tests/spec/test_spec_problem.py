@@ -241,6 +241,7 @@ def test_importing_spec_imports_no_framework():
         {"operator": ["ConvolutionBackpropFilters"]},
         {"gradient": "data"},
         {"filter_axes": "XC"},
+        {"filter_axes": "CXO"},
         {"filter_axes": 3},
         {"input_names": ["one"]},
         {"input_names": ["one", {}]},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
-from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -30,7 +29,6 @@ _GRADIENTS = {
     "ConvTransposeBackpropFilters": Gradient.FILTER,
     "ConvTransposeBackpropData": Gradient.FORWARD,
 }
-_FILTER_AXES = tuple("".join(axes) for axes in permutations("XCO"))
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,12 @@ class Problem:
     @property
     def transposed(self) -> bool:
         """Whether the forward operator is ConvTranspose."""
-        return self.operator.startswith("ConvTranspose")
+        return _is_transposed(self.operator)
 
     @property
     def filter_format(self) -> str:
         """The filter's layout as the attribute spells it, "XIO" for example."""
-        formats = CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS
-        return next(name for name, axes in formats.items() if axes == self.filter_axes)
+        return next(name for name, axes in _filter_formats(self.operator).items() if axes == self.filter_axes)
 
     @property
     def input_shapes(self) -> tuple[Shape, Shape]:
@@ -132,7 +129,9 @@ class Problem:
                 "gradient": Gradient(data["gradient"]),
                 "geometry": _geometry_from_dict(data["geometry"]),
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
-                "filter_axes": parse_choice("filter_axes", data["filter_axes"], _FILTER_AXES),
+                "filter_axes": parse_choice(
+                    "filter_axes", data["filter_axes"], tuple(_filter_formats(data["operator"]).values())
+                ),
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
             }
@@ -163,6 +162,15 @@ class Problem:
 def tensor_bytes(shape: Shape, dtype: str) -> int:
     """Return the bytes of a dense tensor."""
     return prod(shape) * ITEM_BYTES[dtype]
+
+
+def _is_transposed(operator: str) -> bool:
+    return operator.startswith("ConvTranspose")
+
+
+def _filter_formats(operator: str) -> dict[str, str]:
+    """The orders of a filter's axes by the attribute's names for them."""
+    return CONV_TRANSPOSE_FILTERS if _is_transposed(operator) else CONVOLUTION_FILTERS
 
 
 def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
