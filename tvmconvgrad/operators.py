@@ -18,7 +18,7 @@ from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import parse_ints, show
+from tvmconvgrad.spec.values import parse_bool, parse_ints, plain, show
 from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 Shape = Sequence[int]
@@ -92,8 +92,10 @@ class Compiled(spec.Operator):
         """
         if schedule is not None and not isinstance(schedule, str):
             raise TypeError(f"schedule: {show(schedule)} is not a name")
+        name = None if schedule is None else plain(schedule)
+        take_tuned = parse_bool("tuned", tuned)
         problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return get_kernel(problem, _parsed(target), schedule, tuned)
+        return get_kernel(problem, _parsed(target), name, take_tuned)
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""
@@ -129,7 +131,7 @@ class Compiled(spec.Operator):
             raise ValueError(f"{name}: {type(wanted).__name__} cannot be read through DLPack: {reason}") from reason
         if array.dtype != np.int32 or array.ndim != 1:
             raise TypeError(f"{name}: a {array.ndim}-D tensor of {array.dtype}, expected a 1-D tensor of s32")
-        return tuple(int(size) for size in array)
+        return parse_ints(name, array, low=0)
 
 
 class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):
@@ -196,6 +198,7 @@ def _parsed_text(target: str) -> Target:
 
 def _parsed(target: TargetLike) -> Target | None:
     """A target; None for the default: this machine's CPU, which a bundled kernel needs no name of."""
-    if target is None or target == DEFAULT:
-        return None
-    return _parsed_text(target) if isinstance(target, str) else parse_target(target)
+    if not isinstance(target, str):
+        return None if target is None else parse_target(target)
+    text = plain(target)
+    return None if text == DEFAULT else _parsed_text(text)

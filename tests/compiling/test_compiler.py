@@ -99,6 +99,36 @@ def test_another_architecture_or_system(option: str, monkeypatch: pytest.MonkeyP
 
 
 @on_x86
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("-mcpu=pentium4", "has no 64bit, which code for x86_64 needs"),
+        ("-mcpu=i386", "has no 64bit"),
+        ("-mcpu=native -mattr=-sse2", "has no sse2"),
+        ("-mattr=-64bit-mode", "has no 64bit-mode"),
+        ("-mattr=+16bit-mode", "has 16bit-mode, with which no function for x86_64 can be called"),
+        ("-mattr=+soft-float", "has soft-float"),
+        ("-mattr=+x32", "has x32"),
+        ("-mattr=+fma,-nonsense", "feature -nonsense of"),
+        ("-mtriple=aarch64-linux-gnu -mattr=+reserve-x1", "has reserve-x1, with which no function for aarch64"),
+    ],
+)
+def test_a_cpu_that_llvm_has_no_code_for(options: str, reason: str) -> None:
+    """It ends the process, or makes code that does."""
+    with pytest.raises(ValueError, match=r"^target: ") as error:
+        compiler.check_cpu(parse_target(f"llvm {options}"))
+    assert reason in str(error.value)
+
+
+@on_x86
+@pytest.mark.parametrize("feature", ["egpr", "ndd", "ppx", "push2pop2", "ccmp", "cf", "nf", "zu"])
+def test_every_part_of_an_extension_needs_it(feature: str) -> None:
+    target = parse_target(f"llvm -mcpu=x86-64-v3 -mattr=+{feature}")
+    compiler.check_cpu(target)
+    assert "apx" in compiler.required_features(target)
+
+
+@on_x86
 def test_a_cpu_of_another_architecture_that_its_name_does_not_tell() -> None:
     check_target("llvm -mcpu=kryo", "mcpu 'kryo'", "is a CPU of aarch64, expected with -mtriple=aarch64-linux-gnu")
 

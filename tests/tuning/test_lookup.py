@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,20 @@ def test_a_log_that_is_a_folder_stops_nothing(fresh: Path, problem: Problem) -> 
     (logs.target_folder(fresh, TARGET) / logs.FILE).mkdir(parents=True)
     with pytest.warns(TuningWarning, match="cannot be read"):
         assert lookup.find(problem, TARGET).choice is None
+
+
+def _of_a_terabyte(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), _of_a_terabyte])
+def test_what_is_no_log_is_not_waited_for(fresh: Path, problem: Problem, put: Callable[[Path], None]) -> None:
+    path = logs.target_folder(fresh, TARGET) / logs.FILE
+    path.parent.mkdir(parents=True)
+    put(path)
+    with pytest.warns(TuningWarning, match="cannot be read: it (is no regular file|has 1099511627776 bytes)"):
+        assert lookup.find(problem, TARGET) == lookup.Tuned(None, "default")
 
 
 def test_rewriting_keeps_what_is_of_use(fresh: Path, problem: Problem) -> None:

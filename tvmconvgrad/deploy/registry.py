@@ -11,7 +11,7 @@ from tvmconvgrad.deploy.errors import MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import parse_bool, parse_path
 from tvmconvgrad.targets import Target
 
 VARIABLE = "TVMCONVGRAD_BUILD"
@@ -33,12 +33,11 @@ def use(bundle: Bundle | str | os.PathLike[str], *, build: bool | None = None) -
     environment variable TVMCONVGRAD_BUILD decides ("never" or "allowed"). Raises what `load` raises.
     """
     global generation, _used, _allowed
-    if build not in (None, True, False):
-        raise TypeError(f"build: got {show(build)} of type {type(build).__name__}, expected a bool or None")
-    found = bundle if isinstance(bundle, Bundle) else load(bundle)
+    allowed = None if build is None else parse_bool("build", build)
+    found = bundle if isinstance(bundle, Bundle) else load(parse_path("bundle", bundle))
     with _lock:
         _used = (found, *(other for other in _used if other is not found))
-        _allowed = _allowed if build is None else build
+        _allowed = _allowed if allowed is None else allowed
         generation += 1
     return found
 

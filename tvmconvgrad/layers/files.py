@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.layers.layer import Layer
 from tvmconvgrad.spec.values import nearest, show
 
 SUFFIXES = (".json", ".toml")
 _LONGEST = 60
+_MOST = 1 << 28
+"""Bytes of a file."""
 _FIELDS = tuple(field.name for field in dataclasses.fields(Layer))
 _REQUIRED = tuple(field.name for field in dataclasses.fields(Layer) if field.default is dataclasses.MISSING)
 
@@ -58,7 +61,7 @@ def _suffix(path: Path) -> str:
 def _parsed(path: Path) -> Any:
     suffix = _suffix(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, _MOST).decode("utf-8")
         return _parsed_json(text) if suffix == ".json" else _parsed_toml(text)
     except OSError as reason:
         raise ValueError(f"{path}: cannot be read: {reason.strerror or reason}") from reason
