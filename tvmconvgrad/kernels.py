@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import platform
 import threading
 from collections.abc import Callable
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.choice import Choice, made_by
+from tvmconvgrad.compiling import sources
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda import driver
@@ -25,27 +24,8 @@ from tvmconvgrad.targets import Target, check_host, host_features, own_architect
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
 
-# What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
-_SOURCES = (
-    "te",
-    "schedules",
-    "compiling/pipeline.py",
-    "compiling/transposition.py",
-    "compiling/rows.py",
-    "compiling/masking.py",
-    "compiling/pairs.py",
-    "compiling/shuffles.py",
-    "compiling/spreading.py",
-    "compiling/statements.py",
-    "compiling/streaming.py",
-    "compiling/compiler.py",
-    "compiling/cuda",
-    "runtime/cuda/launches.py",
-    "compiling/library.c",
-    "compiling/services.c",
-    "compiling/calling.c",
-    "compiling/python.c",
-)
+_COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
+"""The module whose `compile_problem` makes a kernel, by the target's kind."""
 
 
 class _Loaded:
@@ -119,7 +99,7 @@ def describe(
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
-        "sources": _sources_digest(),
+        "sources": sources.digest(_COMPILERS[target.kind]),
         "apache-tvm": importlib.metadata.version("apache-tvm"),
         "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
         "machine": platform.machine(),
@@ -161,14 +141,3 @@ def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
     missing = sorted(set(facts["requires"]) - host_features())
     if missing:
         raise ValueError(f"target: code for {str(target)!r} needs {', '.join(missing)}, which this CPU does not have")
-
-
-@functools.cache
-def _sources_digest() -> str:
-    root = Path(__file__).parent
-    files = (root / source for source in _SOURCES)
-    paths = [path for file in files for path in (file.rglob("*.py") if file.is_dir() else [file])]
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
