@@ -3,7 +3,8 @@
 * What threads share changes under `lock` alone. A fork waits for it: a child never finds it taken, or what it guards
   half done: a module that is half imported, a library that is half loaded. So nothing that takes long is done under it.
 * What takes long, compiling above all, is done without it. Threads that need the same wait for each other by `Turns`,
-  which are all free in a child: the thread that had one is not there.
+  which are all free in a child: the thread that had one is not there. What such a thread leaves in a state that nobody
+  can go on from, a compiler's inside, is a `Section`, and the child does without.
 * What is remembered can be forgotten: whoever remembers says how by `forgets`, and `forget` does it all.
 
 This is imported by all of the package, and imports nothing of it.
@@ -11,6 +12,7 @@ This is imported by all of the package, and imports nothing of it.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -45,12 +47,38 @@ def _free_lock() -> bool:
 def _begin_as_child() -> None:
     global lock, forks
     forks += 1
+    for section in _sections:
+        section.begin_as_child()
     if not _free_lock():
         lock = threading.RLock()  # the other one is of a thread that is not here
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_wait_for_lock, after_in_parent=_free_lock, after_in_child=_begin_as_child)
+
+
+class Section:
+    """A block that is `lost` in a forked child that left another thread in it behind, with things half done."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._threads: list[int] = []
+        _sections.append(self)
+
+    def __enter__(self) -> None:
+        self._threads.append(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.remove(threading.get_ident())
+
+    def begin_as_child(self) -> None:
+        """Whom the fork left behind is not in it any more."""
+        here = [thread for thread in self._threads if thread == threading.get_ident()]
+        self.lost = self.lost or len(here) < len(self._threads)
+        self._threads = here
+
+
+_sections: list[Section] = []
 
 
 class _Turn:
@@ -71,6 +99,15 @@ class Turns:
             turn = self._taken.setdefault((forks, key), _Turn())
         with turn.lock:
             yield
+
+
+@functools.cache
+def version(package: str) -> str:
+    """Of an installed package, which is not imported."""
+    with lock:
+        import importlib.metadata  # a fifth of the time that this package takes, and not for bundled kernels
+
+        return importlib.metadata.version(package)
 
 
 _forgets: list[Callable[[], object]] = []

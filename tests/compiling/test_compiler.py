@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
-from tvmconvgrad import kernels
+from tvmconvgrad import kernels, process
 from tvmconvgrad.compiling import compiler
 from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
@@ -26,11 +27,12 @@ CHECK = np.array([12, 14, 12], np.float32)  # how many products each tap sums
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Nothing is built, on disk or in this process."""
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernels, "_loaded", {})
-    return tmp_path / "cache"
+    process.forget()
+    yield tmp_path / "cache"
+    process.forget()
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_no_compiler(variable: str, monkeypatch: pytest.MonkeyPatch, empty_cache
     monkeypatch.setenv(variable, "/nowhere/c++")
     with pytest.raises(MissingLinker, match=r"/nowhere/c\+\+ cannot be run"):
         OP.compile((2, 8, 4), (2, 8, 16))
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     assert right(OP.compile(FIRST, SECOND))  # in the cache: needs none
     assert right(kernel)
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import arrays, dlpack
 from tvmconvgrad.runtime.arrays import Tensor
 from tvmconvgrad.runtime.cuda import driver
@@ -80,7 +81,8 @@ def _library(value: Any) -> _Library | None:
 
 
 def _torch(name: str, value: Any, gpu: int) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import check
 
     torch = sys.modules["torch"]
     check(name, value, "cuda")
