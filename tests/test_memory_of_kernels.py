@@ -205,6 +205,40 @@ def test_a_call_in_another_thread_keeps_its_kernel(library: bytes, monkeypatch: 
     assert wrong == []
 
 
+def test_forks_after_kernels_have_gone(library: bytes) -> None:
+    """The system's handlers of forks, which each library has, go with it."""
+    code = """
+import os, threading
+import numpy as np
+from tests.test_memory_of_kernels import ONES, OP, SHAPES, WANT, copy_of
+from tvmconvgrad import kernels
+from tvmconvgrad.compiling.cache import KernelCache
+kernel = OP.compile(*SHAPES)
+library = KernelCache().load(kernels.describe(kernel.problem, kernel.target)).library
+stop, wrong = threading.Event(), []
+def call(thread):
+    number = 0
+    while not stop.is_set():
+        number += 1
+        if not np.array_equal(copy_of((thread, number), library)(*ONES), WANT):
+            wrong.append(number)
+threads = [threading.Thread(target=call, args=(number,)) for number in range(2)]
+for thread in threads:
+    thread.start()
+codes = set()
+for number in range(20):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(np.array_equal(copy_of((9, one), library)(*ONES), WANT) for one in range(5)) else 1)
+    codes.add(os.waitpid(child, 0)[1])
+stop.set()
+for thread in threads:
+    thread.join()
+print(codes, wrong)
+"""
+    assert program(code, "", TVMCONVGRAD_KERNELS_IN_MEMORY="3") == "{0} []"
+
+
 def test_operators_forget_what_they_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmconvgrad import operators
 

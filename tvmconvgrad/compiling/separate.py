@@ -11,12 +11,18 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tvmconvgrad import process
 
 Made = tuple[bytes, dict[str, Any]]
 _compiler = process.Section()
+_LOST = (
+    "this process was forked while another thread was compiling, and cannot compile itself: start new processes by the "
+    "method 'spawn', or compile before the fork"
+)
 _PROGRAM = f"from {__name__} import answer; answer()"
 
 
@@ -24,17 +30,23 @@ def compile_by(compiler: str, *wanted: Any) -> Made:
     """What `compile_problem` of a module returns for these arguments, or raises. It imports TVM: seconds."""
     if _compiler.lost:
         return _compile_apart(compiler, wanted)
-    with _compiler:
+    with compiling():
         made: Made = importlib.import_module(compiler).compile_problem(*wanted)
         return made
 
 
+@contextmanager
+def compiling() -> Iterator[None]:
+    """A block that uses the compiler in this process. RuntimeError in a child that cannot."""
+    if _compiler.lost:
+        raise RuntimeError(_LOST)
+    with _compiler:
+        yield
+
+
 def _compile_apart(compiler: str, wanted: tuple[Any, ...]) -> Made:
     if not sys.executable:
-        raise RuntimeError(
-            "this process was forked while another thread compiled a kernel, and cannot compile any itself: start new "
-            "processes by the method 'spawn', or compile kernels before the fork"
-        )
+        raise RuntimeError(_LOST)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM],

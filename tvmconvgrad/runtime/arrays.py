@@ -129,6 +129,13 @@ NUMPY: Kind = _NumpyKind()
 _kinds: dict[type, Kind] = {np.ndarray: NUMPY}  # by exact type: what a subclass does to its methods is unknown
 
 
+@process.forgets
+def forget_kinds() -> None:
+    """As if no other library's tensors than NumPy's had been met."""
+    for met in [kind for kind in _kinds if kind is not np.ndarray]:
+        del _kinds[met]
+
+
 def known_kind(value: Any) -> Kind | None:
     """The kind of a plain array or tensor, of a library that has been met before."""
     return _kinds.get(type(value))

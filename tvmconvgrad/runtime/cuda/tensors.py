@@ -123,6 +123,13 @@ def _kind(make: Callable[[Any, int], GpuKind], library: Any, gpu: int) -> GpuKin
     return _kinds[make, gpu]
 
 
+@process.forgets
+def forget_kinds() -> None:
+    """As if no tensor on a GPU had been met."""
+    _quick.clear()
+    _kinds.clear()
+
+
 _LIBRARIES = (
     _Library("torch", "Tensor", lambda value: value.device.index if value.device.type == "cuda" else None, _torch),
     _Library("cupy", "ndarray", lambda value: int(value.device.id), _cupy),
