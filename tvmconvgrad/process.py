@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -71,6 +72,10 @@ class Section:
     def __exit__(self, *_: object) -> None:
         self._threads.remove(threading.get_ident())
 
+    def is_lost(self) -> bool:
+        """Whether it is lost, or what it imports may be: a module is half imported in a child, by any thread."""
+        return self.lost or (forks > 0 and any(map(_is_begun, list(sys.modules.values()))))
+
     def begin_as_child(self) -> None:
         """Whom the fork left behind is not in it any more."""
         here = [thread for thread in self._threads if thread == threading.get_ident()]
@@ -79,6 +84,11 @@ class Section:
 
 
 _sections: list[Section] = []
+
+
+def _is_begun(module: object) -> bool:
+    """Whether a module's import has begun and not ended."""
+    return getattr(getattr(module, "__spec__", None), "_initializing", False) is True
 
 
 class _Turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from pathlib import Path
@@ -68,6 +69,35 @@ def test_what_a_child_knows_to_be_lost() -> None:
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert not theirs.lost
+
+
+def test_a_module_that_another_thread_has_half_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import threading\nthreading.current_thread().stay()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    section, inside, over = process.Section(), threading.Event(), threading.Event()
+
+    class Importing(threading.Thread):
+        def stay(self) -> None:
+            inside.set()
+            over.wait(60)
+
+        def run(self) -> None:
+            importlib.import_module("slow_to_import")
+
+    thread = Importing()
+    thread.start()
+    assert inside.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(3 if section.is_lost() and not section.lost else 1)
+    assert not section.is_lost()
+    over.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    child = os.fork()
+    if child == 0:
+        os._exit(4 if not section.is_lost() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
 
 
 def test_turns_of_threads_that_are_not_in_the_child() -> None:

@@ -109,7 +109,7 @@ class KernelCache:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
         # A singleton can be locked again by the thread that holds it, for a build that needs another kernel.
         # RuntimeError: a process was forked while it held the lock.
-        if _importing.lost:
+        if _importing.is_lost():
             return nullcontext()
         with _importing:
             from filelock import FileLock  # only to build: calls of bundled kernels go without it

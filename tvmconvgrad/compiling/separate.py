@@ -28,7 +28,7 @@ _PROGRAM = f"from {__name__} import answer; answer()"
 
 def compile_by(compiler: str, *wanted: Any) -> Made:
     """What `compile_problem` of a module returns for these arguments, or raises. It imports TVM: seconds."""
-    if _compiler.lost:
+    if _compiler.is_lost():
         return _compile_apart(compiler, wanted)
     with compiling():
         made: Made = importlib.import_module(compiler).compile_problem(*wanted)
@@ -38,7 +38,7 @@ def compile_by(compiler: str, *wanted: Any) -> Made:
 @contextmanager
 def compiling() -> Iterator[None]:
     """A block that uses the compiler in this process. RuntimeError in a child that cannot."""
-    if _compiler.lost:
+    if _compiler.is_lost():
         raise RuntimeError(_LOST)
     with _compiler:
         yield
