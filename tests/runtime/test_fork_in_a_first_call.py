@@ -40,7 +40,7 @@ while thread.is_alive():
         wanted.clear()
         child = os.fork()
         if child == 0:
-            faulthandler.dump_traceback_later(90, exit=True)
+            faulthandler.dump_traceback_later(110, exit=True)
             os._exit(0 if call() else 1)
         children.append(child)
 thread.join()
@@ -68,11 +68,11 @@ import faulthandler, random, threading
 results, children = [], []
 thread = threading.Thread(target=lambda: results.append(call()))
 thread.start()
-for width in (7, 7, 8):
+for width in (7, 8):
     time.sleep(random.uniform(0, 0.5))
     child = os.fork()
     if child == 0:
-        faulthandler.dump_traceback_later(90, exit=True)
+        faulthandler.dump_traceback_later(110, exit=True)
         os._exit(0 if call(width) else 1)
     children.append(child)
 thread.join()
