@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import platform
-import threading
-from collections.abc import Callable
 from math import prod
-from pathlib import Path
 from typing import Any
 
+from tvmconvgrad import memory, process
 from tvmconvgrad.choice import Choice, made_by
+from tvmconvgrad.compiling import sources
 from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiling.entry import Entry
+from tvmconvgrad.compiling.separate import compile_by
 from tvmconvgrad.deploy import registry
+from tvmconvgrad.memory import Loaded
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction
 from tvmconvgrad.runtime.cuda.launches import Launch
@@ -25,38 +26,8 @@ from tvmconvgrad.targets import Target, check_host, host_features, own_architect
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
 
-# What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
-_SOURCES = (
-    "te",
-    "schedules",
-    "compiling/pipeline.py",
-    "compiling/transposition.py",
-    "compiling/rows.py",
-    "compiling/masking.py",
-    "compiling/pairs.py",
-    "compiling/shuffles.py",
-    "compiling/spreading.py",
-    "compiling/statements.py",
-    "compiling/streaming.py",
-    "compiling/compiler.py",
-    "compiling/cuda",
-    "runtime/cuda/launches.py",
-    "compiling/library.c",
-    "compiling/services.c",
-    "compiling/calling.c",
-    "compiling/python.c",
-)
-
-
-class _Loaded:
-    """One built kernel in this process, filled once by the thread that comes first."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.content: tuple[Function | CudaFunction | None, dict[str, Any]] | None = None
-
-
-_loaded: dict[tuple[str, Target, str | None, Choice | None], _Loaded] = {}
+_COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
+"""The module whose `compile_problem` makes a kernel, by the target's kind."""
 
 
 def get_kernel(
@@ -86,11 +57,8 @@ def get_kernel(
     target = target or parse_target()
     same = reduced(problem)
     found = lookup.find(same, target) if tuned and schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-    slot = _loaded.setdefault((same.key, target, schedule, found.choice), _Loaded())
-    with slot.lock:
-        if slot.content is None:
-            slot.content = _load(same, target, schedule, found.choice)
-        function, facts = slot.content
+    wanted = (same, target, schedule, found.choice)
+    function, facts = memory.kernels.get((same.key, *wanted[1:]), functools.partial(_load, *wanted))
     origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
     return _kind(target)(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
 
@@ -103,8 +71,8 @@ def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:
     """A CPU's kernel or a GPU's."""
     if (target or _default(there)).kind != "cuda":
         return Kernel
-    from tvmconvgrad.runtime.cuda.kernel import CudaKernel
-
+    with process.lock:
+        from tvmconvgrad.runtime.cuda.kernel import CudaKernel
     return CudaKernel
 
 
@@ -112,26 +80,23 @@ def describe(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
 ) -> dict[str, Any]:
     """All that determines a kernel's code, as JSON's types: the cache's key."""
-    import importlib.metadata  # a fifth of the time that importing this package takes, and not for bundled kernels
-
     return {
         "problem": problem.key,
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
-        "sources": _sources_digest(),
-        "apache-tvm": importlib.metadata.version("apache-tvm"),
-        "apache-tvm-ffi": importlib.metadata.version("apache-tvm-ffi"),
+        "sources": sources.digest(_COMPILERS[target.kind]),
+        "apache-tvm": process.version("apache-tvm"),
+        "apache-tvm-ffi": process.version("apache-tvm-ffi"),
         "machine": platform.machine(),
         "system": platform.system(),
     }
 
 
-def _load(
-    problem: Problem, target: Target, schedule: str | None, choice: Choice | None
-) -> tuple[Function | CudaFunction, dict[str, Any]]:
+def _load(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Loaded:
     def build() -> tuple[bytes, dict[str, Any]]:
-        (library, facts), refused = made_by(choice, functools.partial(_compiler(target), problem, target, schedule))
+        compile_problem = functools.partial(compile_by, _COMPILERS[target.kind], problem, target, schedule)
+        (library, facts), refused = made_by(choice, compile_problem)
         # kept in place of what was chosen, so that nobody tries again
         return library, {**facts, "set_aside": refused} if refused else facts
 
@@ -140,35 +105,16 @@ def _load(
     _check_runs_here(target, entry.facts)
     if entry.facts.get("set_aside"):
         warn_set_aside(problem, entry.facts["set_aside"])
+    return Loaded(memory.kernels.with_room(lambda: _function(entry, problem, target)), entry.facts)
+
+
+def _function(entry: Entry, problem: Problem, target: Target) -> Function | CudaFunction:
     if target.arch is None:
-        return load_function(entry.library, problem), entry.facts
-    launches = [Launch.from_dict(launch) for launch in entry.facts["launches"]]
-    return CudaFunction(entry.library, launches, target.arch), entry.facts
-
-
-def _compiler(target: Target) -> Callable[..., tuple[bytes, dict[str, Any]]]:
-    """What compiles a problem for a target. Importing it imports TVM's compiler: seconds."""
-    if target.kind == "cuda":
-        from tvmconvgrad.compiling.cuda.compiler import compile_problem as for_gpu
-
-        return for_gpu
-    from tvmconvgrad.compiling.compiler import compile_problem
-
-    return compile_problem
+        return load_function(entry.library, problem)
+    return CudaFunction(entry.library, [Launch.from_dict(launch) for launch in entry.facts["launches"]], target.arch)
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
     missing = sorted(set(facts["requires"]) - host_features())
     if missing:
         raise ValueError(f"target: code for {str(target)!r} needs {', '.join(missing)}, which this CPU does not have")
-
-
-@functools.cache
-def _sources_digest() -> str:
-    root = Path(__file__).parent
-    files = (root / source for source in _SOURCES)
-    paths = [path for file in files for path in (file.rglob("*.py") if file.is_dir() else [file])]
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tvmconvgrad import spec
+from tvmconvgrad import memory, process, spec
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime import arrays
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
@@ -23,6 +25,8 @@ from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
+_MOST_SEEN = 4096
+"""Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
 
 
 class Compiled(spec.Operator):
@@ -51,6 +55,7 @@ class Compiled(spec.Operator):
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
         plain = wanted is None and target is None and kernel.target.kind != "cuda"
         if plain and arrays.known_kind(first) and arrays.known_kind(second):
+            _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
         return kernel(first, second, out)
 
@@ -63,7 +68,7 @@ class Compiled(spec.Operator):
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
         return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, gpu, registry.generation)
 
-    @functools.cached_property
+    @computed_once
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
         """CPUs' kernels of earlier calls by what is quick to compare: shapes and types as the tensors' library has
         them."""
@@ -176,7 +181,36 @@ def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
     return [(name, NEW_NAMES[name]) for name in inputs]
 
 
-@functools.lru_cache(maxsize=4096)
+class _Shortcuts:
+    """The operators that have seen kernels, so that they forget them: for good of memory, or of who came by last."""
+
+    def __init__(self) -> None:
+        self._operators: weakref.WeakValueDictionary[int, Compiled] = weakref.WeakValueDictionary()
+        self._room = _MOST_SEEN
+
+    def make_room(self, op: Compiled) -> None:
+        """For one more kernel that an operator has seen; where there are too many, all are forgotten."""
+        with process.lock:
+            if self._room <= 0:
+                self.forget()
+            self._room -= 1
+            self._operators[id(op)] = op
+
+    def forget(self) -> None:
+        """All of them."""
+        with process.lock:
+            for op in self._operators.values():
+                op._seen.clear()
+            self._operators.clear()
+            self._room = _MOST_SEEN
+        _kernel.cache_clear()
+
+
+_shortcuts = _Shortcuts()
+memory.kernels.shortcut(_shortcuts.forget)
+
+
+@functools.lru_cache(maxsize=_MOST_SEEN)
 def _kernel(
     op: Compiled,
     first_shape: tuple[int, ...],
@@ -194,6 +228,9 @@ def _kernel(
 @functools.lru_cache(maxsize=64)
 def _parsed_text(target: str) -> Target:
     return parse_target(target)
+
+
+process.forgets(_parsed_text.cache_clear)
 
 
 def _parsed(target: TargetLike) -> Target | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad import process
 from tvmconvgrad.spec.values import plain, show
 
 DEFAULT = "llvm -mcpu=native"
@@ -145,7 +146,8 @@ def _gpu_architecture(given: object, arch: str | None) -> str:
         if re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch) is None:
             raise ValueError(f"target: arch is {show(arch)}, expected NVIDIA's name of an architecture such as sm_90")
         return arch
-    from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
+    with process.lock:
+        from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
 
     try:
         return own_architecture(driver.driver().architecture(0))
@@ -267,7 +269,8 @@ def _added_features() -> list[str]:
 @functools.cache
 def _named_generation() -> tuple[str, frozenset[str]]:
     """`host_cpu`, and the features that the name implies."""
-    import archspec.cpu  # only to name the CPU: bundled kernels go without it
+    with process.lock:
+        import archspec.cpu  # only to name the CPU: bundled kernels go without it
 
     cpu = archspec.cpu.host()
     for candidate in [cpu, *cpu.ancestors]:
@@ -289,6 +292,7 @@ def host_features() -> frozenset[str]:
             name, _, words = line.partition(":")
             if name.strip() in ("flags", "Features"):
                 return frozenset(words.split())
-    import archspec.cpu
+    with process.lock:
+        import archspec.cpu
 
     return frozenset(archspec.cpu.detect.detected_info().features)

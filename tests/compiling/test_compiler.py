@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
-from tvmconvgrad import kernels
+from tvmconvgrad import kernels, process
 from tvmconvgrad.compiling import compiler
 from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
@@ -28,11 +27,12 @@ CHECK = np.array([12, 14, 12], np.float32)  # how many products each tap sums
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Nothing is built, on disk or in this process."""
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernels, "_loaded", {})
-    return tmp_path / "cache"
+    process.forget()
+    yield tmp_path / "cache"
+    process.forget()
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_no_compiler(variable: str, monkeypatch: pytest.MonkeyPatch, empty_cache
     monkeypatch.setenv(variable, "/nowhere/c++")
     with pytest.raises(MissingLinker, match=r"/nowhere/c\+\+ cannot be run"):
         OP.compile((2, 8, 4), (2, 8, 16))
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     assert right(OP.compile(FIRST, SECOND))  # in the cache: needs none
     assert right(kernel)
 
@@ -244,32 +244,3 @@ def test_the_description_names_everything_that_the_code_depends_on() -> None:
         strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), weights_shape=(3, 4, 16)
     )
     assert kernels.describe(new.problem(FIRST, SECOND), target) == base
-
-
-def test_all_that_generates_code_is_in_the_key() -> None:
-    code = """
-import sys, tvmconvgrad
-before = set(sys.modules)  # what calls kernels, and makes none
-import tvmconvgrad.compiling.compiler
-print(*(module for module in set(sys.modules) - before if module.startswith("tvmconvgrad.compiling.")))
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = {f"compiling/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
-    # the one names what the code needs, the other what is to be installed, and they make none
-    assert found - set(kernels._SOURCES) == {"compiling/cpu_features.py", "compiling/missing.py"}
-
-
-@pytest.mark.parametrize(
-    "file", ["te/tensors.py", "schedules/base.py", "compiling/services.c", "compiling/transposition.py"]
-)
-def test_a_change_of_the_sources_changes_the_key(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kernels._sources_digest()
-    kernels._sources_digest.cache_clear()
-    read = Path.read_bytes
-    path = Path(kernels.__file__).parent / file
-    assert path.exists()
-    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b" " if self == path else b""))
-    assert kernels._sources_digest() != before
-    monkeypatch.undo()
-    kernels._sources_digest.cache_clear()
-    assert kernels._sources_digest() == before

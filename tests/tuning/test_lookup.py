@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import tvmconvgrad as cg
 from tests.tuning.conftest import OP, SHAPES
 from tests.tuning.entries import make_entry
-from tvmconvgrad import kernels
+from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
@@ -32,9 +32,9 @@ TARGET = parse_target(None)
 
 
 @pytest.fixture
-def fresh(logs_here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh(logs_here: Path) -> Path:
     """No kernel is in memory."""
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     return logs_here
 
 
@@ -125,7 +125,7 @@ def test_another_problem_is_not_found(fresh: Path, problem: Problem) -> None:
 def test_a_choice_that_does_not_apply_is_set_aside(fresh: Path, problem: Problem, changed: dict[str, Any]) -> None:
     logs.append(fresh, [make_entry(problem, **changed)])
     for _ in range(2):  # built, and from the cache
-        kernels._loaded.clear()
+        process.forget()
         with pytest.warns(TuningWarning, match="is set aside, and the default schedule used"):
             kernel = OP.compile(*SHAPES)
         assert kernel.origin == "default"

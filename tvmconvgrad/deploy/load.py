@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import os
 import platform
@@ -12,10 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from tvmconvgrad import process
 from tvmconvgrad.compiling.regular_file import UnfitFile, open_regular
 from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.deploy.manifest import CUDA, FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
 from tvmconvgrad.deploy.statuses import explain
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
@@ -78,7 +79,7 @@ class Bundle(Mapping[str, Kernel]):
             return None
         return self._code.kernel(entry, problem, self.target)
 
-    @functools.cached_property
+    @computed_once
     def _by_key(self) -> dict[str, BundledKernel]:
         return {reduced(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
 
@@ -127,8 +128,8 @@ def load(folder: str | os.PathLike[str]) -> Bundle:
 def _code(manifest: Manifest, contents: Mapping[str, bytes]) -> Code:
     if manifest.library is not None:
         return _Library(manifest, contents[manifest.library])
-    from tvmconvgrad.deploy.load_cuda import GpuCode
-
+    with process.lock:
+        from tvmconvgrad.deploy.load_cuda import GpuCode
     return GpuCode(manifest, contents)
 
 

@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from tvmconvgrad import spec
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.deploy import fields
 from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape, show
@@ -77,7 +77,7 @@ class BundledKernel:
     workspace_bytes_per_thread: int
     codes: tuple[Code, ...]
 
-    @cached_property
+    @computed_once
     def problem(self) -> Problem:
         """The gradient, checked like one that a user asks for. ValueError or TypeError where it is none."""
         kind = getattr(spec, self.operator, None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import threading
 
+from tvmconvgrad import process
 from tvmconvgrad.deploy.errors import MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
@@ -19,7 +19,6 @@ _WORDS = {"": True, "allowed": True, "never": False}
 
 generation = 0
 """Grows with every change: a kernel that was found before may not be the one to be found now."""
-_lock = threading.Lock()
 _used: tuple[Bundle, ...] = ()
 _allowed: bool | None = None
 
@@ -35,17 +34,18 @@ def use(bundle: Bundle | str | os.PathLike[str], *, build: bool | None = None) -
     global generation, _used, _allowed
     allowed = None if build is None else parse_bool("build", build)
     found = bundle if isinstance(bundle, Bundle) else load(parse_path("bundle", bundle))
-    with _lock:
+    with process.lock:
         _used = (found, *(other for other in _used if other is not found))
         _allowed = _allowed if allowed is None else allowed
         generation += 1
     return found
 
 
+@process.forgets
 def forget() -> None:
     """As if no bundle had come into use."""
     global generation, _used, _allowed
-    with _lock:
+    with process.lock:
         _used, _allowed = (), None
         generation += 1
 
@@ -60,8 +60,8 @@ def check_building(problem: Problem, target: Target | None) -> None:
     """Raise MissingKernel where a kernel that no bundle has must not or cannot be built."""
     reason = _obstacle()
     if reason is not None:
-        from tvmconvgrad.deploy.missing import how_to_build
-
+        with process.lock:
+            from tvmconvgrad.deploy.missing import how_to_build
         targets = (
             [str(target)] if target else [entry.target for bundle in _used[:1] for entry in bundle.manifest.targets]
         )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import dlpack
 from tvmconvgrad.spec import parse_dtype
 from tvmconvgrad.spec.values import show
@@ -30,7 +31,8 @@ class _Dtypes(dict[str, np.dtype[Any]]):
     def __missing__(self, name: str) -> np.dtype[Any]:
         if name != "bf16":
             raise KeyError(name)
-        import ml_dtypes
+        with process.lock:
+            import ml_dtypes
 
         self[name] = np.dtype(ml_dtypes.bfloat16)
         return self[name]
@@ -127,6 +129,13 @@ NUMPY: Kind = _NumpyKind()
 _kinds: dict[type, Kind] = {np.ndarray: NUMPY}  # by exact type: what a subclass does to its methods is unknown
 
 
+@process.forgets
+def forget_kinds() -> None:
+    """As if no other library's tensors than NumPy's had been met."""
+    for met in [kind for kind in _kinds if kind is not np.ndarray]:
+        del _kinds[met]
+
+
 def known_kind(value: Any) -> Kind | None:
     """The kind of a plain array or tensor, of a library that has been met before."""
     return _kinds.get(type(value))
@@ -134,13 +143,14 @@ def known_kind(value: Any) -> Kind | None:
 
 def understand(name: str, value: Any) -> Tensor:
     """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no kernel can take."""
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+    masked = isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))  # np.ma would import it
+    if isinstance(value, np.ndarray) and not masked:
         plain = np.ndarray.view(value, np.ndarray)
         return Tensor(plain, plain.shape, dtype_of(name, plain.dtype), NUMPY)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
         return _understand_torch(name, value, torch)
-    if isinstance(value, (np.ma.MaskedArray, type)) or not hasattr(value, "__dlpack__"):
+    if masked or isinstance(value, type) or not hasattr(value, "__dlpack__"):
         what = f"{show(value)} of type {type(value).__name__}"
         raise TypeError(f"{name}: {what} is no tensor, expected a NumPy array or an object with __dlpack__")
     memory = dlpack.Memory(name, value)
@@ -155,7 +165,8 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _understand_torch(name: str, value: Any, torch: Any) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import check
 
     check(name, value)
     return Tensor(value, tuple(value.shape), dtype_of(name, value.dtype), meet_torch(torch))
@@ -163,7 +174,8 @@ def _understand_torch(name: str, value: Any, torch: Any) -> Tensor:
 
 def meet_torch(torch: Any) -> Kind:
     """The kind of PyTorch's tensors on the CPU; from now on they, and those on GPUs, are known."""
-    from tvmconvgrad.runtime.torch_tensors import torch_kind
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import torch_kind
 
     kind = _kinds.get(torch.Tensor)
     if kind is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime import arrays, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.native import Function
@@ -62,7 +62,7 @@ class Kernel:
                 raise cast(Function, self.function).explain(status)
         return self._call_checked(first, second, out)
 
-    @cached_property
+    @computed_once
     def _quick(self) -> Callable[[Any, Any, Any], int] | None:
         """The way for plain tensors, where the library of the function has one."""
         if self.workspace_bytes > PHYSICAL_MEMORY or not isinstance(self.function, Function):
@@ -76,7 +76,7 @@ class Kernel:
             return None
         return kind.empty(shapes[2], self.problem.dtype)
 
-    @cached_property
+    @computed_once
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         return (*self.problem.input_shapes, self.problem.output_shape)
 

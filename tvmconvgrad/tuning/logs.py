@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.compiling.folder import publish
 from tvmconvgrad.compiling.regular_file import read_regular
@@ -55,7 +56,8 @@ def user_folder() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser().absolute()
-    import platformdirs  # kernels of bundles go without it
+    with process.lock:
+        import platformdirs  # kernels of bundles go without it
 
     return platformdirs.user_data_path("tvmconvgrad", appauthor=False) / "tuning"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tvmconvgrad import process
 from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.compiling.entry import canonical
@@ -65,7 +64,6 @@ def this_machine() -> dict[str, Any]:
     return {"cpu": cpu_name(), "target": str(parse_target()), "threads": get_num_threads()}
 
 
-@functools.cache
 def tvm_version() -> str:
     """Of the installed compiler, found without importing it."""
-    return importlib.metadata.version("apache-tvm")
+    return process.version("apache-tvm")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, cast
 
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.cuda import driver, tensors
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
@@ -44,7 +44,7 @@ class CudaKernel(Kernel):
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
         return self._call_checked(first, second, out)
 
-    @cached_property
+    @computed_once
     def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
         """What a call compares with: shapes and bytes of the inputs and the result, and the type."""
         shapes = (*self.problem.input_shapes, self.problem.output_shape)

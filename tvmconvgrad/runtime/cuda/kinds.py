@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, cast
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import arrays
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape
 from tvmconvgrad.runtime.cuda import driver
@@ -37,7 +38,8 @@ class _TorchKind:
     foreign = False
 
     def __init__(self, torch: Any, gpu: int) -> None:
-        from tvmconvgrad.runtime import torch_tensors
+        with process.lock:
+            from tvmconvgrad.runtime import torch_tensors
 
         self.torch, self.gpu = torch, gpu
         self.device = torch.device("cuda", gpu)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import arrays, dlpack
 from tvmconvgrad.runtime.arrays import Tensor
 from tvmconvgrad.runtime.cuda import driver
@@ -80,7 +81,8 @@ def _library(value: Any) -> _Library | None:
 
 
 def _torch(name: str, value: Any, gpu: int) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import check
 
     torch = sys.modules["torch"]
     check(name, value, "cuda")
@@ -119,6 +121,13 @@ def _kind(make: Callable[[Any, int], GpuKind], library: Any, gpu: int) -> GpuKin
     if (make, gpu) not in _kinds:
         _kinds[make, gpu] = make(library, gpu)
     return _kinds[make, gpu]
+
+
+@process.forgets
+def forget_kinds() -> None:
+    """As if no tensor on a GPU had been met."""
+    _quick.clear()
+    _kinds.clear()
 
 
 _LIBRARIES = (
