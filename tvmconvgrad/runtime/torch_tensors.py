@@ -20,7 +20,7 @@ def check(name: str, value: Any, device: str = "cpu", *, writes: bool = False) -
     reading, or writing where `writes`, autograd or a tracer would have to see."""
     torch = sys.modules["torch"]
     if not _is_plain(type(value), torch):  # first: what its methods do is unknown
-        what = f"a {type(value).__name__}, which has PyTorch's functions do something of its own (__torch_function__)"
+        what = f"a {type(value).__name__}, a subclass with PyTorch's functions or operators of its own"
         raise TypeError(f"{name}: is {what}, expected a plain torch.Tensor")
     if str(value.layout) != "torch.strided":
         raise TypeError(f"{name}: a tensor of layout {value.layout} has no dense memory, expected torch.strided")
