@@ -9,8 +9,6 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tvmconvgrad import memory, process, spec
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
@@ -38,14 +36,19 @@ class Compiled(spec.Operator):
         Takes the specification's inputs in order or by name (old and new names): two tensors, f32, f16 or bf16, NumPy
         arrays or anything with DLPack on the CPU, or on one NVIDIA GPU, where the kernel then runs; then, for the
         operators that have it, the result's shape, a 1-D s32 tensor or a sequence of ints, which wins over the
-        attribute. `out` receives the result and is returned. Without it the result is a tensor of the first input's
-        kind. Raises ValueError or TypeError for what does not fit, before any kernel runs.
+        attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
+        it the result is a tensor of the first input's kind. Autograd sees no call: an input that requires grad is
+        refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or
+        TypeError for what does not fit, before any kernel runs.
         """
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if arrays.known_kind(first) and arrays.known_kind(second):
-                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                try:
+                    kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                except RuntimeError:  # PyTorch's nested tensors have no shape: the long way finds the words
+                    kernel = None
                 try:
                     if kernel is not None:
                         return kernel(first, second, out)
@@ -130,13 +133,7 @@ class Compiled(spec.Operator):
             return parse_ints(name, wanted, low=0)
         if not hasattr(wanted, "__dlpack__"):
             raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
-        try:
-            array = wanted if isinstance(wanted, np.ndarray) else np.from_dlpack(wanted)
-        except Exception as reason:  # somebody else's code: it may raise anything
-            raise ValueError(f"{name}: {type(wanted).__name__} cannot be read through DLPack: {reason}") from reason
-        if array.dtype != np.int32 or array.ndim != 1:
-            raise TypeError(f"{name}: a {array.ndim}-D tensor of {array.dtype}, expected a 1-D tensor of s32")
-        return parse_ints(name, array, low=0)
+        return parse_ints(name, arrays.understand_shape(name, wanted), low=0)
 
 
 class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):

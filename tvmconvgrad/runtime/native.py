@@ -38,7 +38,7 @@ class DLTensor(ctypes.Structure):
     )
 
 
-PYTHON_SYMBOL = "call_python_1"
+PYTHON_SYMBOL = "call_python_2"
 """How the name of compiling/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
 _TENSORS, _AXES = 3, 5

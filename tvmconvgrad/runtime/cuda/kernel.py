@@ -39,6 +39,8 @@ class CudaKernel(Kernel):
             place = kind.address(result, shapes[2], dtype, True) if one and two else 0
             after = place + sizes[2]
             if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
+                if out is not None:
+                    kind.mark_written(out)
                 self._on(kind, one, two, place)
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
@@ -51,8 +53,8 @@ class CudaKernel(Kernel):
         dtype = self.problem.dtype
         return shapes, tuple(prod(shape) * ITEM_BYTES[dtype] for shape in shapes), dtype
 
-    def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
-        return self._fitting(name, tensors.understand(name, value), shape)
+    def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
+        return self._fitting(name, tensors.understand(name, value, writes=writes), shape)
 
     def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
         if self.function is None:
