@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def gpus(
     fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeGpus]:
     """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
-    from tvmconvgrad import kernels, operators
+    from tvmconvgrad import process
     from tvmconvgrad.runtime.cuda import driver
 
     fake_driver.set_up(devices=2)
@@ -63,9 +64,8 @@ def gpus(
     monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
     patch_toolkit(monkeypatch, tmp_path_factory.mktemp("code"))
     compile_here(monkeypatch)
-    monkeypatch.setattr(kernels, "_loaded", {})
-    for cached in (operators._kernel, operators._parsed_text):
-        cached.cache_clear()
+    process.forget()
+    gc.collect()
+    fake_driver.driver._discarded.clear()  # of other tests
     yield fake_driver
-    for cached in (operators._kernel, operators._parsed_text):
-        cached.cache_clear()
+    process.forget()

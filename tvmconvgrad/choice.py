@@ -18,6 +18,11 @@ SPACES = ("decisions", STOCK)
 """What can be searched."""
 
 
+_NAME = 64
+_NUMBERS = 64
+_MOST = 2**31 - 1
+
+
 class ChoiceRefused(ValueError):
     """A choice does not apply: it was made for other schedules, or edited."""
 
@@ -40,6 +45,20 @@ class Choice:
         """A choice with its decisions in a fixed order."""
         return cls(rule, tuple(sorted(decisions.items())), plan, trace)
 
+    @classmethod
+    def from_dict(cls, data: object) -> Choice:
+        """The choice of which `to_dict` made `data`, whoever may have written it since. ValueError."""
+        if not isinstance(data, dict) or set(data) != {"rule", "decisions", "plan", "trace"}:
+            raise ValueError("a choice has a rule, decisions, a plan and a trace")
+        rule, decisions = data["rule"], data["decisions"]
+        _need(isinstance(rule, str) and 0 < len(rule) <= _NAME, "rule")
+        _need(isinstance(decisions, dict) and len(decisions) <= _NUMBERS, "decisions")
+        _need(all(type(number) is int and abs(number) <= _MOST for number in decisions.values()), "decisions")
+        _need(all(len(name) <= _NAME for name in decisions), "decisions")
+        _need(isinstance(data["plan"], str), "plan")
+        _need(isinstance(data["trace"], str) and (data["trace"] != "") == (rule == STOCK), "trace")
+        return cls.of(**data)
+
     def to_dict(self) -> dict[str, object]:
         """All that determines the program, as JSON's types."""
         return {"rule": self.rule, "decisions": dict(self.decisions), "plan": self.plan, "trace": self.trace}
@@ -51,3 +70,8 @@ def made_by(choice: Choice | None, make: Callable[[Choice | None], T]) -> tuple[
         return make(choice), ""
     except ChoiceRefused as reason:
         return make(None), str(reason)
+
+
+def _need(holds: bool, name: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} is nothing that it can be")

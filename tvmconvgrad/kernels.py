@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import platform
-import threading
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
+from tvmconvgrad import memory, process
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import environment, service
+from tvmconvgrad.compiling import environment, service, sources
 from tvmconvgrad.compiling.entry import Entry
 from tvmconvgrad.compiling.service import Order
 from tvmconvgrad.deploy import registry
+from tvmconvgrad.memory import Loaded
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import CudaFunction
 from tvmconvgrad.runtime.cuda.launches import Launch
@@ -27,43 +26,8 @@ from tvmconvgrad.targets import Target, check_host, host_features, own_architect
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
 
-# What determines the code of a kernel besides the problem and the target: a change here makes cached kernels stale.
-_SOURCES = (
-    "te",
-    "schedules",
-    "compiling/pipeline.py",
-    "compiling/transposition.py",
-    "compiling/rows.py",
-    "compiling/masking.py",
-    "compiling/pairs.py",
-    "compiling/shuffles.py",
-    "compiling/spreading.py",
-    "compiling/statements.py",
-    "compiling/streaming.py",
-    "compiling/compiler.py",
-    "compiling/cuda",
-    "compiling/room.py",
-    "runtime/cuda/launches.py",
-    "compiling/library.c",
-    "compiling/services.c",
-    "compiling/calling.c",
-    "compiling/python.c",
-)
-
-
 COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
 """The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
-
-
-class _Loaded:
-    """One built kernel in this process, filled once by the thread that comes first."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.content: tuple[Function | CudaFunction | None, dict[str, Any]] | None = None
-
-
-_loaded: dict[tuple[str, Target, str | None, Choice | None], _Loaded] = {}
 
 
 @dataclass(frozen=True)
@@ -86,13 +50,13 @@ class Wanted:
 
     def kernel(self, entry: Entry | None = None) -> Kernel:
         """The kernel, of the cache's entry where that is at hand; else waits until it is there."""
-        slot = _loaded.setdefault((self.same.key, self.target, self.schedule, self.tuned.choice), _Loaded())
-        if slot.content is None:  # who waits for a build holds no lock: whoever has built it may need the same
+        key = (self.same.key, self.target, self.schedule, self.tuned.choice)
+        loaded = memory.kernels.find(key)
+        if loaded is None:  # who waits for a build has no turn: whoever has built it may need the same
+            memory.bound()  # a nonsensical one is to be known before anything is built
             order = self.order
-            entry = entry or service.find_or_build(order)
-            with slot.lock:
-                slot.content = slot.content or _load(order, entry)
-        function, facts = slot.content
+            loaded = memory.kernels.get(key, functools.partial(_load, order, entry or service.find_or_build(order)))
+        function, facts = loaded
         origin = lookup.DEFAULT if facts.get("set_aside") else self.tuned.origin
         kind = _kind(self.target)
         return kind(self.problem, self.target, facts["schedule"], facts["workspace_bytes"], function, origin)
@@ -148,8 +112,8 @@ def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:
     """A CPU's kernel or a GPU's."""
     if (target or _default(there)).kind != "cuda":
         return Kernel
-    from tvmconvgrad.runtime.cuda.kernel import CudaKernel
-
+    with process.lock:
+        from tvmconvgrad.runtime.cuda.kernel import CudaKernel
     return CudaKernel
 
 
@@ -162,36 +126,27 @@ def describe(
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
-        "sources": _sources_digest(),
+        "sources": sources.digest(COMPILERS[target.kind]),
         **environment.versions(),
         "machine": platform.machine(),
         "system": platform.system(),
     }
 
 
-def _load(order: Order, entry: Entry) -> tuple[Function | CudaFunction, dict[str, Any]]:
-    target = order.target
-    _check_runs_here(target, entry.facts)
+def _load(order: Order, entry: Entry) -> Loaded:
+    _check_runs_here(order.target, entry.facts)
     if entry.facts.get("set_aside"):
         warn_set_aside(order.problem, entry.facts["set_aside"])
+    return Loaded(memory.kernels.with_room(lambda: _function(entry, order.problem, order.target)), entry.facts)
+
+
+def _function(entry: Entry, problem: Problem, target: Target) -> Function | CudaFunction:
     if target.arch is None:
-        return load_function(entry.library, order.problem), entry.facts
-    launches = [Launch.from_dict(launch) for launch in entry.facts["launches"]]
-    return CudaFunction(entry.library, launches, target.arch), entry.facts
+        return load_function(entry.library, problem)
+    return CudaFunction(entry.library, [Launch.from_dict(launch) for launch in entry.facts["launches"]], target.arch)
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
     missing = sorted(set(facts["requires"]) - host_features())
     if missing:
         raise ValueError(f"target: code for {str(target)!r} needs {', '.join(missing)}, which this CPU does not have")
-
-
-@functools.cache
-def _sources_digest() -> str:
-    root = Path(__file__).parent
-    files = (root / source for source in _SOURCES)
-    paths = [path for file in files for path in (file.rglob("*.py") if file.is_dir() else [file])]
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()

@@ -5,20 +5,20 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tvmconvgrad import spec
+from tvmconvgrad import memory, process, spec
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.kernels import get_kernel
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime import arrays
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import parse_ints, show
+from tvmconvgrad.spec.values import parse_bool, parse_ints, plain, show
 from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
+_MOST_SEEN = 4096
+"""Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
 
 
 class Compiled(spec.Operator):
@@ -37,14 +39,19 @@ class Compiled(spec.Operator):
         Takes the specification's inputs in order or by name (old and new names): two tensors, f32, f16 or bf16, NumPy
         arrays or anything with DLPack on the CPU, or on one NVIDIA GPU, where the kernel then runs; then, for the
         operators that have it, the result's shape, a 1-D s32 tensor or a sequence of ints, which wins over the
-        attribute. `out` receives the result and is returned. Without it the result is a tensor of the first input's
-        kind. Raises ValueError or TypeError for what does not fit, before any kernel runs.
+        attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
+        it the result is a tensor of the first input's kind. Autograd sees no call: an input that requires grad is
+        refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or
+        TypeError for what does not fit, before any kernel runs.
         """
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if arrays.known_kind(first) and arrays.known_kind(second):
-                kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                try:
+                    kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
+                except RuntimeError:  # PyTorch's nested tensors have no shape: the long way finds the words
+                    kernel = None
                 try:
                     if kernel is not None:
                         return kernel(first, second, out)
@@ -54,6 +61,7 @@ class Compiled(spec.Operator):
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
         plain = wanted is None and target is None and kernel.target.kind != "cuda"
         if plain and arrays.known_kind(first) and arrays.known_kind(second):
+            _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
         return kernel(first, second, out)
 
@@ -66,7 +74,7 @@ class Compiled(spec.Operator):
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
         return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, gpu, registry.generation)
 
-    @functools.cached_property
+    @computed_once
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
         """CPUs' kernels of earlier calls by what is quick to compare: shapes and types as the tensors' library has
         them."""
@@ -93,8 +101,8 @@ class Compiled(spec.Operator):
         one by name; `tuned=False` takes the default one, whatever a tuning log has found.
         Raises ValueError or TypeError for what does not fit.
         """
-        problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return get_kernel(problem, _parsed(target), _schedule(schedule), tuned)
+        shapes = (first_shape, second_shape, shape_input)
+        return get_kernel(*self._asked(*shapes, dtype, target, schedule, tuned))
 
     def compile_async(
         self,
@@ -113,10 +121,18 @@ class Compiled(spec.Operator):
         ValueError or TypeError for what does not fit; what the compiler finds, the future raises. A future that is
         cancelled, or that nobody keeps until the program ends, costs no more than what is being built.
         """
-        from tvmconvgrad.asking import in_background
+        with process.lock:
+            from tvmconvgrad.asking import in_background
 
-        problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return in_background(problem, _parsed(target), _schedule(schedule), tuned)
+        shapes = (first_shape, second_shape, shape_input)
+        return in_background(*self._asked(*shapes, dtype, target, schedule, tuned))
+
+    def _asked(
+        self, first: Shape, second: Shape, wanted: Any, dtype: Any, target: TargetLike, schedule: object, tuned: object
+    ) -> tuple[spec.Problem, Target | None, str | None, bool]:
+        """What a kernel is asked for by, checked."""
+        name, take_tuned = _schedule(schedule), parse_bool("tuned", tuned)
+        return self.problem(first, second, self._shape(wanted), dtype), _parsed(target), name, take_tuned
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""
@@ -146,13 +162,7 @@ class Compiled(spec.Operator):
             return parse_ints(name, wanted, low=0)
         if not hasattr(wanted, "__dlpack__"):
             raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
-        try:
-            array = wanted if isinstance(wanted, np.ndarray) else np.from_dlpack(wanted)
-        except Exception as reason:  # somebody else's code: it may raise anything
-            raise ValueError(f"{name}: {type(wanted).__name__} cannot be read through DLPack: {reason}") from reason
-        if array.dtype != np.int32 or array.ndim != 1:
-            raise TypeError(f"{name}: a {array.ndim}-D tensor of {array.dtype}, expected a 1-D tensor of s32")
-        return tuple(int(size) for size in array)
+        return parse_ints(name, arrays.understand_shape(name, wanted), low=0)
 
 
 class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):
@@ -197,7 +207,36 @@ def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
     return [(name, NEW_NAMES[name]) for name in inputs]
 
 
-@functools.lru_cache(maxsize=4096)
+class _Shortcuts:
+    """The operators that have seen kernels, so that they forget them: for good of memory, or of who came by last."""
+
+    def __init__(self) -> None:
+        self._operators: weakref.WeakValueDictionary[int, Compiled] = weakref.WeakValueDictionary()
+        self._room = _MOST_SEEN
+
+    def make_room(self, op: Compiled) -> None:
+        """For one more kernel that an operator has seen; where there are too many, all are forgotten."""
+        with process.lock:
+            if self._room <= 0:
+                self.forget()
+            self._room -= 1
+            self._operators[id(op)] = op
+
+    def forget(self) -> None:
+        """All of them."""
+        with process.lock:
+            for op in self._operators.values():
+                op._seen.clear()
+            self._operators.clear()
+            self._room = _MOST_SEEN
+        _kernel.cache_clear()
+
+
+_shortcuts = _Shortcuts()
+memory.kernels.shortcut(_shortcuts.forget)
+
+
+@functools.lru_cache(maxsize=_MOST_SEEN)
 def _kernel(
     op: Compiled,
     first_shape: tuple[int, ...],
@@ -217,14 +256,18 @@ def _parsed_text(target: str) -> Target:
     return parse_target(target)
 
 
+process.forgets(_parsed_text.cache_clear)
+
+
 def _schedule(name: object) -> str | None:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"schedule: {show(name)} is not a name")
-    return name
+    return None if name is None else plain(name)
 
 
 def _parsed(target: TargetLike) -> Target | None:
     """A target; None for the default: this machine's CPU, which a bundled kernel needs no name of."""
-    if target is None or target == DEFAULT:
-        return None
-    return _parsed_text(target) if isinstance(target, str) else parse_target(target)
+    if not isinstance(target, str):
+        return None if target is None else parse_target(target)
+    text = plain(target)
+    return None if text == DEFAULT else _parsed_text(text)

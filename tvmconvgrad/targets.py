@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.spec.values import show
+from tvmconvgrad import process
+from tvmconvgrad.spec.values import plain, show
 
 DEFAULT = "llvm -mcpu=native"
 OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
@@ -24,6 +25,10 @@ FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
 """As oneDNN calls them: f32 is multiplied as it is; or may be rounded to TF32 before, 11 of its 24 significant bits."""
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
+_FORMATS = ("coff", "xcoff", "macho", "wasm", "goff", "spirv", "dxcontainer")
+"""How a triple may name the format of object files: LLVM ends the process for one that is not the system's own."""
+_WINDOWS = ("msvc", "gnu", "itanium", "cygnus")
+"""The environments that Windows has. LLVM ends the process for any other one."""
 # How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
 FAMILIES = {
     "cortex-": "aarch64",
@@ -85,7 +90,7 @@ def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Targ
     if target is None:
         target = DEFAULT
     if isinstance(target, str):
-        return _resolved(target, _split(target))
+        return _resolved(target, _split(plain(target)))
     if isinstance(target, Mapping):
         return _resolved(target, dict(target))
     raise TypeError(f'target: {show(target)} is neither a string such as "{DEFAULT}" nor a dict')
@@ -111,6 +116,7 @@ def _split(text: str) -> dict[str, Any]:
 
 def _resolved(given: object, options: dict[str, Any]) -> Target:
     kind = options.pop("kind", "llvm")
+    kind = plain(kind) if isinstance(kind, str) else kind
     if not isinstance(kind, str) or kind not in OPTIONS:
         expected = f"expected {' or '.join(OPTIONS)}"
         raise ValueError(f"target: kind {show(kind)} in {show(given)} is not supported, {expected}")
@@ -124,7 +130,7 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     algorithm = _one_of("algorithm", options, ALGORITHMS)
     mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
-        _architecture(mtriple)
+        _check_triple(mtriple)
     elif mcpu is not None:
         mtriple = _foreign_triple(mcpu)
     features = _features(options.get("mattr", ()))
@@ -140,7 +146,8 @@ def _gpu_architecture(given: object, arch: str | None) -> str:
         if re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch) is None:
             raise ValueError(f"target: arch is {show(arch)}, expected NVIDIA's name of an architecture such as sm_90")
         return arch
-    from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
+    with process.lock:
+        from tvmconvgrad.runtime.cuda import driver  # only where one is asked for
 
     try:
         return own_architecture(driver.driver().architecture(0))
@@ -175,19 +182,20 @@ def _word(name: str, value: object) -> str | None:
         return None
     if not isinstance(value, str):
         raise TypeError(f"target: {name} is {show(value)} of type {type(value).__name__}, expected a string")
+    value = plain(value)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", value):
         raise ValueError(f"target: {name} is {show(value)}, expected letters, digits and ._+-")
     return value
 
 
 def _features(mattr: object) -> tuple[str, ...]:
-    features = mattr.split(",") if isinstance(mattr, str) else mattr
+    features = plain(mattr).split(",") if isinstance(mattr, str) else mattr
     if not isinstance(features, (list, tuple)):
         raise TypeError(f"target: mattr is {show(mattr)} of type {type(mattr).__name__}, expected a string or a list")
     for feature in features:
         if not (isinstance(feature, str) and re.fullmatch(r"[+-][A-Za-z0-9][A-Za-z0-9._-]*", feature)):
             raise ValueError(f"target: feature {show(feature)} of mattr is not of the form +name or -name")
-    return tuple(features)
+    return tuple(map(plain, features))
 
 
 def _architecture(triple: str) -> str:
@@ -195,8 +203,22 @@ def _architecture(triple: str) -> str:
     word = triple.partition("-")[0].lower()
     if word not in ARCHITECTURES:
         expected = f"expected one that begins with {' or '.join(sorted(set(ARCHITECTURES.values())))}"
-        raise ValueError(f"target: mtriple {triple!r} is for an unknown architecture, {expected}")
+        raise ValueError(f"target: mtriple {show(triple)} is for an unknown architecture, {expected}")
     return ARCHITECTURES[word]
+
+
+def _check_triple(triple: str) -> None:
+    """Raise ValueError for a triple that LLVM has no code for: it ends the process then."""
+    _architecture(triple)
+    words = triple.lower().split("-")[1:]
+    for word in words:
+        if word.endswith(_FORMATS):
+            raise ValueError(f"target: mtriple {show(triple)} names a format of files, {show(word)}, expected none")
+    system = next((place for place, word in enumerate(words) if word.startswith("win")), len(words))
+    for word in words[system + 1 :]:
+        if word.rstrip("0123456789.") not in _WINDOWS:
+            expected = f"expected one of {', '.join(_WINDOWS)}"
+            raise ValueError(f"target: mtriple {show(triple)} has an environment that Windows has not, {expected}")
 
 
 def linux_triple(architecture: str) -> str:
@@ -248,7 +270,8 @@ def _added_features() -> list[str]:
 def named_generation() -> tuple[str, frozenset[str]]:
     """`host_cpu`, and the features that the name implies; by the compiler's interpreter where archspec is missing."""
     try:
-        import archspec.cpu  # only to name the CPU: bundled kernels go without it
+        with process.lock:
+            import archspec.cpu  # only to name the CPU: bundled kernels go without it
     except ModuleNotFoundError:
         from tvmconvgrad.compiling import environment
 
@@ -277,6 +300,7 @@ def host_features() -> frozenset[str]:
             name, _, words = line.partition(":")
             if name.strip() in ("flags", "Features"):
                 return frozenset(words.split())
-    import archspec.cpu
+    with process.lock:
+        import archspec.cpu
 
     return frozenset(archspec.cpu.detect.detected_info().features)

@@ -16,7 +16,7 @@ from click.testing import Result
 
 import tvmconvgrad as cg
 from tests.support import searching
-from tvmconvgrad import kernels
+from tvmconvgrad import process
 from tvmconvgrad.tuning import logs, lookup
 from tvmconvgrad.tuning.entry import parse
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of their own."""
     monkeypatch.setenv(logs.VARIABLE, str(tmp_path / "logs"))
     monkeypatch.setattr(lookup, "_read", {})
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     return tmp_path / "logs"
 
 

@@ -173,3 +173,11 @@ def test_a_kernel_that_was_replaced_meanwhile_is_not_set_aside(
         patch.setattr(cache_module, "read_entry", read_and_repair)
         assert cache.load(DESCRIPTION) is None
     assert load(cache).library == LIBRARY
+
+
+def test_a_file_that_claims_more_than_there_is_memory_is_set_aside(cache: KernelCache) -> None:
+    path, length = stored(cache), 1 << 40
+    head = struct.pack(">8s3Q", b"cgkern\x00\x01", 2, 2, length - 4)
+    path.write_bytes(head + bytes(32))
+    os.truncate(path, len(head) + 32 + length)
+    check_refused_and_rebuilt(cache, "more than any kernel")

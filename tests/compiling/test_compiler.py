@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
-from tvmconvgrad import kernels
+from tvmconvgrad import kernels, process
 from tvmconvgrad.compiling import compiler, service
 from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
@@ -28,11 +27,12 @@ CHECK = np.array([12, 14, 12], np.float32)  # how many products each tap sums
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Nothing is built, on disk or in this process."""
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernels, "_loaded", {})
-    return tmp_path / "cache"
+    process.forget()
+    yield tmp_path / "cache"
+    process.forget()
 
 
 @pytest.fixture
@@ -96,6 +96,36 @@ def test_what_this_cpu_has_is_enough_for_itself() -> None:
 def test_another_architecture_or_system(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "compile_by", lambda *_: pytest.fail("nothing is to be built"))
     check_target(f"llvm {option}", option, "this machine is x86_64 with linux", "not run")
+
+
+@on_x86
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("-mcpu=pentium4", "has no 64bit, which code for x86_64 needs"),
+        ("-mcpu=i386", "has no 64bit"),
+        ("-mcpu=native -mattr=-sse2", "has no sse2"),
+        ("-mattr=-64bit-mode", "has no 64bit-mode"),
+        ("-mattr=+16bit-mode", "has 16bit-mode, with which no function for x86_64 can be called"),
+        ("-mattr=+soft-float", "has soft-float"),
+        ("-mattr=+x32", "has x32"),
+        ("-mattr=+fma,-nonsense", "feature -nonsense of"),
+        ("-mtriple=aarch64-linux-gnu -mattr=+reserve-x1", "has reserve-x1, with which no function for aarch64"),
+    ],
+)
+def test_a_cpu_that_llvm_has_no_code_for(options: str, reason: str) -> None:
+    """It ends the process, or makes code that does."""
+    with pytest.raises(ValueError, match=r"^target: ") as error:
+        compiler.check_cpu(parse_target(f"llvm {options}"))
+    assert reason in str(error.value)
+
+
+@on_x86
+@pytest.mark.parametrize("feature", ["egpr", "ndd", "ppx", "push2pop2", "ccmp", "cf", "nf", "zu"])
+def test_every_part_of_an_extension_needs_it(feature: str) -> None:
+    target = parse_target(f"llvm -mcpu=x86-64-v3 -mattr=+{feature}")
+    compiler.check_cpu(target)
+    assert "apx" in compiler.required_features(target)
 
 
 @on_x86
@@ -163,7 +193,7 @@ def test_no_compiler(variable: str, monkeypatch: pytest.MonkeyPatch, empty_cache
     monkeypatch.setenv(variable, "/nowhere/c++")
     with pytest.raises(MissingLinker, match=r"/nowhere/c\+\+ cannot be run"):
         OP.compile((2, 8, 4), (2, 8, 16))
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     assert right(OP.compile(FIRST, SECOND))  # in the cache: needs none
     assert right(kernel)
 
@@ -214,32 +244,3 @@ def test_the_description_names_everything_that_the_code_depends_on() -> None:
         strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), weights_shape=(3, 4, 16)
     )
     assert kernels.describe(new.problem(FIRST, SECOND), target) == base
-
-
-def test_all_that_generates_code_is_in_the_key() -> None:
-    code = """
-import sys, tvmconvgrad
-before = set(sys.modules)  # what calls kernels, and makes none
-import tvmconvgrad.compiling.compiler
-print(*(module for module in set(sys.modules) - before if module.startswith("tvmconvgrad.compiling.")))
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    found = {f"compiling/{module.rpartition('.')[2]}.py" for module in done.stdout.split()}
-    # it names what the code needs, and makes none
-    assert found - set(kernels._SOURCES) == {"compiling/cpu_features.py"}
-
-
-@pytest.mark.parametrize(
-    "file", ["te/tensors.py", "schedules/base.py", "compiling/services.c", "compiling/transposition.py"]
-)
-def test_a_change_of_the_sources_changes_the_key(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = kernels._sources_digest()
-    kernels._sources_digest.cache_clear()
-    read = Path.read_bytes
-    path = Path(kernels.__file__).parent / file
-    assert path.exists()
-    monkeypatch.setattr(Path, "read_bytes", lambda self: read(self) + (b" " if self == path else b""))
-    assert kernels._sources_digest() != before
-    monkeypatch.undo()
-    kernels._sources_digest.cache_clear()
-    assert kernels._sources_digest() == before

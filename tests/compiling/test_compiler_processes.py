@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.compiling import kernel_worker
-from tvmconvgrad import kernels
+from tvmconvgrad import process
 from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
 
 PATIENCE = 240.0  # seconds: what takes longer hangs
@@ -107,7 +107,7 @@ def test_kernels_in_the_cache_need_no_compiler(tmp_path: Path) -> None:
 def test_a_damaged_kernel_is_built_again(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
     for height in (5, 4):
-        assert not in_new_memory(monkeypatch, height)
+        assert not in_new_memory(height)
     paths = sorted((tmp_path / "cache").glob("*.kernel"))
     assert len(paths) == 2
     contents = [path.read_bytes() for path in paths]
@@ -117,16 +117,12 @@ def test_a_damaged_kernel_is_built_again(damage: str, tmp_path: Path, monkeypatc
         path.write_bytes({"cut": content[:middle], "flipped": flipped, "library of another kernel": other}[damage])
     for height in (4, 5):
         with pytest.warns(CacheWarning, match="set aside and will be built again"):
-            assert not in_new_memory(monkeypatch, height)
-        assert not in_new_memory(monkeypatch, height)  # and was kept: no warning
+            assert not in_new_memory(height)
+        assert not in_new_memory(height)  # and was kept: no warning
     assert len(KernelCache().entries()) == 2
 
 
-def in_new_memory(monkeypatch: pytest.MonkeyPatch, height: int) -> bool:
+def in_new_memory(height: int) -> bool:
     """Whether a result is wrong, by a kernel from the disk."""
-    from tvmconvgrad import operators
-
-    monkeypatch.setattr(kernels, "_loaded", {})
-    operators._kernel.cache_clear()
-    kernel_worker.OP._seen.clear()
+    process.forget()
     return kernel_worker.wrong(height)

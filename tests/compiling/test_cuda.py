@@ -13,7 +13,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.compiling_here import compile_here
-from tvmconvgrad import schedules
+from tvmconvgrad import process, schedules
 from tvmconvgrad.compiling.cuda import compiler, nvrtc, toolkit
 from tvmconvgrad.compiling.cuda.codegen import generate
 from tvmconvgrad.compiling.missing import MissingToolkit, TooLarge
@@ -165,12 +165,10 @@ def test_a_kernel_is_kept_and_needs_neither_compiler_nor_gpu(tmp_path: Path, mon
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(cache))
-    from tvmconvgrad import kernels
-
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     first = OP.compile(*SHAPES, dtype="f16", target="cuda -arch=sm_80")
     no_toolkit(monkeypatch)
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     again = OP.compile(*SHAPES, dtype="f16", target={"kind": "cuda", "arch": "sm_80"})
     assert str(again) == str(first)
     assert "target    cuda -arch=sm_80" in str(first)

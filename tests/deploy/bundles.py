@@ -64,13 +64,19 @@ def write_examples(
 
 
 def check_program(
-    bundle: Path, name: str, output: Path, *options: str, cc: str | None = None, static: bool = False
+    bundle: Path,
+    name: str,
+    output: Path,
+    *options: str,
+    cc: str | None = None,
+    static: bool = False,
+    source: str = "check_kernels.c",
 ) -> None:
-    """Build check_kernels for a bundle."""
+    """Build check_kernels, or another program of this folder, for a bundle."""
     library = [str(bundle / f"lib{name}.a")] if static else [f"-L{bundle}", f"-l{name}", f"-Wl,-rpath,{bundle}"]
     defines = [f'-DHEADER="{name}.h"', f"-DPREFIX={name}", f"-DCAPS={name.upper()}"]
     words = [cc or compiler(), "-std=gnu11", "-O1", "-g", *STRICT, *options, *defines, f"-I{bundle}", "-pthread"]
-    run([*words, str(HERE / "check_kernels.c"), *library, "-lm", "-o", str(output)])
+    run([*words, str(HERE / source), *library, "-lm", "-o", str(output)])
 
 
 def run(command: Sequence[object], **environment: str) -> str:

@@ -130,7 +130,7 @@ def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         cg.build([LAYER], folder, name="three")
     assert cg.load(folder).manifest.name == "two"
     (folder / "manifest.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 3.*; remove the folder"):
+    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 4.*; remove the folder"):
         cg.build([LAYER], folder, name="three")
     assert (folder / "libtwo.so").exists()
 
@@ -149,7 +149,7 @@ def test_the_same_layers_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_manifest_tells_all(built: Built) -> None:
     manifest = json.loads((built.folder / "manifest.json").read_text())
-    assert manifest["format"] == 3
+    assert manifest["format"] == 4
     assert manifest["versions"]["tvmconvgrad"] == cg.__version__
     first = manifest["kernels"][0]
     assert first["operator"] == "ConvolutionBackpropFilters"
@@ -185,6 +185,21 @@ def test_the_command(invoke: Any, tmp_path: Path) -> None:
     assert (kernel.name, kernel.problem.dtype, kernel.problem.data_format) == ("ConvolutionBackpropData", "bf16", "NCX")
     first, second, wanted = example(LAYER.gradients("NCX", dtype="bf16")[1])
     assert_same(kernel(first, second), wanted)
+
+
+def test_each_layer_in_its_own_type(invoke: Any, tmp_path: Path) -> None:
+    layers = [LAYER, Layer(name="half", dtype="bf16", **TINY)]  # type: ignore[arg-type]
+    write_layers(tmp_path / "mixed.toml", layers)
+    result = invoke("build", tmp_path / "mixed.toml", "--only", "filters", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    bundle = cg.load(tmp_path / "out")
+    assert {name: kernel.problem.dtype for name, kernel in bundle.items()} == {
+        "tiny_filters": "f32",
+        "half_filters": "bf16",
+    }
+    for layer in layers:
+        first, second, wanted = example(layer.gradients()[0])
+        assert_same(bundle[f"{layer.name}_filters"](first, second), wanted)
 
 
 def test_the_commands_errors(fails: Any, tmp_path: Path) -> None:

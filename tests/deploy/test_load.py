@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.deploy.bundles import compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
 from tvmconvgrad.deploy import load as load_module
+from tvmconvgrad.deploy.manifest import sealed
 
 ROOT = Path(cg.__file__).parents[1]
 
@@ -85,11 +87,13 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(error.value)
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object], *, seal: bool = True) -> None:
+    """Change a manifest, and its digest of itself."""
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
+    old = content.pop("sha256")
     change(content)
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps({"sha256": sealed(content) if seal else old, **content}))
 
 
 def test_a_changed_byte(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,10 +137,12 @@ def test_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x00\xff\xfe", "is no JSON"),
         (b"[" * 100000, "is no JSON"),
         (b"[]", "holds [], expected an object"),
-        (b"{}", "format: got None, expected 3"),
-        (b'{"format": 1}', "format: got 1, expected 3: another version"),
+        (b"{}", "format: got None, expected 4"),
+        (b'{"format": 1}', "format: got 1, expected 4: another version"),
         (b'{"format": true}', "format: got True"),
-        (b'{"format": 3}', "name: missing"),
+        (b'{"format": 4}', "sha256: missing"),
+        (b'{"format": 4, "sha256": "0"}', "sha256: '0' is no SHA-256"),
+        (b'{"format": 4, "sha256": "%b"}' % (b"0" * 64), "name: missing"),
     ],
 )
 def test_no_manifest(text: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +200,52 @@ def test_wrong_manifests(
         change = lambda c: c["targets"].reverse()  # noqa: E731
     rewrite(copy, change)
     assert words in refused(copy, monkeypatch)
+
+
+def _functions_swapped(content: dict[str, Any]) -> None:
+    one, other = content["kernels"][:2]
+    one["function"], other["function"] = other["function"], one["function"]
+
+
+def _another_type(content: dict[str, Any]) -> None:
+    content["kernels"][0]["dtype"] = "f16"
+
+
+@pytest.mark.parametrize("change", [_functions_swapped, _another_type, lambda c: c.update(name="other")])
+def test_what_fits_together_and_was_not_built(
+    change: Callable[[dict[str, Any]], object], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another kernel's function, or of other shapes than it is compiled for, a call would write anywhere."""
+    rewrite(copy, change, seal=False)
+    assert "manifest.json: has changed: its SHA-256" in refused(copy, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "libsmall.so"])
+def test_what_is_no_file_costs_no_descriptor(name: str, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (copy / name).unlink()
+    (copy / name).mkdir()
+    open_files = len(os.listdir("/proc/self/fd"))
+    assert f"{name}" in refused(copy, monkeypatch)
+    assert "is no regular file" in refused(copy, monkeypatch)
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    (copy / name).rmdir()
+    (copy / name).touch()
+    os.truncate(copy / name, 1 << 40)  # more than there is memory
+    assert re.search(r"has 1099511627776 bytes|has changed: it has 1099511627776", refused(copy, monkeypatch))
+
+
+@pytest.mark.parametrize("folder", [3, None, b"bundle", ["bundle"], 1.5, np.zeros(2), object])
+def test_what_is_no_path(folder: Any) -> None:
+    with pytest.raises(TypeError, match=r"^folder: got .* expected a path$"):
+        cg.load(folder)
+    with pytest.raises(TypeError, match=r"^bundle: got .* expected a path$"):
+        cg.use(folder)
+
+
+@pytest.mark.parametrize("folder", ["a\0b", "\ud800"])
+def test_what_no_path_can_be(folder: str) -> None:
+    with pytest.raises(ValueError, match=r"^folder: got .* which cannot be a path$"):
+        cg.load(folder)
 
 
 def test_another_library_with_the_right_hash(copy: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tvmconvgrad.targets import host_architecture, parse_target
 
 SANITIZERS = ("-fsanitize=thread", "-fsanitize=address,undefined")
 PIECES = {"ONE": 100, "OTHER": 4097, "TASK_ONE": 64, "TASK_OTHER": 1}
+CALLS = 2000
+"""Of functions in C, with arguments at random."""
 CHECKED = [layer for layer in LAYERS if layer.name in ("dense 3x3", "pointwise", "depthwise", "up", "wide")]
 
 
@@ -32,6 +35,9 @@ def test_threads_that_call_at_once(check: str, tmp_path: Path) -> None:
         check_program(tmp_path / "bundle", "checked", program, check, static=static)
         for threads, callers in ((1, 3), (4, 1), (4, 4)):
             assert clean(program, examples, threads, callers).startswith(f"{len(gradients)} kernels")
+    check_program(tmp_path / "bundle", "checked", tmp_path / "fuzz", check, static=True, source="fuzz_call.c")
+    for seed in (1, datetime.datetime.now(datetime.timezone.utc).date().toordinal()):
+        assert clean(tmp_path / "fuzz", seed, CALLS) == "ok\n", f"with seed {seed}"
 
 
 @pytest.mark.parametrize("check", ["-O2", *SANITIZERS])

@@ -54,27 +54,27 @@ def test_as_one_writes_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "words"),
+    ("text", "words"),
     [
-        ("{", ValueError, "is no JSON: "),
-        ("[" * 100000, ValueError, "is no JSON: "),
-        ("[]", TypeError, "holds [], expected an object with the key layers"),
-        ("{}", ValueError, "has the keys [], expected layers alone"),
-        ('{"layers": [], "more": 1}', ValueError, "has the keys ['layers', 'more'], expected layers alone"),
-        ('{"layers": {}}', TypeError, "layers: got {} of type dict, expected a list"),
-        ('{"layers": []}', ValueError, "layers: is empty"),
-        ('{"layers": [1]}', TypeError, "layers[0]: got 1 of type int, expected an object"),
-        (f'{{"layers": [{{{LAYER}, "stride": [1]}}]}}', ValueError, "layers[0] (a): stride: unknown (did you mean"),
-        ('{"layers": [{"name": "a"}]}', ValueError, "layers[0] (a): batch: missing; name, batch, channels"),
-        (f'{{"layers": [{{{LAYER}, "groups": 4}}]}}', ValueError, "layers[0] (a): channels: 2 is no multiple of"),
-        (f'{{"layers": [{{{LAYER}, "groups": "4"}}]}}', TypeError, "layers[0] (a): groups: got '4' of type str"),
-        (f'{{"layers": [{{{LAYER}}}, {{{LAYER}}}]}}', ValueError, "layers[1]: name: 'a': layers[0] has it already"),
+        ("{", "is no JSON: "),
+        ("[" * 100000, "is no JSON: "),
+        ("[]", "holds [], expected an object with the key layers"),
+        ("{}", "has the keys [], expected layers alone"),
+        ('{"layers": [], "more": 1}', "has the keys ['layers', 'more'], expected layers alone"),
+        ('{"layers": {}}', "layers: got {} of type dict, expected a list"),
+        ('{"layers": []}', "layers: is empty"),
+        ('{"layers": [1]}', "layers[0]: got 1 of type int, expected an object"),
+        (f'{{"layers": [{{{LAYER}, "stride": [1]}}]}}', "layers[0] (a): stride: unknown (did you mean"),
+        ('{"layers": [{"name": "a"}]}', "layers[0] (a): batch: missing; name, batch, channels"),
+        (f'{{"layers": [{{{LAYER}, "groups": 4}}]}}', "layers[0] (a): channels: 2 is no multiple of"),
+        (f'{{"layers": [{{{LAYER}, "groups": "4"}}]}}', "layers[0] (a): groups: got '4' of type str"),
+        (f'{{"layers": [{{{LAYER}}}, {{{LAYER}}}]}}', "layers[1]: name: 'a': layers[0] has it already"),
     ],
 )
-def test_what_is_wrong(text: str, kind: type[Exception], words: str, tmp_path: Path) -> None:
+def test_what_is_wrong(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "layers.json"
     path.write_text(text)
-    with pytest.raises(kind) as error:
+    with pytest.raises(ValueError) as error:
         read_layers(path)
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)

@@ -92,6 +92,7 @@ def test_gradients_of_a_transposed_convolution() -> None:
         ({"name": "two\nlines"}, ValueError, "name: got"),
         ({"op": "Conv"}, ValueError, "op: got 'Conv', expected 'Convolution' or 'ConvTranspose'"),
         ({"batch": 0}, ValueError, "batch: got 0, expected a positive int"),
+        ({"dtype": "f64"}, ValueError, "dtype: 'f64' is not supported, expected f32, f16 or bf16"),
         ({"channels": 2.0}, TypeError, "channels: got 2.0 of type float"),
         ({"kernel": ()}, ValueError, "kernel: () has 0 entries, expected 1 to 3"),
         ({"kernel": (1, 1, 1, 1)}, ValueError, "kernel: (1, 1, 1, 1) has 4 entries, expected 1 to 3"),

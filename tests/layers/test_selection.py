@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tvmconvgrad.deploy.describing import name_all
 from tvmconvgrad.layers import SUITES, Layer, select_gradients, suite, write_layers
 
 LAYERS = [
@@ -30,6 +32,23 @@ def test_what_narrows_them_down() -> None:
     ]
     assert found[0][1].problem.input_shapes == ((7, 4, 3), (4, 3, 3))  # NCX, and OIX beside it
     assert select_gradients(LAYERS, filter_format="OIX")[0][1].problem.output_shape == (4, 3, 1)
+
+
+def test_each_layer_has_a_type_unless_one_is_asked_for(tmp_path: Path) -> None:
+    mixed = [LAYERS[0], replace(LAYERS[1], dtype="bf16"), replace(LAYERS[1], name="three", dtype="f16")]
+    write_layers(tmp_path / "mixed.json", mixed)
+    found = select_gradients([str(tmp_path / "mixed.json")])
+    assert [(one.kind, one.problem.dtype) for _, one in found] == [
+        (kind, dtype) for dtype in ("f32", "bf16", "f16") for kind in ("filters", "data")
+    ]
+    asked = select_gradients(mixed, dtypes=("f16", "f32"), only="data")
+    assert [one.problem.dtype for _, one in asked] == ["f16", "f32"] * 3
+    names = [wanted.name for wanted in name_all("mixed", [one for _, one in found])]
+    assert names[::2] == ["one_1x1_filters", "two_3x3_filters", "three_filters"]
+    assert [wanted.name for wanted in name_all("mixed", [one for _, one in asked])][:2] == [
+        "one_1x1_f16_data",
+        "one_1x1_f32_data",
+    ]
 
 
 def test_where_nothing_is_left() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import product
 from random import Random
 
@@ -12,7 +13,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.support import reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
-from tests.support.convolution import Array, Convolution, operands
+from tests.support.convolution import Array, Convolution, Shape, operands
 from tests.support.random_cases import random_case
 
 NCX = {"data_format": "NCX", "filter_format": "OIX"}
@@ -74,6 +75,11 @@ def test_the_size_of_an_attribute_costs_nothing(big: int) -> None:
     assert time.monotonic() - begin < 60  # seconds, where 2**31 took for ever
 
 
+STEPPING = [
+    # strides, or dilations, that step over the data between two that meet it
+    Convolution(2, 1, 3, 4, (1, 2), (4, 4), (5, 7), (3, 4), (1, 1), (7, 6), (8, 11)),
+    Convolution(2, 8, 8, 8, (2, 1), (5, 9), (3, 2), (1, 1), (3, 5), (5, 5), (4, 8)),
+]
 APART = [
     # dilations that leave holes, strides that do, both, and neither; edges that nothing meets
     Convolution(2, 1, 3, 4, (9, 14), (2, 3), (2, 2), (1, 2), (3, 5), (0, 1), (0, 0)),
@@ -83,19 +89,24 @@ APART = [
 ]
 
 
-def cases(count: int) -> list[object]:
+def cases(count: int, operators: Sequence[str] = OPERATORS) -> list[object]:
     """Gradients of those, and of random ones, in each layout and type in turn."""
     random = Random(0)
     drawn = [random_case(random, OPERATORS[i % len(OPERATORS)]).convolution for i in range(count)]
     formats = list(product((("NXC", "XIO"), ("NCX", "OIX")), DTYPES))
     found = [
-        Case(operator, conv, *formats[i % 6][0], formats[i % 6][1], output_padding=conv.beyond)
-        for i, (conv, operator) in enumerate(product([*APART, *drawn], ("ConvolutionBackpropData", OPERATORS[3])))
+        Case(operator, conv, *formats[i % 6][0], formats[i % 6][1], output_padding=_padding(conv, operator))
+        for i, (conv, operator) in enumerate(product([*STEPPING, *APART, *drawn], operators))
+        if conv not in APART or _padding(conv, operator)
     ]
     return [pytest.param(case, id=str(case)) for case in found]
 
 
-@pytest.mark.parametrize("case", cases(12))
+def _padding(conv: Convolution, operator: str) -> Shape | None:
+    return None if operator == "ConvolutionBackpropFilters" else conv.beyond
+
+
+@pytest.mark.parametrize("case", cases(6))
 def test_what_no_product_meets_is_zero(case: Case) -> None:
     conv = case.convolution
     everything = {name: np.ones(conv.shapes[name], np.float32) for name in conv.shapes if name != case.result}
@@ -105,7 +116,7 @@ def test_what_no_product_meets_is_zero(case: Case) -> None:
         assert_same(result[~met], np.zeros_like(result[~met]))
 
 
-@pytest.mark.parametrize("case", cases(12))
+@pytest.mark.parametrize("case", cases(12, ("ConvolutionBackpropData", "ConvTransposeBackpropData")))
 def test_an_infinity_stays_near_what_it_meets(case: Case) -> None:
     conv, name = case.convolution, "x" if case.result == "y" else "y"
     tensors = operands(conv, case.result, seed=1)

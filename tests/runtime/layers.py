@@ -45,11 +45,12 @@ def right():
 """
 
 
-def program(code: str, **environment: str) -> str:
+def program(code: str, prelude: str = PRELUDE, **environment: str) -> str:
     """What a Python program prints, after the prelude; it must end by itself and without an error."""
-    layer(WIDE_FILTERS), layer(WIDE_DATA)
+    if prelude == PRELUDE:
+        layer(WIDE_FILTERS), layer(WIDE_DATA)
     paths = os.pathsep.join(path or "." for path in sys.path)
-    command = [sys.executable, "-c", PRELUDE + code]
+    command = [sys.executable, "-c", prelude + code]
     variables = {**os.environ, "PYTHONPATH": paths, **environment}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"

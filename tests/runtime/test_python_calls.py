@@ -218,7 +218,11 @@ def test_plain_tensors_and_parameters(torch: Any, dtype: str) -> None:
     kernel, (first, second), want = tensors(torch, dtype)
     for value in (first, torch.nn.Parameter(first), first.clone().requires_grad_()):
         out = torch.zeros_like(want)
-        assert quick(kernel)(value, second, out) == 0
+        if value.requires_grad:
+            assert quick(kernel)(value, second, out) == NOT_PLAIN
+            assert not out.any()
+        with torch.set_grad_enabled(not value.requires_grad):
+            assert quick(kernel)(value, second, out) == 0
         assert torch.equal(out, want)
 
 

@@ -50,6 +50,7 @@ def own_library(case: Case) -> tuple[Any, Kernel]:
     entry = KernelCache().load(describe(kernel.problem, kernel.target))
     assert entry is not None
     function = load_function(entry.library, kernel.problem)
+    function.library.tvmconvgrad_use.argtypes = [ctypes.c_void_p]
     return function.library, Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, function)
 
 

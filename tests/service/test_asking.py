@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import tvmconvgrad as cg
 from tests.service.conftest import Acting
 from tests.service.processes import OP, SHAPES, until
-from tvmconvgrad import kernels, operators
+from tvmconvgrad import process
 from tvmconvgrad.cli import main
 from tvmconvgrad.compiling import service
 from tvmconvgrad.compiling.missing import MissingLinker
@@ -29,8 +29,7 @@ OTHER = Layer(name="other", batch=1, channels=2, filters=3, input_size=(5,), ker
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing is built, on disk or in this process."""
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(kernels, "_loaded", {})
-    operators._kernel.cache_clear()
+    process.forget()
     return tmp_path / "cache"
 
 

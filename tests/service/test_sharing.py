@@ -160,6 +160,7 @@ def test_the_background_is_left_when_somebody_waits(acting: Acting, monkeypatch:
     monkeypatch.setattr(service, "compile_by", noted)
     for number in range(3):
         service.begin(acting.order(number, "sleep 0.2"), lambda job: None)
+    assert until(lambda: acting.builds() == 1)
     service.find_or_build(acting.order(2, "sleep 0.2"))
     assert until(lambda: len(asked) == 3)
     assert asked == [(0, True), (2, False), (1, True)]

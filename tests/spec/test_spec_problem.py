@@ -232,3 +232,41 @@ def test_importing_spec_imports_no_framework():
     command = [sys.executable, "-c", IMPORT_SPEC_ALONE, str(package)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "[]"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"operator": "Convolution"},
+        {"operator": ["ConvolutionBackpropFilters"]},
+        {"gradient": "data"},
+        {"filter_axes": "XC"},
+        {"filter_axes": "CXO"},
+        {"filter_axes": 3},
+        {"input_names": ["one"]},
+        {"input_names": ["one", {}]},
+        {"output_name": 5},
+    ],
+)
+def test_from_dict_refuses_what_is_no_gradient(change):
+    good = make(ConvolutionBackpropFilters)[0].to_dict()
+    with pytest.raises(ValueError):
+        Problem.from_dict({**good, **change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strides": [0, 1]},
+        {"dilations": [1]},
+        {"k": [0, 1]},
+        {"x": []},
+        {"y": [1, 2, 3]},
+        {"groups": 4},
+        {"more": [1, 1]},
+    ],
+)
+def test_from_dict_refuses_what_is_no_geometry(change):
+    good = make(ConvolutionBackpropFilters)[0].to_dict()
+    with pytest.raises(ValueError):
+        Problem.from_dict({**good, "geometry": {**good["geometry"], **change}})

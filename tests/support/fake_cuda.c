@@ -69,6 +69,14 @@ int cuModuleLoadData(Module **module, const char *image) {
     note("load on %d\n", (int)((intptr_t)contexts[depth - 1] - 0x1000));
     return (*module)->library ? 0 : 200;
 }
+int cuModuleUnload(Module *module) {
+    if (fails("cuModuleUnload")) return failing;
+    if (!depth || contexts[depth - 1] != module->context) return 400;
+    note("unload on %d\n", (int)((intptr_t)module->context - 0x1000));
+    int status = dlclose(module->library) ? 1 : 0;
+    free(module);
+    return status;
+}
 int cuModuleGetFunction(Function **function, Module *module, const char *name) {
     *function = calloc(1, sizeof **function);
     (*function)->module = module, (*function)->shared_bytes = PLAIN_SHARED_BYTES;
@@ -101,6 +109,12 @@ int cuLaunchKernelEx(const Config *config, Function *function, void **arguments,
 }
 
 int cuStreamSynchronize(void *stream) { note("synchronize %ld\n", (long)(intptr_t)stream); return 0; }
+int cuStreamIsCapturing(void *stream, int *status) { *status = fails("cuStreamIsCapturing") != 0; return 0; }
+int cuCtxSynchronize(void) {
+    if (fails("cuCtxSynchronize")) return failing;
+    note("synchronize all\n");
+    return depth ? 0 : 201;
+}
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     note("%ld waits for event %ld\n", (long)(intptr_t)stream, (long)(intptr_t)event);
     return flags ? 1 : 0;

@@ -32,7 +32,10 @@ class Tensor:
     """torch.Tensor."""
 
     layout = "torch.strided"
-    is_quantized = requires_grad = False
+    is_quantized = requires_grad = is_nested = False
+    __torch_dispatch__ = None
+    __torch_function__ = classmethod(lambda *_: None)
+    written = 0
 
     def __init__(self, array: Array, gpu: int | None = 0) -> None:
         self.array, self.device = array, Device("cpu") if gpu is None else Device("cuda", gpu)
@@ -53,6 +56,15 @@ class Tensor:
 
     def numel(self) -> int:
         return self.array.size
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def nbytes(self) -> int:
+        return self.array.size * self.itemsize if self.is_contiguous() else 1 << 62
+
+    def is_inference(self) -> bool:
+        return False
 
     def stride(self) -> tuple[int, ...]:
         return tuple(stride // self.itemsize for stride in self.array.strides)
@@ -78,16 +90,24 @@ class Tensor:
 def torch(stream: int = 40) -> Any:
     """The module; each GPU's stream has the number `stream` and the GPU's."""
     module = types.ModuleType("torch")
-    parameter = type("Parameter", (Tensor,), {})
+    parameter = type("Parameter", (Tensor,), {"__torch_function__": None})
 
-    def empty(shape: Any, dtype: Any, device: Device | str) -> Tensor:
-        index = None if isinstance(device, str) else device.index  # "cpu"
-        found = Tensor(aligned(np.full(shape, 77, dtype)), index)
+    def empty(shape: Any, dtype: Any, device: Device) -> Tensor:
+        found = Tensor(aligned(np.full(shape, 77, dtype)), device.index)
         module.made.append(found)  # type: ignore[attr-defined]
         return found
 
+    def increment_version(value: Tensor) -> None:
+        value.written += 1
+
     contents: dict[str, Any] = {
         "Tensor": Tensor,
+        "_C": types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0),
+        "jit": types.SimpleNamespace(is_tracing=lambda: False),
+        "autograd": types.SimpleNamespace(
+            forward_ad=types.SimpleNamespace(_current_level=-1),
+            graph=types.SimpleNamespace(increment_version=increment_version),
+        ),
         "nn": types.SimpleNamespace(Parameter=parameter),
         "strided": "torch.strided",
         "float32": np.dtype(np.float32),
@@ -96,6 +116,7 @@ def torch(stream: int = 40) -> Any:
         "uint8": np.dtype(np.uint8),
         "device": Device,
         "empty": empty,
+        "empty_strided": lambda shape, _, dtype, device: empty(shape, dtype, device),
         "is_grad_enabled": lambda: True,
         "cuda": types.SimpleNamespace(
             current_stream=lambda device: types.SimpleNamespace(cuda_stream=stream + device.index)

@@ -26,7 +26,7 @@ needs_emulator = pytest.mark.skipif(
     shutil.which(COMPILER) is None or sys.platform != "linux", reason=f"the emulator of a GPU needs {COMPILER} on Linux"
 )
 _FOLDER = Path(__file__).with_name("cuda_emulator")
-_OPTIONS = ("-std=c++17", "-O1", "-w", "-fsanitize=address", f"-I{_FOLDER}")
+_OPTIONS = ("-std=c++17", "-Og", "-w", "-fsanitize=address", f"-I{_FOLDER}")
 _ASM = re.compile(r'asm volatile\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)((?::.*?)?)\);', re.DOTALL)
 _DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) (\w+) (\w+)\[\];")
 _KERNEL = re.compile(

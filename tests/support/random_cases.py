@@ -11,8 +11,9 @@ from tests.support.layouts import DATA_FORMATS, filter_formats
 
 SPATIAL = {1: 40, 2: 13, 3: 7}
 """The largest big side by rank."""
+DTYPES = ("f32", "f16", "bf16")
 AUTO_PADS = ("none", "none", "none", "same_upper", "same_lower", "valid")
-CHANNELS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17)
+CHANNELS = (1, 1, 2, 3, 4, 5, 7, 8, 8, 9, 15, 16, 16, 17, 24, 32, 33)
 
 
 def random_case(random: Random, operator: str, *, beyond: bool = True) -> Case:
@@ -43,15 +44,16 @@ def random_case(random: Random, operator: str, *, beyond: bool = True) -> Case:
         auto_pad=auto_pad,
         output_padding=padding,
         shape_by="not" if operator == "ConvTransposeBackpropData" else random.choice(ways),
+        dtype=random.choice(DTYPES),
         new_names=random.random() < 0.5,
     )
 
 
-def random_cases(seed: int, count: int, *, beyond: bool = True) -> list[Case]:
-    """Cases of the four operators in turn."""
+def random_cases(seed: int, count: int, *, beyond: bool = True, dtype: str | None = None) -> list[Case]:
+    """Cases of the four operators in turn, of a random type each or all of one."""
     random = Random(seed)
     cases = (random_case(random, OPERATORS[i % len(OPERATORS)], beyond=beyond) for i in range(count))
-    return list(cases)
+    return [case if dtype is None else case.with_dtype(dtype) for case in cases]
 
 
 def explicit(case: Case) -> Case:
@@ -62,8 +64,12 @@ def explicit(case: Case) -> Case:
 def _convolution(random: Random, auto_pad: str, *, extra: bool, padded: bool) -> tuple[Convolution, Shape] | None:
     """A convolution and the output_padding that its sizes stand for; None where a kernel does not fit."""
     rank = random.choice((1, 2, 2, 2, 3))
-    axes = []
-    for _ in range(rank):
+    axes: list[Shape | None] = []
+    if auto_pad == "none" and random.random() < 0.3:
+        axes = [_plain_axis(random, SPATIAL[rank]) for _ in range(rank)]
+        if None in axes:
+            return None
+    while len(axes) < rank:
         if auto_pad.startswith("same"):
             axis = _same_axis(random, auto_pad, SPATIAL[rank], padded=padded)
         else:
@@ -71,43 +77,61 @@ def _convolution(random: Random, auto_pad: str, *, extra: bool, padded: bool) ->
         if axis is None:
             return None
         axes.append(axis)
-    y, x, k, strides, dilations, begin, end, padding = (tuple(column) for column in zip(*axes, strict=True))
+    columns = zip(*(axis for axis in axes if axis is not None), strict=True)
+    y, x, k, strides, dilations, begin, end, padding = (tuple(column) for column in columns)
     groups, c, o = _channels(random)
     return Convolution(random.randint(1, 3), groups, c, o, y, x, k, strides, dilations, begin, end), padding
 
 
 def _channels(random: Random) -> tuple[int, int, int]:
     """Groups and both channel counts: dense, grouped or depthwise."""
-    kind = random.choice(("dense", "dense", "grouped", "depthwise"))
+    kind = random.choice(("dense", "dense", "whole", "grouped", "depthwise"))
+    if kind == "whole":
+        return 1, random.choice((4, 8, 16)), random.choice((4, 8, 16))
     if kind == "dense":
         return 1, random.choice(CHANNELS), random.choice(CHANNELS)
     if kind == "grouped":
         groups = random.choice((2, 3, 4))
         return groups, groups * random.choice(CHANNELS[:8]), groups * random.choice(CHANNELS[:8])
-    groups = random.choice((2, 5, 8, 13, 17))
+    groups = random.choice((2, 5, 8, 13, 16, 17, 19, 33))
     return groups, groups, groups * random.choice((1, 1, 2))
 
 
 def _window(random: Random) -> tuple[int, int, int]:
-    """Kernel, stride and dilation of one axis."""
-    return random.choice((1, 1, 2, 3, 3, 4, 5)), random.choice((1, 1, 2, 3, 4)), random.choice((1, 1, 2, 3))
+    """Kernel, stride and dilation of one axis: at times plain, so that a case has several such axes and pads."""
+    if random.random() < 0.4:
+        return random.choice((1, 3)), 1, 1
+    return random.choice((1, 1, 2, 3, 3, 4, 5, 7)), random.choice((1, 1, 2, 3, 4, 7)), random.choice((1, 1, 2, 3, 6))
+
+
+def _size(random: Random, largest: int) -> int:
+    """The big side of one axis: as often one or two elements as more."""
+    return random.randint(*random.choice(((1, 1), (1, 2), (1, 4), (1, largest), (largest // 2, largest))))
 
 
 def _same_axis(random: Random, auto_pad: str, largest: int, *, padded: bool) -> Shape | None:
     """y, x, k, stride, dilation, pads and output_padding of one axis under same_upper or same_lower."""
-    y, (k, stride, dilation) = random.randint(1, largest), _window(random)
+    y, (k, stride, dilation) = _size(random, largest), _window(random)
     extent, x = (k - 1) * dilation + 1, -(-y // stride)
     least = max(0, y - stride * (x - 1) - extent)
     padding = random.randint(least, stride - 1) if padded else 0
     return y, x, k, stride, dilation, *same_pads(auto_pad, y, x, extent, stride, padding), padding
 
 
+def _plain_axis(random: Random, largest: int) -> Shape | None:
+    """The same with stride and dilation 1 and equal pads: some faults take several such numbers at once."""
+    y, k, pad = _size(random, largest), random.choice((1, 3)), random.choice((0, 1, 1, 2))
+    x = y + 2 * pad - k + 1
+    return (y, x, k, 1, 1, pad, pad, 0) if x > 0 else None
+
+
 def _explicit_axis(random: Random, auto_pad: str, largest: int, *, extra: bool) -> Shape | None:
     """The same under none or valid; None where the kernel does not fit."""
-    y, (k, stride, dilation) = random.randint(1, largest), _window(random)
+    y, (k, stride, dilation) = _size(random, largest), _window(random)
     extent = (k - 1) * dilation + 1
-    most = 0 if auto_pad == "valid" else random.choice((0, 2, extent + 1))
-    begin, end = random.randint(0, most), random.randint(0, most)
+    most = 0 if auto_pad == "valid" else random.choice((0, 1, 2, extent + 1, y + extent + stride))
+    begin = random.randint(0, most)
+    end = begin if random.random() < 0.4 else random.randint(0, most)
     steps, rest = divmod(y + begin + end - extent, stride)
     if steps < 0:
         return None

@@ -23,47 +23,41 @@ def gradient(convolution: Convolution, result: str, tensors: Tensors) -> Float64
     """The result y, x or w from the two other tensors, in float64."""
     conv = convolution
     given = {name: _grouped(conv, name, array.astype(np.float64)) for name, array in tensors.items()}
-    if result == "y":
-        padded = np.zeros(_padded_shape(conv))
-        x = _flat(given["x"])
-        for tap, window in _windows(conv):
-            met = np.swapaxes(given["w"][tap], 1, 2) @ x
-            padded[window] += met.reshape(padded[window].shape)
-        y: Float64 = padded[_unpadded(conv)].reshape(conv.shapes["y"])
-        return y
-    padded = _padded(conv, given["y"])
     out = np.zeros(_grouped_shape(conv, result))
-    for tap, window in _windows(conv):
-        met = _flat(padded[window])
-        if result == "w":
-            out[tap] = (_flat(given["x"]) @ np.swapaxes(met, 2, 3)).sum(axis=0)
-        else:
-            out += (given["w"][tap] @ met).reshape(out.shape)
+    with np.errstate(invalid="ignore"):  # of infinities
+        for tap, y, x in _meetings(conv):
+            if result == "w":
+                out[tap] = (_flat(given["x"][x]) @ np.swapaxes(_flat(given["y"][y]), 2, 3)).sum(axis=0)
+            elif result == "y":
+                out[y] += (np.swapaxes(given["w"][tap], 1, 2) @ _flat(given["x"][x])).reshape(out[y].shape)
+            else:
+                out[x] += (given["w"][tap] @ _flat(given["y"][y])).reshape(out[x].shape)
     return out.reshape(conv.shapes[result])
 
 
-def _windows(conv: Convolution) -> Iterator[tuple[Any, Any]]:
-    """The indices of each tap, in w, and of the elements that it meets, one for each of x, in the padded y."""
+def met(convolution: Convolution, result: str) -> NDArray[np.bool_]:
+    """Which elements of the result any product meets."""
+    ones = {name: np.ones(shape) for name, shape in convolution.shapes.items() if name != result}
+    found: NDArray[np.bool_] = gradient(convolution, result, ones) != 0
+    return found
+
+
+def _meetings(conv: Convolution) -> Iterator[tuple[Any, Any, Any]]:
+    """The indices of each tap in w, and of the elements of y and of x that it brings together; no pads."""
     for tap in itertools.product(*map(range, conv.k)):
-        axes = zip(tap, conv.x, conv.strides, conv.dilations, strict=True)
-        window = (slice(t * d, t * d + s * (x - 1) + 1 if x else t * d, s) for t, x, s, d in axes)
-        yield (..., *tap), (..., *window)
+        axes = [_met_by(conv, axis, place) for axis, place in enumerate(tap)]
+        if all(x.start < x.stop for _, x in axes):
+            ys, xs = zip(*axes)
+            yield (..., *tap), (..., *ys), (..., *xs)
 
 
-def _padded_shape(conv: Convolution) -> Shape:
-    reach = zip(conv.x, conv.y, conv.strides, conv.extents, conv.pads_begin, strict=True)
-    spatial = (max(b + y, s * (x - 1) + e) for x, y, s, e, b in reach)
-    return (conv.batch, conv.groups, conv.c // conv.groups, *spatial)
-
-
-def _unpadded(conv: Convolution) -> Any:
-    return (..., *(slice(b, b + y) for b, y in zip(conv.pads_begin, conv.y, strict=True)))
-
-
-def _padded(conv: Convolution, y: Float64) -> Float64:
-    padded = np.zeros(_padded_shape(conv))
-    padded[_unpadded(conv)] = y
-    return padded
+def _met_by(conv: Convolution, axis: int, place: int) -> tuple[slice, slice]:
+    """Along one axis, where the elements of y and of x are that one tap brings together, however far it reaches."""
+    stride, shift = conv.strides[axis], place * conv.dilations[axis] - conv.pads_begin[axis]
+    first = max(0, -(shift // stride))
+    last = min(conv.x[axis] - 1, (conv.y[axis] - 1 - shift) // stride)
+    begin, end = (stride * x + shift for x in (first, last))
+    return slice(begin, end + 1, min(stride, end - begin) or 1), slice(first, last + 1)
 
 
 def _grouped_shape(conv: Convolution, name: str) -> Shape:

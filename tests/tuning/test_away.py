@@ -232,6 +232,46 @@ def test_packs_of_other_schedules_or_without_a_library(file: Path, tmp_path: Pat
         measure_pack(Pack(file), tmp_path / "found", Told(), 1, "a CPU")
 
 
+@pytest.mark.parametrize(
+    "tasks",
+    ["x", {}, 1, [1], [[]], [{"names": "x"}], [{"names": [], "candidates": [{}]}], [{"names": [], "candidates": []}]],
+)
+def test_tasks_that_are_none(file: Path, tmp_path: Path, tasks: Any) -> None:
+    (good,) = json.loads(zipfile.ZipFile(file).read(CONTENTS))["tasks"]
+    several = (
+        [{**good, **task} if isinstance(task, dict) else task for task in tasks] if isinstance(tasks, list) else tasks
+    )
+    path = changed(file, tmp_path / "tasks.zip", tasks=several)
+    with pytest.raises(DamagedPack, match="or is damaged"):
+        Pack(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rule": 1}, {"decisions": []}, {"decisions": {"a": True}}, {"trace": "x"}, {"x": 1}]
+)
+def test_choices_that_are_none(file: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+    (task,) = json.loads(zipfile.ZipFile(file).read(CONTENTS))["tasks"]
+    task["candidates"][0] |= change
+    with pytest.raises(DamagedPack, match="or is damaged"):
+        Pack(changed(file, tmp_path / "choices.zip", tasks=[task]))
+
+
+def test_a_pack_with_flags_and_methods_that_are_not_its_own(file: Path, tmp_path: Path) -> None:
+    """Encrypted, or compressed by a method that there is not: zipfile has other errors for these."""
+    good, path = file.read_bytes(), tmp_path / "flags.zip"
+    entry = good.rindex(b"PK\x01\x02")  # pack.json is the last member
+    for place, value in ((8, 1), (10, 99), (10, 14)):
+        content = bytearray(good)
+        content[entry + place] = value
+        path.write_bytes(content)
+        with pytest.raises(DamagedPack, match="or is damaged"):
+            Pack(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="no regular file"):
+        Pack(path)
+
+
 def test_code_for_another_machine_is_refused(file: Path, tmp_path: Path, gpus: Any) -> None:
     arm = changed(file, tmp_path / "arm.zip", target="llvm -mcpu=cortex-a76")
     with pytest.raises(ValueError, match="is for aarch64"):

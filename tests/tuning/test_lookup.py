@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 import tvmconvgrad as cg
 from tests.tuning.conftest import OP, SHAPES
 from tests.tuning.entries import make_entry
-from tvmconvgrad import kernels
+from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
@@ -30,9 +32,9 @@ TARGET = parse_target(None)
 
 
 @pytest.fixture
-def fresh(logs_here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh(logs_here: Path) -> Path:
     """No kernel is in memory."""
-    monkeypatch.setattr(kernels, "_loaded", {})
+    process.forget()
     return logs_here
 
 
@@ -123,7 +125,7 @@ def test_another_problem_is_not_found(fresh: Path, problem: Problem) -> None:
 def test_a_choice_that_does_not_apply_is_set_aside(fresh: Path, problem: Problem, changed: dict[str, Any]) -> None:
     logs.append(fresh, [make_entry(problem, **changed)])
     for _ in range(2):  # built, and from the cache
-        kernels._loaded.clear()
+        process.forget()
         with pytest.warns(TuningWarning, match="is set aside, and the default schedule used"):
             kernel = OP.compile(*SHAPES)
         assert kernel.origin == "default"
@@ -205,6 +207,20 @@ def test_a_log_that_is_a_folder_stops_nothing(fresh: Path, problem: Problem) -> 
     (logs.target_folder(fresh, TARGET) / logs.FILE).mkdir(parents=True)
     with pytest.warns(TuningWarning, match="cannot be read"):
         assert lookup.find(problem, TARGET).choice is None
+
+
+def _of_a_terabyte(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), _of_a_terabyte])
+def test_what_is_no_log_is_not_waited_for(fresh: Path, problem: Problem, put: Callable[[Path], None]) -> None:
+    path = logs.target_folder(fresh, TARGET) / logs.FILE
+    path.parent.mkdir(parents=True)
+    put(path)
+    with pytest.warns(TuningWarning, match="cannot be read: it (is no regular file|has 1099511627776 bytes)"):
+        assert lookup.find(problem, TARGET) == lookup.Tuned(None, "default")
 
 
 def test_rewriting_keeps_what_is_of_use(fresh: Path, problem: Problem) -> None:

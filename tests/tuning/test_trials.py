@@ -77,3 +77,16 @@ def test_one_search_at_a_time(task: Task, tmp_path: Path) -> None:
     with pytest.raises(TaskBusy, match="small/filters: another process is tuning it"):
         Trials(tmp_path, space)
     trials.close()
+
+
+def test_a_changed_record_is_left_out(task: Task, tmp_path: Path) -> None:
+    """TVM ends the process for a value of another type than it expects."""
+    space = written(task, tmp_path, 2)
+    path = tmp_path / RECORDS
+    first, second = path.read_text().splitlines()
+    content = json.loads(second)
+    content[1][1][0] = content[1][1][0] + 1
+    for changed in (second.replace('"v1"', "null"), json.dumps(content)):
+        assert changed != second
+        path.write_text(f"{first}\n{changed}\n")
+        assert again(tmp_path, space) == [None]

@@ -52,7 +52,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
 def bench(
     suites: tuple[str, ...],
     threads: int,
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
     data_format: str,
     peers: str,
     ours_too: tuple[str, ...],

@@ -32,7 +32,7 @@ def build(
     folder: Path,
     name: str | None,
     static: bool,
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
     data_format: str,
     filter_format: str | None,
     only: str | None,

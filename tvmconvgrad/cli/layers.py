@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,55 @@ from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import INTS, Ints
 from tvmconvgrad.cli.output import console
 from tvmconvgrad.layers import Layer, layers_text, write_layers
-from tvmconvgrad.spec.values import nearest
+from tvmconvgrad.spec.values import counted, nearest, parse_ints
+
+_TYPES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f64": "float64",
+    "c64": "complex64",
+    "i64": "int64",
+    "i32": "int32",
+    "u8": "uint8",
+    "bool": "bool",
+}
+
+
+class ModelInput(click.ParamType):  # type: ignore[type-arg]
+    """A shape, with a colon and a type where it is another one than the model's parameters have: 8,128:i64."""
+
+    name = "shape[:type]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Ints, str | None]:
+        """The shape and the type, or an error that shows the text."""
+        if isinstance(value, tuple):
+            return value
+        shape, colon, kind = value.partition(":")
+        if colon and kind not in _TYPES:
+            self.fail(f"{value!r}: type {kind!r}{nearest(kind, _TYPES)}, expected {', '.join(_TYPES)}", param, ctx)
+        return INTS.convert(shape, param, ctx), kind or None
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.py:FUNCTION")
 @click.option(
-    "--input", "shapes", type=INTS, multiple=True, required=True, help="Shape of an input, f32; repeatable, in order."
+    "--input",
+    "inputs",
+    type=ModelInput(),
+    multiple=True,
+    required=True,
+    help="Shape of an input, repeatable, in order. Its type is that of most parameters, or behind a colon: 8,128:i64.",
 )
 @click.option(
     "-o", "output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write .json or .toml."
 )
-def layers(model: str, shapes: tuple[Ints, ...], output: Path | None) -> None:
+def layers(model: str, inputs: tuple[tuple[Ints, str | None], ...], output: Path | None) -> None:
     """List the convolution layers of a PyTorch model, as the file that `bench` and `build` take.
 
     FUNCTION of the file, or of a module MODEL:FUNCTION, returns the model, or is it. Its forward pass is run once, on
-    shapes alone where that goes. Layers of the same shapes are one; `count` tells how many.
+    shapes alone where that goes. Layers of the same shapes and type are one; `count` tells how many. What is no layer,
+    such as a quantised convolution, is said on stderr.
 
     \b
     tvmconvgrad layers model.py:make_model --input 8,3,224,224 -o layers.json
@@ -38,19 +72,37 @@ def layers(model: str, shapes: tuple[Ints, ...], output: Path | None) -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise UserError('PyTorch is not installed: pip install "tvmconvgrad[peers]"')
-    from tvmconvgrad.layers.from_torch import layers_of
+    from tvmconvgrad.layers.from_torch import find_layers
 
-    with user_errors():
-        found = layers_of(_made(model), *shapes)
+    with user_errors(), redirect_stdout(sys.stderr):  # what the model prints is none of the file
+        made = _made(model)
+        found = find_layers(made, *(_input(*one) for one in inputs))
+    for one in found.left_out:
+        click.echo(f"left out: {one}", err=True)
     if output is None:
-        click.echo(layers_text(found, ".json"), nl=False)
+        click.echo(layers_text(found.layers, ".json"), nl=False)
         return
     with user_errors():
         try:
-            write_layers(output, found)
+            write_layers(output, found.layers)
         except OSError as error:
             raise UserError(f"{output}: cannot be written: {error.strerror or error}") from error
-    _show(found, output)
+    _show(found.layers, output)
+
+
+def _input(shape: Ints, kind: str | None) -> Any:
+    """What find_layers takes: a tensor where a type is named."""
+    import torch
+
+    from tvmconvgrad.layers.from_torch import MOST_AXES
+
+    sizes = parse_ints("--input", shape, low=0, most=MOST_AXES)
+    if kind is None:
+        return sizes
+    try:
+        return torch.empty(sizes, dtype=getattr(torch, _TYPES[kind]), device="meta")
+    except RuntimeError as reason:  # too large
+        raise UserError(f"--input: {shape}: {reason}") from reason
 
 
 def _made(text: str) -> Any:
@@ -102,10 +154,11 @@ def _imported(place: str) -> Any:
 
 
 def _show(found: list[Layer], output: Path) -> None:
-    table = Table("layer", "count", "input", "filters", "kernel", box=None, pad_edge=False)
+    table = Table("layer", "count", "input", "filters", "kernel", "type", box=None, pad_edge=False)
     for layer in found:
         kernel = "x".join(map(str, layer.kernel))
         source = "x".join(map(str, (layer.batch, *layer.input_size, layer.channels)))
-        table.add_row(layer.name, str(layer.count), source, str(layer.filters), kernel)
+        table.add_row(layer.name, str(layer.count), source, str(layer.filters), kernel, layer.dtype)
     console().print(table)
-    console().print(f"{output}: {len(found)} layers of {sum(layer.count for layer in found)}", markup=False)
+    about = f"{counted(len(found), 'layer')} of {sum(layer.count for layer in found)}"
+    console().print(f"{output}: {about}", markup=False)

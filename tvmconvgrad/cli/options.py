@@ -98,10 +98,9 @@ _SELECTION = (
         "--dtype",
         "dtypes",
         multiple=True,
-        default=("f32",),
-        show_default=True,
+        callback=lambda context, option, dtypes: dtypes or None,
         type=click.Choice(DTYPES),
-        help="Type; repeatable.",
+        help="Type, in place of the layers' own (f32 where a file names none); repeatable.",
     ),
     click.option("--only", type=click.Choice(KINDS), help="One of the two gradients of layers."),
     click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names."),
@@ -110,7 +109,9 @@ _SELECTION = (
 
 
 def selection_options(command: Command) -> Command:
-    """Add what chooses among the gradients of layers: --dtype as `dtypes`, --only, --layer as `substring`, --batch."""
+    """Add what chooses among the gradients of layers: --dtype as `dtypes`, None where it is not given, --only, --layer
+    as `substring`, --batch.
+    """
     for option in reversed(_SELECTION):
         command = option(command)
     return command

@@ -23,6 +23,7 @@ from tvmconvgrad.cli.options import (
     shapes_option,
 )
 from tvmconvgrad.cli.output import in_bytes, in_seconds, print_facts
+from tvmconvgrad.compiling.regular_file import open_regular
 from tvmconvgrad.reference import Verdict, judge
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda.memory import GpuArray
@@ -115,8 +116,11 @@ def _inputs(
 def _load(file: str) -> Array:
     with user_errors(f"{file}: "):
         try:
-            array: Array = np.load(file, allow_pickle=False)
-        except (EOFError, OSError) as error:
+            with open(open_regular(Path(file)), "rb") as content:
+                array: Array = np.load(content, allow_pickle=False)
+        except ValueError:
+            raise
+        except Exception as error:  # NumPy reads the header by Python's own means, whose errors are many
             raise ValueError(f"cannot be read: {error}") from error
         if not isinstance(array, np.ndarray):
             raise ValueError("holds several arrays, expected a .npy file")

@@ -74,7 +74,7 @@ def tune(
     minutes: float | None,
     threads: int | None,
     target: str | None,
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
     only: str | None,
     substring: str,
     batch: int | None,
@@ -224,7 +224,7 @@ def _display(quiet: bool, trials: int) -> Display:
 def _problems(
     what: tuple[str, ...],
     shapes: tuple[Ints, Ints] | None,
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
     only: str | None,
     substring: str,
     batch: int | None,
@@ -235,7 +235,7 @@ def _problems(
         if len(what) > 1 or shapes is None:
             raise UserError(f"{what[0]} is tuned alone, and needs --shapes")
         operator = make_operator(what[0], attributes, len(shapes[0]) - 2)
-        return [(f"{what[0]} {dtype}", operator.problem(*shapes, dtype=dtype)) for dtype in dtypes]
+        return [(f"{what[0]} {dtype}", operator.problem(*shapes, dtype=dtype)) for dtype in dtypes or ("f32",)]
     given = sorted(name for name, value in attributes.items() if value is not None and name != "data_format")
     if given or shapes is not None:
         option = f"--{(given or ['shapes'])[0].replace('_', '-')}"

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad import process
 from tvmconvgrad.compiling import folder as folders
 from tvmconvgrad.compiling.entry import DamagedFile, Entry, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
 
 SUFFIX = ".kernel"
+_importing = process.Section()  # of filelock, which must not be imported while a fork is under way
 LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely
 
 
@@ -107,7 +109,10 @@ class KernelCache:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
         # A singleton can be locked again by the thread that holds it, for a build that needs another kernel.
         # RuntimeError: a process was forked while it held the lock.
-        from filelock import FileLock  # only to build: calls of bundled kernels go without it
+        if _importing.is_lost():
+            return nullcontext()
+        with _importing:
+            from filelock import FileLock  # only to build: calls of bundled kernels go without it
 
         locks = folder / "locks"
         try:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from tvm.target import codegen
 
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import pipeline
-from tvmconvgrad.compiling.cpu_features import in_system_words
+from tvmconvgrad.compiling.cpu_features import foreign_to, in_system_words
 from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.compiling.room import check_room
 from tvmconvgrad.schedules import Scheduled
@@ -122,18 +123,28 @@ def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:
 
 def required_features(target: Target) -> set[str]:
     """What the code may use of the CPU, in the operating system's words."""
-    return in_system_words(codegen.llvm_get_cpu_features(_tvm_target(target)))
+    return in_system_words(_features(target))
 
 
 def check_cpu(target: Target) -> None:
-    """ValueError for a CPU, or a feature of one, that LLVM does not know."""
+    """ValueError for a CPU, or a feature of one, that LLVM does not know, or that it has no code for."""
     if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, target.mtriple or codegen.llvm_get_system_triple()):
         raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu)}")
-    wanted = [feature for feature in target.mattr if feature.startswith("+")]
-    known = {f"+{feature}" for feature in codegen.llvm_get_cpu_features(_tvm_target(target))} if wanted else set()
-    for feature in wanted:
-        if feature not in known:
+    features = _features(target)
+    # Before they are looked for: without its vectors a CPU has many another feature no more.
+    foreign = foreign_to(target_architecture(target), features)
+    if foreign:
+        raise ValueError(f"target: {str(target)!r} {foreign}")
+    for feature in target.mattr:
+        name = feature[1:]
+        known = features if feature.startswith("+") else _features(replace(target, mattr=(f"+{name}",)))
+        if name not in known:
             raise ValueError(f"target: feature {feature} of {str(target)!r} is unknown to LLVM for this architecture")
+
+
+def _features(target: Target) -> set[str]:
+    """What a target has, in LLVM's words."""
+    return set(map(str, codegen.llvm_get_cpu_features(_tvm_target(target))))
 
 
 def _what_it_is(mcpu: str) -> str:

@@ -8,6 +8,7 @@ _SAME = (
     "ssse3 popcnt avx avx2 fma f16c bmi2 movbe adx gfni avx512f avx512cd avx512bw avx512dq avx512vl avx512vbmi "
     "avx512ifma sse4a fma4 xop tbm sve sve2 bf16 i8mm mops cssc faminmax"
 )
+_APX = "egpr ndd ppx push2pop2 ccmp cf nf zu jmpabs"
 _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "sse3": "pni",
     "sse4.1": "sse4_1",
@@ -26,7 +27,6 @@ _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "avxvnniint8": "avx_vnni_int8",
     "avxvnniint16": "avx_vnni_int16",
     "avx10.2": "avx10_2",
-    "egpr": "apx",
     "neon": "asimd",
     "fullfp16": "asimdhp",
     "fp16fml": "asimdfhm",
@@ -34,9 +34,29 @@ _LLVM_TO_SYSTEM = {name: name for name in _SAME.split()} | {
     "complxnum": "fcma",
     "dotprod": "asimddp",
     "lse": "atomics",
+    **dict.fromkeys(_APX.split(), "apx"),
 }
+_NEEDED = {"x86_64": ("64bit", "64bit-mode", "sse", "sse2"), "aarch64": ()}
+_FOREIGN = {
+    "x86_64": ("16bit-mode", "32bit-mode", "x32", "soft-float"),
+    "aarch64": tuple(f"reserve-x{number}" for number in range(1, 8)),
+}
+"""What code of an architecture must have, or must not, to be called as its C compilers call functions. LLVM ends the
+process for some of these, and makes code that crashes for the others."""
 
 
 def in_system_words(llvm_features: Iterable[str]) -> set[str]:
     """Those of LLVM's features that are instructions a kernel may contain; tuning hints and the rest are left out."""
     return {_LLVM_TO_SYSTEM[name] for name in llvm_features if name in _LLVM_TO_SYSTEM}
+
+
+def foreign_to(architecture: str, llvm_features: Iterable[str]) -> str:
+    """What of a CPU's features no function of an architecture can be made with, in words; "" where there is nothing."""
+    features = set(llvm_features)
+    for name in _NEEDED.get(architecture, ()):
+        if name not in features:
+            return f"has no {name}, which code for {architecture} needs"
+    for name in _FOREIGN.get(architecture, ()):
+        if name in features:
+            return f"has {name}, with which no function for {architecture} can be called"
+    return ""

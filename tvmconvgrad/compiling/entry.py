@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad.compiling.regular_file import UnfitFile, open_regular
+
 MAGIC = b"cgkern\x00\x01"  # the last byte is the version of the format
 HEADER = struct.Struct(">8s3Q32s")  # magic; lengths of description, facts, library; SHA-256 of all but itself
+_MOST = 1 << 30
+"""Bytes of a kernel; a file may claim any number, and have it, without a byte on the disk."""
 
 
 class DamagedFile(Exception):
@@ -78,6 +82,8 @@ def read_entry(path: Path) -> Entry:
         # Before anything of that length is read: a damaged header may tell any number.
         if HEADER.size + sum(lengths) != os.fstat(file.fileno()).st_size:
             raise DamagedFile("its length is not the one in its header")
+        if sum(lengths) > _MOST:
+            raise DamagedFile(f"it has {sum(lengths)} bytes, more than any kernel")
         payload = file.read(sum(lengths))
     if len(payload) != sum(lengths) or _digest(lengths, payload) != digest:
         raise DamagedFile("its content does not match its digest")
@@ -93,10 +99,10 @@ def _digest(lengths: list[int], payload: bytes) -> bytes:
 
 
 def _open(path: Path) -> int:
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise DamagedFile("it is not a regular file")
-    # It may have become something else since. O_NONBLOCK: opening a FIFO would wait for a writer for ever.
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        handle = open_regular(path, follow=False)
+    except UnfitFile:
+        raise DamagedFile("it is not a regular file") from None
     try:
         _check_status(os.fstat(handle))
     except BaseException:
@@ -106,8 +112,6 @@ def _open(path: Path) -> int:
 
 
 def _check_status(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise DamagedFile("it is not a regular file")
     if status.st_uid != os.geteuid():
         raise DamagedFile(f"it belongs to user {status.st_uid}, not to {os.geteuid()}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -10,6 +10,7 @@ import json
 import os
 from typing import Any
 
+from tvmconvgrad import process
 from tvmconvgrad.compiling.missing import MissingCompiler
 
 NAMED = "TVMCONVGRAD_COMPILER"
@@ -34,19 +35,17 @@ def host_cpu() -> tuple[str, list[str]]:
     return name, features
 
 
-@functools.cache
 def _own_versions() -> dict[str, str]:
-    import importlib.metadata  # a fifth of the time that importing this package takes, and not for bundled kernels
-
-    return {name: importlib.metadata.version(name) for name in _PACKAGES}
+    return {name: process.version(name) for name in _PACKAGES}
 
 
 @functools.lru_cache(maxsize=16)
 def _about(python: str) -> dict[str, Any]:
-    import subprocess
+    with process.lock:
+        import subprocess
 
-    from tvmconvgrad import __version__
-    from tvmconvgrad.workers.worker import command
+        from tvmconvgrad import __version__
+        from tvmconvgrad.workers.worker import command
 
     words, environment = command(__name__, python)
     environment.pop(NAMED)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from tvmconvgrad import process
+
 VARIABLE = "TVMCONVGRAD_CACHE_DIR"
 TEMPORARY = "tmp-"
 STALE_SECONDS = 3600.0  # a file is written in milliseconds: whoever began it an hour ago is dead
@@ -31,7 +33,8 @@ def default_folder() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser().absolute()
-    import platformdirs  # only for the cache: bundled kernels go without it
+    with process.lock:
+        import platformdirs  # only for the cache: bundled kernels go without it
 
     return platformdirs.user_cache_path("tvmconvgrad", appauthor=False)
 

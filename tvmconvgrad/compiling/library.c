@@ -19,6 +19,6 @@ EXPORT int tvmconvgrad_run(const void *first, const void *second, void *result, 
 }
 
 /* runtime/native.py has the number (PYTHON_SYMBOL). */
-EXPORT int tvmconvgrad_call_python_1(const PythonCall *call, Object *first, Object *second, Object *result) {
+EXPORT int tvmconvgrad_call_python_2(const PythonCall *call, Object *first, Object *second, Object *result) {
     return call_python(call, first, second, result);
 }

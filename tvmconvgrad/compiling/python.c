@@ -14,16 +14,21 @@ typedef struct {
     Object *(*type)(Object *);                       /* PyObject_Type */
     Object *(*get)(Object *, Object *name);          /* PyObject_GetAttr */
     Object *(*ask)(Object *, Object *method, ...);   /* PyObject_CallMethodObjArgs */
+    Object *(*call)(Object *, ...);                  /* PyObject_CallFunctionObjArgs */
+    Object *(*pack)(ptrdiff_t, ...);                 /* PyTuple_Pack */
+    ptrdiff_t (*size)(Object *);                     /* PyObject_Size */
     void *(*pointer)(Object *capsule, const char *); /* PyCapsule_GetPointer */
     void (*release)(Object *);                       /* Py_DecRef */
     void (*clear_error)(void);                       /* PyErr_Clear */
     void *(*unlock)(void);                           /* PyEval_SaveThread */
     void (*lock)(void *);                            /* PyEval_RestoreThread */
-    Object *no;                                      /* False */
+    Object *none, *no, *zero, *minus_one;            /* objects of which there is one */
     Object *array;                                   /* NumPy's class */
-    Object *array_struct, *dtype, *is_neg, *requires_grad; /* names of attributes */
+    Object *array_struct, *dtype, *is_neg, *requires_grad, *version, *storage, *level; /* names of attributes */
     Object *tensor, *parameter;                      /* PyTorch's classes, once it is known */
     int (*read_tensor)(Object *, Tensor *);          /* DLTensorFromPyObjectNoSync of its DLPackExchangeAPI */
+    Object *is_grad_enabled, *is_tracing, *count_modes, *mark_written; /* its functions */
+    Object *forward_mode;                            /* its module, which has the level */
 } Python;
 
 /* The function of a kernel, as a bundle has it; the last two are a workspace. */
@@ -32,7 +37,8 @@ typedef int (*Run)(const void *first, const void *second, void *result, void *me
 typedef struct {
     const Python *python;
     Run run;
-    Object *dtype; /* NumPy's */
+    Object *dtype;    /* NumPy's */
+    int has_own_result; /* the result is the caller's; else it is new */
     Layout layout;
 } PythonCall;
 
@@ -61,6 +67,13 @@ static int is(const Python *python, Object *value, const Object *expected) {
     return value == expected;
 }
 
+static int can_get(const Python *python, Object *value, Object *attribute) {
+    Object *found = python->get(value, attribute);
+    if (found) python->release(found);
+    else python->clear_error();
+    return found != NULL;
+}
+
 static void *address_of_array(const PythonCall *call, int place, Object *value) {
     const Python *python = call->python;
     int needed = C_CONTIGUOUS | ALIGNED | (place == 2 ? WRITEABLE : 0);
@@ -82,13 +95,38 @@ static int is_dense(const Tensor *tensor) {
     return 1;
 }
 
-/* A tensor that stands for the negative of its memory is contiguous, too. Autograd sees nothing of what is written. */
+/* Whether nobody looks on who would not see a kernel: a tracer, a mode that sees operators, forward differentiation. */
+static int is_unseen(const Python *python) {
+    return is(python, python->call(python->is_tracing, NULL), python->no)
+        && is(python, python->call(python->count_modes, NULL), python->zero)
+        && is(python, python->get(python->forward_mode, python->level), python->minus_one);
+}
+
+/* Whether autograd has nothing to do with a tensor: runtime/torch_tensors.py (is_free). */
+static int is_free(const Python *python, Object *value, int is_written) {
+    if (is_written && !can_get(python, value, python->version)) return 0; /* an inference tensor */
+    return is(python, python->get(value, python->requires_grad), python->no)
+        || (!is_written && is(python, python->call(python->is_grad_enabled, NULL), python->no));
+}
+
+/* Whether a tensor's storage is there: it may have been made smaller since. */
+static int is_stored(const Python *python, Object *value, uint64_t bytes) {
+    Object *storage = python->ask(value, python->storage, NULL);
+    ptrdiff_t size = storage ? python->size(storage) : -1;
+    if (storage) python->release(storage);
+    if (size < 0) python->clear_error();
+    return size >= 0 && (uint64_t)size >= bytes;
+}
+
+/* A tensor that stands for the negative of its memory is contiguous, too. */
 static void *address_of_tensor(const PythonCall *call, int place, Object *value) {
     const Python *python = call->python;
     const Layout *layout = &call->layout;
     Tensor tensor;
     if (!is(python, python->ask(value, python->is_neg, NULL), python->no)) return NULL;
-    if (place == 2 && !is(python, python->get(value, python->requires_grad), python->no)) return NULL;
+    int is_known = place < 2 || call->has_own_result; /* to others before this call */
+    if (is_known && !is_free(python, value, place == 2)) return NULL;
+    if (is_known && !is_stored(python, value, layout->bytes[place])) return NULL;
     if (python->read_tensor(value, &tensor)) return python->clear_error(), NULL;
     int fits = tensor.device_type == CPU && tensor.code == layout->code && tensor.bits == layout->bits && tensor.lanes == 1
         && tensor.data && has_shape(layout, place, tensor.ndim, tensor.shape) && is_dense(&tensor);
@@ -96,24 +134,35 @@ static void *address_of_tensor(const PythonCall *call, int place, Object *value)
     return (uintptr_t)found % (layout->bits / 8) ? NULL : found;
 }
 
-/* Of classes of their own: what a subclass does to its methods is unknown. */
-static void *address(const PythonCall *call, int place, Object *value) {
+/* The address of a tensor, and whether it is PyTorch's. Of classes of their own: what a subclass does is unknown. */
+static void *address(const PythonCall *call, int place, Object *value, int *is_tensor) {
     const Python *python = call->python;
     Object *type = python->type(value);
     python->release(type); /* the object holds it */
-    if (type == python->array) return address_of_array(call, place, value);
-    if (type == python->tensor || type == python->parameter) return address_of_tensor(call, place, value);
-    return NULL;
+    *is_tensor = type == python->tensor || type == python->parameter;
+    if (*is_tensor) return address_of_tensor(call, place, value);
+    return type == python->array ? address_of_array(call, place, value) : NULL;
+}
+
+/* Let autograd find out that what it has kept is no more. */
+static int mark_written(const Python *python, Object *value) {
+    Object *values = python->pack(1, value), *answer = values ? python->call(python->mark_written, values, NULL) : NULL;
+    if (values) python->release(values);
+    return is(python, answer, python->none);
 }
 
 /* What the kernel's function returns, or NOT_PLAIN, and then nothing has been done. Python is unlocked meanwhile. */
 static int call_python(const PythonCall *call, Object *first, Object *second, Object *result) {
-    void *data[TENSORS] = {address(call, 0, first), NULL, NULL};
-    if (data[0]) data[1] = address(call, 1, second);
-    if (data[1]) data[2] = address(call, 2, result);
+    const Python *python = call->python;
+    int is_tensor[TENSORS] = {0, 0, 0};
+    void *data[TENSORS] = {address(call, 0, first, &is_tensor[0]), NULL, NULL};
+    if (data[0]) data[1] = address(call, 1, second, &is_tensor[1]);
+    if (data[1]) data[2] = address(call, 2, result, &is_tensor[2]);
     if (!data[2] || overlaps_result(&call->layout, data)) return NOT_PLAIN;
-    void *thread = call->python->unlock();
+    if ((is_tensor[0] || is_tensor[1] || is_tensor[2]) && !is_unseen(python)) return NOT_PLAIN;
+    if (call->has_own_result && is_tensor[2] && !mark_written(python, result)) return NOT_PLAIN;
+    void *thread = python->unlock();
     int status = call->run(data[0], data[1], data[2], NULL, 0);
-    call->python->lock(thread);
+    python->lock(thread);
     return status;
 }

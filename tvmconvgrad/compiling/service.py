@@ -13,6 +13,7 @@ import sys
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tvmconvgrad import process
 from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry, key_of
@@ -95,7 +96,8 @@ def compile_by(
     worker: Worker, order: Order, surroundings: dict[str, Any], choice: Choice | None
 ) -> tuple[bytes, dict[str, Any]]:
     """What a worker makes for an order by this choice in place of the order's. Another process has a second try."""
-    from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
+    with process.lock:
+        from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
 
     request = {
         "do": "compile",
@@ -126,8 +128,9 @@ def _pool() -> Pool:
     if python is None and not sys.executable:
         raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
     if python not in _pools:
-        from tvmconvgrad.workers.pool import Pool  # only to build
-        from tvmconvgrad.workers.worker import Worker
+        with process.lock:
+            from tvmconvgrad.workers.pool import Pool  # only to build
+            from tvmconvgrad.workers.worker import Worker
 
         make = functools.partial(Worker, PROGRAM, sturdy=True, python=python)
         _pools.setdefault(python, Pool(make, size=compilers, idle=lambda: IDLE_SECONDS))

@@ -45,6 +45,7 @@ typedef struct {
     int threads; /* that may work on it */
     Share *shares;
     const Arena *arena;
+    uint64_t modes; /* of the thread that launches */
 } Job;
 
 typedef struct { uint64_t bytes; char rest[ALIGNMENT - 8]; } Header;
@@ -94,6 +95,38 @@ static void after_fork_in_child(void) {
     memset(looking, 0, sizeof looking);
 }
 
+/* ---- floating-point modes: what a thread does with tiny numbers, and how it rounds ----
+ *
+ * Only what decides on results: a thread keeps its flags, and its own choice of what raises a signal. */
+#if defined __x86_64__
+#define MODES UINT64_C(0xE040) /* of MXCSR: flush to zero, rounding, denormals are zero */
+
+static uint64_t floating_point(void) { return __builtin_ia32_stmxcsr(); }
+
+static void set_floating_point(uint64_t word) { __builtin_ia32_ldmxcsr((unsigned)word); }
+#elif defined __aarch64__
+#define MODES UINT64_C(0x7C80007) /* of FPCR: AHP, DN, FZ, RMode, FZ16, NEP, AH, FIZ */
+
+static uint64_t floating_point(void) {
+    uint64_t word;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+}
+
+static void set_floating_point(uint64_t word) { __asm__ volatile("msr fpcr, %0" : : "r"(word)); }
+#else
+#define MODES UINT64_C(0)
+
+static uint64_t floating_point(void) { return 0; }
+
+static void set_floating_point(uint64_t word) { (void)word; }
+#endif
+
+static void take_over(uint64_t modes) {
+    uint64_t word = floating_point();
+    if ((word & MODES) != modes) set_floating_point((word & ~MODES) | modes);
+}
+
 /* ---- threads ---- */
 
 /* The next task of a thread's share, or the last of the largest; -1: all have begun. */
@@ -132,6 +165,7 @@ static void leave_launcher(void) {
 static void join(Job *other, int place) {
     const Arena *theirs = other->arena;
     if (place >= other->threads) return;
+    take_over(other->modes);
     if (theirs && theirs->memory) {
         char *memory = theirs->memory + theirs->first + theirs->each * (uint64_t)(place - 1);
         stack = (Stack){memory, memory + theirs->each, NULL};
@@ -217,7 +251,7 @@ static int launch(Task run, void *data, int num_task) {
     Share shares[count];
     for (int place = 0; place < count; ++place)
         shares[place] = (Share){(int)((int64_t)wanted * place / count), (int)((int64_t)wanted * (place + 1) / count)};
-    Job mine = {run, data, {NULL, wanted}, wanted, 0, count, shares, arena};
+    Job mine = {run, data, {NULL, wanted}, wanted, 0, count, shares, arena, floating_point() & MODES};
     job = &mine;
     __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);
     int yields = sleepers || looks_on(here, 0);

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvmconvgrad.compiling.separate import compiling
 from tvmconvgrad.deploy.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
@@ -28,7 +29,7 @@ def build(
     name: str | None = None,
     static: bool = False,
     batch: int | None = None,
-    dtypes: str | Sequence[str] = ("f32",),
+    dtypes: str | Sequence[str] | None = None,
     data_format: str = "NXC",
     filter_format: str | None = None,
     only: str | None = None,
@@ -38,16 +39,18 @@ def build(
     """Compile the gradients of layers into a bundle: a folder with a library that needs neither TVM nor Python.
 
     `layers` is the name of a suite, a file of layers, several of them, or a list of Layer. The bundle has a kernel for
-    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in each of
-    `dtypes`. Each is compiled for each of `targets`, by default this machine's CPU; the best one is chosen where it
-    runs. `name` is the library's, and begins all names in C. `static` adds a static library. A bundle for GPUs
-    ("cuda -arch=sm_90") is used from Python alone, and has neither library nor header.
+    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in the
+    layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default this
+    machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C. `static`
+    adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither library nor
+    header.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
     OSError where it cannot be written.
     """
-    gradients, source = _gradients(layers, batch, _listed(dtypes), data_format, filter_format, only, substring)
+    types = None if dtypes is None else _listed(dtypes)
+    gradients, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
     found = [parse_target(target) for target in _listed(targets)]
     architecture = _architecture(found)
     chosen = bundle_name(source) if name is None else check_bundle_name(name)
@@ -57,14 +60,16 @@ def build(
     if architecture == CUDA:
         if static:
             raise ValueError("static: a bundle for GPUs has no library")
-        from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle  # imports TVM's compiler: seconds
+        with compiling():
+            from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle  # imports TVM's compiler: seconds
 
-        build_cuda_bundle(chosen, gradients, found, path, progress)
+            build_cuda_bundle(chosen, gradients, found, path, progress)
         return path.absolute()
 
-    from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
+    with compiling():
+        from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
 
-    build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
+        build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
     return path.absolute()
 
 
@@ -75,7 +80,7 @@ def _listed(value: Any) -> list[Any]:
 def _gradients(
     layers: Any,
     batch: int | None,
-    dtypes: Sequence[str],
+    dtypes: Sequence[str] | None,
     data_format: str,
     filter_format: str | None,
     only: str | None,

@@ -12,7 +12,7 @@ from typing import Any
 import tvmconvgrad
 from tvmconvgrad.deploy.manifest import BundledKernel, BundleTarget, File, Manifest
 from tvmconvgrad.deploy.names import identifier, unique
-from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.layers import Layer, LayerGradient
 from tvmconvgrad.targets import Target
 
 SYSTEM = "linux"
@@ -28,9 +28,11 @@ class Wanted:
 
 
 def name_all(bundle: str, gradients: Sequence[LayerGradient]) -> list[Wanted]:
-    """Names for gradients: the layer's, what the gradient is by, and the type where there are several."""
-    types = {gradient.dtype for gradient in gradients}
-    ends = (f"_{gradient.dtype}" if len(types) > 1 else "" for gradient in gradients)
+    """Names for gradients: the layer's, what the gradient is by, and the type where the layer is there in several."""
+    types: dict[Layer, set[str]] = {}
+    for gradient in gradients:
+        types.setdefault(gradient.layer, set()).add(gradient.dtype)
+    ends = (f"_{gradient.dtype}" if len(types[gradient.layer]) > 1 else "" for gradient in gradients)
     # the kind comes last, so that no name of a layer makes one of the bundle's other functions
     names = unique(f"{identifier(g.layer.name)}{end}_{g.kind}" for g, end in zip(gradients, ends))
     return [Wanted(name, f"{bundle}_{name}", gradient) for name, gradient in zip(names, gradients)]

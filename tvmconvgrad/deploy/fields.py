@@ -14,6 +14,7 @@ from tvmconvgrad.spec.values import S64_MAX, Shape, show
 
 Parser = Callable[[str, object], Any]
 _Value = TypeVar("_Value")
+_LONGEST = 1000
 _JSON = {dict: "an object", list: "a list", str: "a string", int: "an int"}
 
 
@@ -48,16 +49,24 @@ def text(about: str, value: object) -> str:
     return of_type(about, value, str)
 
 
+def line(about: str, value: object) -> str:
+    """A short string, as messages have it in full."""
+    found = text(about, value)
+    if len(found) > _LONGEST or not found.isprintable():
+        raise BundleError(f"{about}: {show(value)} is no line of at most {_LONGEST} characters")
+    return found
+
+
 def word(about: str, value: object) -> str:
     """An identifier of C."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text(about, value), re.ASCII):
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,254}", text(about, value), re.ASCII):
         raise BundleError(f"{about}: {show(value)} is no identifier")
     return str(value)
 
 
 def file_name(about: str, value: object) -> str:
     """The plain name of a file beside the manifest: no way leads out of the folder."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", text(about, value), re.ASCII):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", text(about, value), re.ASCII):
         raise BundleError(f"{about}: {show(value)} is no plain name of a file in the bundle's folder")
     return str(value)
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import os
 import platform
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
+from tvmconvgrad import process
+from tvmconvgrad.compiling.regular_file import UnfitFile, open_regular
 from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.deploy.manifest import CUDA, FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
 from tvmconvgrad.deploy.statuses import explain
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.spec.values import parse_path
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
+
+_MOST = 1 << 28
+"""Bytes of a manifest."""
 
 
 class Code(Protocol):
@@ -74,7 +79,7 @@ class Bundle(Mapping[str, Kernel]):
             return None
         return self._code.kernel(entry, problem, self.target)
 
-    @functools.cached_property
+    @computed_once
     def _by_key(self) -> dict[str, BundledKernel]:
         return {reduced(entry.problem).key: entry for entry in reversed(self.manifest.kernels)}
 
@@ -106,57 +111,65 @@ def load(folder: str | os.PathLike[str]) -> Bundle:
     Its manifest and the hashes of its files are checked before its library is opened. Raises BundleError for what is
     no bundle, of another version, damaged, incomplete, or for another machine, and OSError where it cannot be read.
     """
-    path = Path(folder)
+    path = parse_path("folder", folder)
     try:
-        manifest = parse_manifest(_read(path, FILE))
+        manifest = parse_manifest(_manifest(path))
     except BundleError as reason:
         raise BundleError(f"{path / FILE}: {reason}") from None
     try:
         if manifest.architecture != CUDA:
             _check_machine(manifest)
         contents = {name: _checked(path, manifest, name) for name in manifest.files}
-        return Bundle(path, manifest, _open(manifest, contents))
+        return Bundle(path, manifest, _code(manifest, contents))
     except BundleError as reason:
         raise BundleError(f"{path}: {reason}") from None
 
 
-def _open(manifest: Manifest, contents: Mapping[str, bytes]) -> Code:
+def _code(manifest: Manifest, contents: Mapping[str, bytes]) -> Code:
     if manifest.library is not None:
         return _Library(manifest, contents[manifest.library])
-    from tvmconvgrad.deploy.load_cuda import GpuCode
-
+    with process.lock:
+        from tvmconvgrad.deploy.load_cuda import GpuCode
     return GpuCode(manifest, contents)
 
 
-def _read(folder: Path, name: str) -> bytes:
-    """A regular file's bytes. A link is refused: it may lead anywhere. O_NONBLOCK: a FIFO would be waited for."""
+def _open(folder: Path, name: str) -> BinaryIO:
+    """A regular file, opened. A link is refused: it may lead anywhere."""
     try:
-        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open(open_regular(folder / name, follow=False), "rb")
     except FileNotFoundError:
         what = "is missing" if folder.is_dir() else f"is missing: there is no folder {folder}"
         raise BundleError(what) from None
-    except OSError:
-        if (folder / name).is_symlink():
-            raise BundleError("is a symbolic link, expected a file") from None
-        raise
-    with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise BundleError("is no regular file")
-        return file.read()
+    except UnfitFile:
+        what = "is a symbolic link, expected a file" if (folder / name).is_symlink() else "is no regular file"
+        raise BundleError(what) from None
+
+
+def _manifest(folder: Path) -> bytes:
+    with _open(folder, FILE) as file:
+        if _size(file) > _MOST:
+            raise BundleError(f"has {_size(file)} bytes, more than any manifest")
+        return file.read(_MOST)
 
 
 def _checked(folder: Path, manifest: Manifest, name: str) -> bytes:
     """The bytes of a file, which are those that the manifest tells of."""
+    expected = manifest.files[name]
     try:
-        content = _read(folder, name)
+        with _open(folder, name) as file:
+            size = _size(file)  # before they are read: there may be more than there is memory
+            content = file.read(expected.bytes) if size == expected.bytes else b""
     except BundleError as reason:
         raise BundleError(f"{name} {reason}") from None
-    file = manifest.files[name]
-    if len(content) != file.bytes:
-        raise BundleError(f"{name} has changed: it has {len(content)} bytes, and the manifest tells of {file.bytes}")
-    if hashlib.sha256(content).hexdigest() != file.sha256:
+    if size != expected.bytes:
+        raise BundleError(f"{name} has changed: it has {size} bytes, and the manifest tells of {expected.bytes}")
+    if hashlib.sha256(content).hexdigest() != expected.sha256:
         raise BundleError(f"{name} has changed: its SHA-256 is not the one in the manifest")
     return content
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _check_machine(manifest: Manifest) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
+from tvmconvgrad import process
 from tvmconvgrad.deploy.errors import BundleError
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
 from tvmconvgrad.runtime.cuda import driver
@@ -21,7 +21,6 @@ class GpuCode:
         self._contents = contents
         self._archs = [str(parse_target(entry.target).arch) for entry in manifest.targets]
         self.place = self._best()
-        self._lock = threading.Lock()
         self._functions: dict[str, CudaFunction] = {}
 
     def _best(self) -> int:
@@ -39,7 +38,7 @@ class GpuCode:
     def kernel(self, entry: BundledKernel, problem: Problem, target: Target) -> CudaKernel:
         """A kernel, as the one of a problem that differs in no more than axes of one element."""
         code = entry.codes[self.place]
-        with self._lock:
+        with process.lock:
             if entry.name not in self._functions:
                 image, arch = self._contents[code.file], self._archs[self.place]
                 self._functions[entry.name] = CudaFunction(image, code.launches, arch)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from tvmconvgrad import spec
+from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.deploy import fields
 from tvmconvgrad.deploy.errors import BundleError
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape, show
 from tvmconvgrad.targets import parse_target
 
-FORMAT = 3
+FORMAT = 4
 """The version of the file's format: a reader takes no other one."""
 CUDA = "cuda"
 """The architecture of a bundle for NVIDIA GPUs, whatever the machine around them."""
 FILE = "manifest.json"
+_LONGEST = 200  # characters of a message
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class BundledKernel:
     workspace_bytes_per_thread: int
     codes: tuple[Code, ...]
 
-    @cached_property
+    @computed_once
     def problem(self) -> Problem:
         """The gradient, checked like one that a user asks for. ValueError or TypeError where it is none."""
         kind = getattr(spec, self.operator, None)
@@ -83,7 +86,7 @@ class BundledKernel:
         operator = kind(**self.attributes)
         names = (*operator.input_names, operator.output_name)
         if list(self.shapes) != list(names):
-            raise ValueError(f"shapes of {', '.join(self.shapes)}, expected those of {', '.join(names)}")
+            raise ValueError(f"shapes of {', '.join(self.shapes)[:_LONGEST]}, expected those of {', '.join(names)}")
         first, second, result = self.shapes.values()
         problem = operator.problem(first, second, dtype=self.dtype)
         if problem.output_shape != result:
@@ -110,6 +113,7 @@ class Manifest:
     def to_json(self) -> str:
         """The file's text: a line for each field, and for each kernel."""
         content = {"format": FORMAT, **asdict(self)}
+        content = {"sha256": sealed(content), **content}
         kernels = ",\n".join(f"  {json.dumps(kernel)}" for kernel in content.pop("kernels"))
         lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
         return "\n".join(["{", *(f"{line}," for line in lines), f' "kernels": [\n{kernels}\n ]', "}", ""])
@@ -126,9 +130,20 @@ def parse_manifest(text: bytes) -> Manifest:
     version = content.pop("format", None)
     if type(version) is not int or version != FORMAT:
         raise BundleError(f"format: got {show(version)}, expected {FORMAT}: another version of tvmconvgrad built it")
+    if "sha256" not in content:
+        raise BundleError("sha256: missing")
+    seal = fields.digest("sha256", content.pop("sha256"))
     manifest: Manifest = fields.record("", content, Manifest, _MANIFEST)
     _check(manifest)
+    if seal != sealed({"format": version, **content}):
+        raise BundleError("has changed: its SHA-256 is not the one that it holds")
     return manifest
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """The SHA-256 of a manifest's values. What a library's functions are called with comes from them: a changed shape,
+    or another function's name, would have a kernel write where no tensor is."""
+    return hashlib.sha256(canonical(content)).hexdigest()
 
 
 def _check(manifest: Manifest) -> None:
@@ -181,7 +196,7 @@ def _files(about: str, value: object) -> dict[str, File]:
 
 
 _FILE = {"bytes": fields.count, "sha256": fields.digest}
-_TARGET = {"target": fields.text, "requires": fields.texts}
+_TARGET = {"target": fields.line, "requires": fields.texts}
 _LAUNCH: dict[str, fields.Parser] = {
     "function": fields.word,
     "grid": fields.extent,
@@ -191,7 +206,7 @@ _LAUNCH: dict[str, fields.Parser] = {
     "early": fields.flag,
 }
 _CODE: dict[str, fields.Parser] = {
-    "target": fields.text,
+    "target": fields.line,
     "schedule": fields.text,
     "provenance": fields.text,
     "workspace_bytes": fields.count,
@@ -206,7 +221,7 @@ _KERNEL: dict[str, fields.Parser] = {
     "operator": fields.word,
     "attributes": fields.attributes,
     "shapes": _shapes,
-    "dtype": fields.text,
+    "dtype": fields.line,
     "workspace_bytes": fields.count,
     "workspace_bytes_per_thread": fields.count,
     "codes": _records(Code, _CODE),
@@ -214,8 +229,8 @@ _KERNEL: dict[str, fields.Parser] = {
 _MANIFEST: dict[str, fields.Parser] = {
     "name": fields.word,
     "library": lambda about, value: None if value is None else fields.file_name(about, value),
-    "architecture": fields.text,
-    "system": fields.text,
+    "architecture": fields.line,
+    "system": fields.line,
     "versions": lambda about, value: fields.mapping(about, value, fields.text),
     "targets": _records(BundleTarget, _TARGET),
     "files": _files,

@@ -59,7 +59,7 @@ def layer_of(problem: Problem) -> Layer | None:
 def _shortest(layer: Layer) -> dict[str, Any]:
     """The fields that are not as if they were left out."""
     ones, zeros = (1,) * layer.rank, (0,) * layer.rank
-    plain = {"strides": ones, "dilations": ones, "groups": 1, "count": 1, "op": "Convolution"}
+    plain = {"strides": ones, "dilations": ones, "groups": 1, "count": 1, "op": "Convolution", "dtype": "f32"}
     plain |= dict.fromkeys(("pads_begin", "pads_end", "output_padding"), zeros)
     values = {field.name: getattr(layer, field.name) for field in fields(layer)}
     return {name: value for name, value in values.items() if plain.get(name) != value}

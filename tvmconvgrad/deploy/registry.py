@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import threading
 
+from tvmconvgrad import process
 from tvmconvgrad.compiling.environment import NAMED, named
 from tvmconvgrad.deploy.errors import MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import parse_bool, parse_path
 from tvmconvgrad.targets import Target
 
 VARIABLE = "TVMCONVGRAD_BUILD"
@@ -20,7 +20,6 @@ _WORDS = {"": True, "allowed": True, "never": False}
 
 generation = 0
 """Grows with every change: a kernel that was found before may not be the one to be found now."""
-_lock = threading.Lock()
 _used: tuple[Bundle, ...] = ()
 _allowed: bool | None = None
 
@@ -34,20 +33,20 @@ def use(bundle: Bundle | str | os.PathLike[str], *, build: bool | None = None) -
     environment variable TVMCONVGRAD_BUILD decides ("never" or "allowed"). Raises what `load` raises.
     """
     global generation, _used, _allowed
-    if build not in (None, True, False):
-        raise TypeError(f"build: got {show(build)} of type {type(build).__name__}, expected a bool or None")
-    found = bundle if isinstance(bundle, Bundle) else load(bundle)
-    with _lock:
+    allowed = None if build is None else parse_bool("build", build)
+    found = bundle if isinstance(bundle, Bundle) else load(parse_path("bundle", bundle))
+    with process.lock:
         _used = (found, *(other for other in _used if other is not found))
-        _allowed = _allowed if build is None else build
+        _allowed = _allowed if allowed is None else allowed
         generation += 1
     return found
 
 
+@process.forgets
 def forget() -> None:
     """As if no bundle had come into use."""
     global generation, _used, _allowed
-    with _lock:
+    with process.lock:
         _used, _allowed = (), None
         generation += 1
 
@@ -62,8 +61,8 @@ def check_building(problem: Problem, target: Target | None) -> None:
     """Raise MissingKernel where a kernel that no bundle has must not or cannot be built."""
     reason = _obstacle()
     if reason is not None:
-        from tvmconvgrad.deploy.missing import how_to_build
-
+        with process.lock:
+            from tvmconvgrad.deploy.missing import how_to_build
         targets = (
             [str(target)] if target else [entry.target for bundle in _used[:1] for entry in bundle.manifest.targets]
         )

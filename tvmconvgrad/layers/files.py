@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.layers.layer import Layer
 from tvmconvgrad.spec.values import nearest, show
 
 SUFFIXES = (".json", ".toml")
+_LONGEST = 60
+_MOST = 1 << 28
+"""Bytes of a file."""
 _FIELDS = tuple(field.name for field in dataclasses.fields(Layer))
 _REQUIRED = tuple(field.name for field in dataclasses.fields(Layer) if field.default is dataclasses.MISSING)
 
@@ -20,7 +24,7 @@ _REQUIRED = tuple(field.name for field in dataclasses.fields(Layer) if field.def
 def read_layers(path: str | Path) -> list[Layer]:
     """The layers of a file, in its order; their names differ.
 
-    Raises ValueError or TypeError that names the file, the entry, the field, its value and the rule.
+    Raises ValueError that names the file, the entry, the field, its value and the rule, whatever the file holds.
     """
     path = Path(path)
     entries = _entries(path, _parsed(path))
@@ -29,7 +33,7 @@ def read_layers(path: str | Path) -> list[Layer]:
     for place, layer in enumerate(layers):
         if names.setdefault(layer.name, place) != place:
             first = f"layers[{names[layer.name]}] has it already, expected a name of its own"
-            raise ValueError(f"{path}: layers[{place}]: name: {layer.name!r}: {first}")
+            raise ValueError(f"{path}: layers[{place}]: name: {show(layer.name)}: {first}")
     return layers
 
 
@@ -57,12 +61,26 @@ def _suffix(path: Path) -> str:
 def _parsed(path: Path) -> Any:
     suffix = _suffix(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        return json.loads(text) if suffix == ".json" else _parsed_toml(text)
+        text = read_regular(path, _MOST).decode("utf-8")
+        return _parsed_json(text) if suffix == ".json" else _parsed_toml(text)
     except OSError as reason:
         raise ValueError(f"{path}: cannot be read: {reason.strerror or reason}") from reason
     except (ValueError, RecursionError) as reason:
         raise ValueError(f"{path}: is no {suffix[1:].upper()}: {reason}") from reason
+
+
+def _parsed_json(text: str) -> Any:
+    def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(given)
+        if len(found) < len(given):
+            twice = next(key for place, (key, _) in enumerate(given) if key in dict(given[:place]))
+            raise ValueError(f"the key {show(twice)} is there twice in one object")
+        return found
+
+    def constant(word: str) -> None:
+        raise ValueError(f"{word} is no number of JSON")
+
+    return json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
 
 
 def _parsed_toml(text: str) -> Any:
@@ -75,13 +93,13 @@ def _parsed_toml(text: str) -> Any:
 
 def _entries(path: Path, content: Any) -> list[Any]:
     if not isinstance(content, dict):
-        raise TypeError(f"{path}: holds {show(content)}, expected an object with the key layers")
-    unknown = sorted(set(content) - {"layers"})
-    if unknown or "layers" not in content:
-        raise ValueError(f"{path}: has the keys {sorted(content)}, expected layers alone")
+        raise ValueError(f"{path}: holds {show(content)}, expected an object with the key layers")
+    if list(content) != ["layers"]:
+        close = next((hint for key in content if key != "layers" and (hint := nearest(key, ["layers"]))), "")
+        raise ValueError(f"{path}: has the keys {show(sorted(content))}{close}, expected layers alone")
     entries = content["layers"]
     if not isinstance(entries, list):
-        raise TypeError(f"{path}: layers: got {show(entries)} of type {type(entries).__name__}, expected a list")
+        raise ValueError(f"{path}: layers: got {show(entries)} of type {type(entries).__name__}, expected a list")
     if not entries:
         raise ValueError(f"{path}: layers: is empty, expected at least one layer")
     return entries
@@ -89,22 +107,28 @@ def _entries(path: Path, content: Any) -> list[Any]:
 
 def _layer(about: str, entry: Any) -> Layer:
     if not isinstance(entry, dict):
-        raise TypeError(f"{about}: got {show(entry)} of type {type(entry).__name__}, expected an object")
+        raise ValueError(f"{about}: got {show(entry)} of type {type(entry).__name__}, expected an object")
     if isinstance(entry.get("name"), str):
-        about = f"{about} ({entry['name']})"
+        about = f"{about} ({_word(entry['name'])})"
     for field in entry:
         if field not in _FIELDS:
             close = nearest(field, _FIELDS)
-            raise ValueError(f"{about}: {field}: unknown{close}, expected one of {', '.join(_FIELDS)}")
+            raise ValueError(f"{about}: {_word(field)}: unknown{close}, expected one of {', '.join(_FIELDS)}")
     for field in _REQUIRED:
         if field not in entry:
             raise ValueError(f"{about}: {field}: missing; {', '.join(_REQUIRED)} are required")
     try:
-        return Layer(**entry)
-    except TypeError as reason:
-        raise TypeError(f"{about}: {reason}") from reason
-    except ValueError as reason:
+        layer = Layer(**entry)
+        for gradient in layer.gradients():
+            _ = gradient.problem  # what is too large is noticed here
+    except (TypeError, ValueError) as reason:
         raise ValueError(f"{about}: {reason}") from reason
+    return layer
+
+
+def _word(text: str) -> str:
+    """A name for a message: as it is where that is short and printable."""
+    return text if text.isprintable() and len(text) <= _LONGEST else show(text)
 
 
 def _toml_entry(entry: dict[str, Any]) -> str:

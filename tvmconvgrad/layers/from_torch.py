@@ -1,169 +1,171 @@
-"""The layers of a PyTorch model: the convolutions that one forward pass calls, named by the modules that call them."""
+"""The layers of a PyTorch model: the convolutions of one forward pass, named by the modules that call them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
 
 from tvmconvgrad.layers.layer import Layer
-from tvmconvgrad.spec.values import Shape, parse_ints, show
+from tvmconvgrad.layers.torch_calls import Call, Convolution
+from tvmconvgrad.layers.torch_trial import Input, calls_on_shapes, calls_on_values, unseen_calls
+from tvmconvgrad.spec.dtypes import DTYPES, parse_dtype
+from tvmconvgrad.spec.values import counted, parse_ints, show
 
-if TYPE_CHECKING:
-    import torch
-
-# the parameters of PyTorch's functions, in order; a rank of 1 to 3 stands behind the name
-_CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
-_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+MOST_AXES = 64
+"""Of a tensor, by PyTorch."""
 
 
 class ModelFailed(ValueError):
     """A model's forward pass raised; its text says what."""
 
 
-def layers_of(model: torch.nn.Module, *input_shapes: Sequence[int]) -> list[Layer]:
-    """The distinct layers that a forward pass on f32 inputs of these shapes goes through, in its order.
+class LayersLeftOut(UserWarning):
+    """A model computes convolutions that are no layers; its text says which, and why."""
 
-    Every call of torch.conv1d to conv3d and conv_transpose1d to conv_transpose3d counts, whether a module of nn or a
-    function makes it, in the mode (train or eval) that the model is in. A layer has the name of the innermost module
-    that calls the first one of its shapes, and the number of all in `count`. Where a module pads by anything but zeros
-    it does so before: the layer is a convolution without pads of the padded input.
 
-    The forward pass runs on PyTorch's meta device, which computes shapes alone; where the model does not go through
-    there, on zeros. Raises TypeError for what is no module or no shape, ModelFailed where the forward pass raises, and
-    ValueError where it calls no convolution.
+@dataclass(frozen=True)
+class LeftOut:
+    """Convolutions of a model that no Layer describes."""
+
+    name: str
+    """The module's."""
+    reason: str
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {counted(self.count, 'call')} of {self.reason}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a model computes: distinct layers, in the order of its forward pass, and the convolutions that are none."""
+
+    layers: list[Layer]
+    left_out: list[LeftOut]
+
+
+def layers_of(model: torch.nn.Module, *inputs: Sequence[int] | torch.Tensor) -> list[Layer]:
+    """The layers that find_layers finds; the warning LayersLeftOut says which convolutions are none."""
+    found = find_layers(model, *inputs)
+    if found.left_out:
+        warnings.warn("; ".join(map(str, found.left_out)), LayersLeftOut, stacklevel=2)
+    return found.layers
+
+
+def find_layers(model: torch.nn.Module, *inputs: Sequence[int] | torch.Tensor) -> Found:
+    """The distinct layers that a forward pass on these inputs goes through, in its order.
+
+    An input is a shape, for zeros of the type that most of the parameters have, or a tensor, of which a copy is made on
+    the model's device; one on the meta device stands for zeros. Every convolution that PyTorch's dispatcher is asked
+    for counts, whoever asks: a module of nn, a function, a part that is traced, scripted, exported or compiled; in the
+    mode (train or eval) that the model is in, and in the type that it has there, also under autocast. A layer has the
+    name of the innermost module that calls the first one of its shapes and type, and the number of all in `count`.
+    Where a module pads by anything but zeros it does so before: the layer is a convolution without pads of the padded
+    input. Where there is no batch, or an empty one, the layer's is 1.
+
+    The forward pass runs on shapes alone; where the model does not go through there, on the inputs' values. The model
+    is afterwards as it was, and so are random numbers: the pass runs on copies of all that its modules hold.
+
+    What is no layer is in `left_out`: other types than f32, f16 and bf16, quantised convolutions and others that the
+    dispatcher is not asked for in the usual terms. What an operator of the user's own computes inside is not seen.
+
+    Raises TypeError for what is no module, no shape and no tensor, ModelFailed where the forward pass raises, and
+    ValueError where it finds no layer.
     """
-    import torch
-
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model: got {show(model)} of type {type(model).__name__}, expected a torch.nn.Module")
-    shapes = [parse_ints(f"input_shapes[{place}]", shape, low=1) for place, shape in enumerate(input_shapes)]
-    with torch.no_grad():
-        try:
-            found = _recorded(model, lambda: _forward_on_meta(model, shapes))
-        except Exception:  # whatever a model does not do without values; if it is its own error, it comes again
-            found = _recorded(model, lambda: _forward(model, shapes))
-    if not found:
-        raise ValueError(f"model: the forward pass of {type(model).__name__} calls no convolution")
-    return _distinct(found)
+    given = [_input(place, one) for place, one in enumerate(inputs)]
+    calls = [*_calls(model, given), *unseen_calls(model)]
+    layers, left_out = _sorted(calls, type(model).__name__)
+    if not layers:
+        raise ValueError(f"model: the forward pass of {type(model).__name__} calls no convolution{_but(left_out)}")
+    return Found(layers, left_out)
 
 
-def _forward_on_meta(model: torch.nn.Module, shapes: Sequence[Shape]) -> None:
-    import torch
-
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    shadows = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
-    torch.func.functional_call(model, shadows, tuple(torch.empty(shape, device="meta") for shape in shapes))
+def _input(place: int, given: Sequence[int] | torch.Tensor) -> Input:
+    if isinstance(given, torch.Tensor):
+        return given
+    return parse_ints(f"input_shapes[{place}]", given, low=0, most=MOST_AXES)
 
 
-def _forward(model: torch.nn.Module, shapes: Sequence[Shape]) -> None:
-    import torch
-
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    # running means and the like change in copies; lazy ones have no values yet
-    copies = {n: b.clone() for n, b in model.named_buffers() if not torch.nn.parameter.is_lazy(b)}
+def _calls(model: torch.nn.Module, inputs: Sequence[Input]) -> list[Call]:
     try:
-        torch.func.functional_call(model, copies, tuple(torch.zeros(shape, device=device) for shape in shapes))
-    except Exception as reason:
-        given = " and ".join(str(shape) for shape in shapes) or "nothing"
+        return calls_on_shapes(model, inputs)
+    except (Exception, SystemExit):  # whatever a model does not do without values; its own errors come again
+        pass
+    try:
+        return calls_on_values(model, inputs)
+    except (Exception, SystemExit) as reason:  # the user's own code: it may raise anything
+        shapes = " and ".join(str(tuple(getattr(one, "shape", one))) for one in inputs) or "nothing"
         what = f"{type(reason).__name__}: {reason}"
-        raise ModelFailed(f"model: forward of {type(model).__name__} on {given} raised {what}") from reason
+        raise ModelFailed(f"model: forward of {type(model).__name__} on {shapes} raised {what}") from reason
 
 
-def _recorded(model: torch.nn.Module, forward: Callable[[], None]) -> list[Layer]:
-    """The layer of every convolution that a forward pass calls."""
-    found: list[Layer] = []
-    with _names(model) as names, _watch(lambda called: found.append(_layer(names[-1], called))):
-        forward()
+def _sorted(calls: Iterable[Call], root: str) -> tuple[list[Layer], list[LeftOut]]:
+    """Layers, one of each shape and type, and what is none."""
+    same: dict[Layer, list[str]] = {}
+    others: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        name = call.module or root
+        name = name if name.isprintable() else repr(name)
+        layer = _layer(call)
+        if isinstance(layer, str):
+            others[name, layer] += 1
+        else:
+            same.setdefault(layer, []).append(name)
+    layers: dict[str, Layer] = {}
+    for layer, names in same.items():
+        name = _unused(names[0], layers)
+        layers[name] = replace(layer, name=name, count=len(names))
+    return list(layers.values()), [LeftOut(*about, count) for about, count in others.items()]
+
+
+def _unused(name: str, used: Iterable[str]) -> str:
+    """The name, or where it is used the first of name#2, name#3 that is not: a module may be called on many shapes."""
+    number, found = 1, name
+    while found in used:
+        number += 1
+        found = f"{name}#{number}"
     return found
 
 
-@contextmanager
-def _names(model: torch.nn.Module) -> Iterator[list[str]]:
-    """The names of the modules whose forward runs, the innermost last."""
-    running = [type(model).__name__]
-
-    def watch(name: str, module: Any) -> list[Any]:
-        enter = module.register_forward_pre_hook(lambda *_: running.append(name))
-        leave = module.register_forward_hook(lambda *_: running.pop() and None, always_call=True)
-        return [enter, leave]
-
-    handles = [handle for name, module in model.named_modules() if name for handle in watch(name, module)]
+def _layer(call: Call) -> Layer | str:
+    """The layer, without a name; or what is called, and why it is none."""
+    if call.convolution is None:
+        return f"{call.operator} on {call.dtype}, which no layer describes"
     try:
-        yield running
-    finally:
-        for handle in handles:
-            handle.remove()
+        dtype = parse_dtype(call.dtype)
+    except ValueError:
+        return f"{call.operator} on {call.dtype}, expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}"
+    try:
+        return _described(call.convolution, dtype)
+    except ValueError as reason:
+        return f"{call.operator}, which no layer describes: {reason}"
 
 
-def _watch(note: Callable[[dict[str, Any]], None]) -> Any:
-    """A context in which each convolution that is called is noted: its arguments by name, `rank` and `transposed`."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    functions = {getattr(torch, f"conv{rank}d"): (rank, False, _CONV) for rank in (1, 2, 3)}
-    functions |= {getattr(torch, f"conv_transpose{rank}d"): (rank, True, _TRANSPOSED) for rank in (1, 2, 3)}
-
-    class Watch(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-            result = function(*arguments, **(named or {}))
-            if function in functions:
-                rank, transposed, names = functions[function]
-                note({**dict(zip(names, arguments)), **(named or {}), "rank": rank, "transposed": transposed})
-            return result
-
-    return Watch()
-
-
-def _layer(name: str, called: dict[str, Any]) -> Layer:
-    rank, transposed, given = called["rank"], called["transposed"], called["input"]
-    kernel, groups = tuple(called["weight"].shape[2:]), called.get("groups", 1)
-    dilations = _per_axis(called.get("dilation", 1), rank)
-    begin, end = _pads(called.get("padding", 0), kernel, dilations)
-    filters = called["weight"].shape[1] * groups if transposed else called["weight"].shape[0]
+def _described(found: Convolution, dtype: str) -> Layer:
+    filters = found.weight[1] * found.groups if found.transposed else found.weight[0]
     return Layer(
-        name=name if name.isprintable() else repr(name),
-        op="ConvTranspose" if transposed else "Convolution",
-        batch=given.shape[0] if given.dim() == rank + 2 else 1,  # without a batch it has one axis less
-        channels=given.shape[-rank - 1],
+        name="-",
+        op="ConvTranspose" if found.transposed else "Convolution",
+        batch=found.source[0] or 1,
+        channels=found.source[1],
         filters=filters,
-        input_size=tuple(given.shape[-rank:]),
-        kernel=kernel,
-        strides=_per_axis(called.get("stride", 1), rank),
-        dilations=dilations,
-        pads_begin=begin,
-        pads_end=end,
-        groups=groups,
-        output_padding=_per_axis(called.get("output_padding", 0), rank),
+        input_size=found.source[2:],
+        kernel=found.weight[2:],
+        strides=found.strides,
+        dilations=found.dilations,
+        pads_begin=found.pads_begin,
+        pads_end=found.pads_end,
+        groups=found.groups,
+        output_padding=found.output_padding,
+        dtype=dtype,
     )
 
 
-def _per_axis(value: Any, rank: int) -> Shape:
-    """An int for all axes, or one for each, of which PyTorch takes a single one for all, too."""
-    values = (value,) if isinstance(value, int) else tuple(value)
-    return values * rank if len(values) == 1 else values
-
-
-def _pads(padding: Any, kernel: Shape, dilations: Shape) -> tuple[Shape, Shape]:
-    """Pads at the beginning and the end of each axis; of an odd sum "same" puts more at the end."""
-    if padding == "same":
-        sums = [(k - 1) * d for k, d in zip(kernel, dilations)]
-        return tuple(pad // 2 for pad in sums), tuple(pad - pad // 2 for pad in sums)
-    pads = _per_axis(0 if padding == "valid" else padding, len(kernel))
-    return pads, pads
-
-
-def _distinct(layers: Sequence[Layer]) -> list[Layer]:
-    """One of each shape with the number of all; a module that is called with several shapes gives several names."""
-    shapes: dict[Layer, list[Layer]] = {}
-    for layer in layers:
-        shapes.setdefault(replace(layer, name="-"), []).append(layer)
-    names: dict[str, int] = {}
-    found = []
-    for same in shapes.values():
-        name = same[0].name
-        names[name] = names.get(name, 0) + 1
-        again = f"#{names[name]}" if names[name] > 1 else ""
-        found.append(replace(same[0], name=f"{name}{again}", count=len(same)))
-    return found
+def _but(left_out: Sequence[LeftOut]) -> str:
+    return f" that is a layer: {'; '.join(map(str, left_out))}" if left_out else ""

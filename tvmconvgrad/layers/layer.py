@@ -9,7 +9,7 @@ from tvmconvgrad.layers.gradient import KINDS, LayerGradient, make_gradient
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, DEFAULT_FILTERS
-from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, show
 
 OPS = ("Convolution", "ConvTranspose")
 # which list has an entry for each spatial axis, the least that one may be, and what stands for none given
@@ -50,15 +50,18 @@ class Layer:
     groups: int = 1
     output_padding: Shape = ()
     """For ConvTranspose alone: elements at the end of the output that the strides leave open."""
+    dtype: str = "f32"
+    """The type that it is computed in: "f32", "f16" or "bf16"."""
     count: int = 1
     """How many layers of the network are like this."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable() or not self.name:
-            raise ValueError(f"name: got {self.name!r}, expected a line of printable text")
+            raise ValueError(f"name: got {show(self.name)}, expected a line of printable text")
         parse_choice("op", self.op, OPS)
         for field in ("batch", "channels", "filters", "groups", "count"):
             self._set(field, parse_int(field, getattr(self, field), low=1))
+        self._set("dtype", parse_dtype(self.dtype))
         rank = len(parse_ints("kernel", self.kernel, low=1))
         if not 1 <= rank <= MAX_SPATIAL_RANK:
             raise ValueError(f"kernel: {self.kernel} has {rank} entries, expected 1 to {MAX_SPATIAL_RANK}")
@@ -116,16 +119,17 @@ class Layer:
         return self.groups == 1 and min(self.channels, self.filters) >= 64
 
     def gradients(
-        self, data_format: str = "NXC", filter_format: str | None = None, dtype: str = "f32"
+        self, data_format: str = "NXC", filter_format: str | None = None, dtype: str | None = None
     ) -> tuple[LayerGradient, LayerGradient]:
         """The gradient by the filters and the one by the data, for tensors in these layouts and of this type.
 
-        Without `filter_format`: XIO beside NXC, OIX beside NCX. ValueError where there is no such layout or type.
+        Without `filter_format`: XIO beside NXC, OIX beside NCX; without `dtype` the layer's own. ValueError where there
+        is no such layout or type.
         """
         parse_choice("data_format", data_format, DATA_FORMATS)
         filter_format = filter_format or DEFAULT_FILTERS[data_format]
         parse_choice("filter_format", filter_format, CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS)
-        spelled = (data_format, filter_format, parse_dtype(dtype))
+        spelled = (data_format, filter_format, self.dtype if dtype is None else parse_dtype(dtype))
         filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)
         return filters, data
 

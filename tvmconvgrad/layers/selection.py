@@ -19,7 +19,7 @@ def select_gradients(
     names: Sequence[str | Layer],
     *,
     batch: int | None = None,
-    dtypes: Sequence[str] = ("f32",),
+    dtypes: Sequence[str] | None = None,
     data_format: str = "NXC",
     filter_format: str | None = None,
     only: str | None = None,
@@ -27,14 +27,14 @@ def select_gradients(
 ) -> Selection:
     """All gradients of the layers of suites (by name; "all"), of LAYERS files, and of layers themselves.
 
-    `batch` replaces the layers' own, `only` is "filters" or "data", `substring` is in the names of the layers.
+    `batch` and `dtypes` replace the layers' own, `only` is "filters" or "data", `substring` is in the layers' names.
     Raises ValueError or TypeError for an unknown suite, a file that is wrong, and where nothing is left.
     """
     found = [
         (name, gradient)
         for name, layer in _layers(names, batch)
         if substring in layer.name
-        for dtype in dtypes
+        for dtype in ([layer.dtype] if dtypes is None else dtypes)
         for gradient in layer.gradients(data_format, filter_format, dtype)
         if only in (None, gradient.kind)
     ]

@@ -2,8 +2,11 @@
 
 A kernel takes dense row-major memory of elements at natural alignment. NumPy arrays and PyTorch tensors of that form
 are passed as they are; whatever else offers its memory through DLPack is seen through a NumPy array on the same
-memory. Only what is strided or misaligned is copied.
+memory. Only what is strided or misaligned is copied. What may not be read or written by somebody whom its library does
+not see, such as autograd's, is refused.
 """
+
+# ruff: noqa: D102 -- `Kind` says what its methods do
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import dlpack
 from tvmconvgrad.spec import parse_dtype
 from tvmconvgrad.spec.values import show
@@ -30,7 +34,8 @@ class _Dtypes(dict[str, np.dtype[Any]]):
     def __missing__(self, name: str) -> np.dtype[Any]:
         if name != "bf16":
             raise KeyError(name)
-        import ml_dtypes
+        with process.lock:
+            import ml_dtypes
 
         self[name] = np.dtype(ml_dtypes.bfloat16)
         return self[name]
@@ -66,8 +71,11 @@ class Kind(Protocol):
     def extent(self, value: Any) -> tuple[int, int]:
         """The addresses between which the elements of a tensor lie."""
 
-    def check_writable(self, name: str, value: Any) -> None:
-        """Raise ValueError for a result tensor that must not be written."""
+    def mark_written(self, value: Any) -> None:
+        """Tell the library that a tensor of the caller's is about to be written, where it wants to know."""
+
+    def finished(self, value: Any) -> Any:
+        """What a caller gets of a new tensor that holds the result."""
 
 
 class Tensor(NamedTuple):
@@ -88,7 +96,17 @@ def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
-class _NumpyKind:
+class UnseenKind:
+    """What is the same for most libraries: they need not know of writes, and a caller gets a new tensor as it is."""
+
+    def mark_written(self, value: Any) -> None:
+        pass
+
+    def finished(self, value: Any) -> Any:
+        return value
+
+
+class NumpyKind(UnseenKind):
     """NumPy's arrays."""
 
     def dense(self, value: Any) -> Any:
@@ -111,20 +129,34 @@ class _NumpyKind:
         low, high = np.lib.array_utils.byte_bounds(value)
         return int(low), int(high)
 
-    def check_writable(self, name: str, value: Any) -> None:
-        if not value.flags.writeable:
-            raise ValueError(f"{name}: is read-only")
-        check_places(name, value.shape, value.strides)
+
+def check_places(name: str, shape: Shape, strides: Shape, width: int) -> None:
+    """Raise ValueError where elements of a result share memory; strides and an element's width are in one unit."""
+    if 0 in shape:
+        return
+    axes = sorted((abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size > 1)
+    reach = [(size - 1) * stride for stride, size in axes]
+    if all(stride >= sum(reach[:axis]) + width for axis, (stride, _) in enumerate(axes)):  # each steps over those below
+        return
+    if all(stride for stride, _ in axes):
+        places = np.zeros(1, np.int64)
+        for stride, size in axes:  # interleaved, or shared: only the places of all elements tell
+            places = np.add.outer(places, np.arange(size) * stride).ravel()
+        if np.diff(np.sort(places)).min() >= width:
+            return
+    what = "a stride 0" if 0 in dict(axes) else f"strides {tuple(strides)}"
+    raise ValueError(f"{name}: several elements share one place in memory ({what})")
 
 
-def check_places(name: str, shape: Shape, strides: Shape) -> None:
-    """Raise ValueError where a result has several elements in one place."""
-    if 0 not in shape and any(stride == 0 and size > 1 for stride, size in zip(strides, shape, strict=True)):
-        raise ValueError(f"{name}: several elements share one place in memory (stride 0)")
-
-
-NUMPY: Kind = _NumpyKind()
+NUMPY: Kind = NumpyKind()
 _kinds: dict[type, Kind] = {np.ndarray: NUMPY}  # by exact type: what a subclass does to its methods is unknown
+
+
+@process.forgets
+def forget_kinds() -> None:
+    """As if no other library's tensors than NumPy's had been met."""
+    for met in [kind for kind in _kinds if kind is not np.ndarray]:
+        del _kinds[met]
 
 
 def known_kind(value: Any) -> Kind | None:
@@ -132,20 +164,38 @@ def known_kind(value: Any) -> Kind | None:
     return _kinds.get(type(value))
 
 
-def understand(name: str, value: Any) -> Tensor:
-    """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no kernel can take."""
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        plain = np.ndarray.view(value, np.ndarray)
-        return Tensor(plain, plain.shape, dtype_of(name, plain.dtype), NUMPY)
+def understand(name: str, value: Any, *, writes: bool = False) -> Tensor:
+    """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no kernel can take.
+
+    With `writes` it is to receive a result.
+    """
+    masked = isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))  # np.ma would import it
+    if isinstance(value, np.ndarray) and not masked:
+        return _understand_array(name, value, writes)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
-        return _understand_torch(name, value, torch)
-    if isinstance(value, (np.ma.MaskedArray, type)) or not hasattr(value, "__dlpack__"):
+        return _understand_torch(name, value, torch, writes)
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(value, getattr(jax, "Array", ())):
+        with process.lock:
+            from tvmconvgrad.runtime import jax_arrays
+
+        return jax_arrays.understand(name, value, jax, writes)
+    if masked or isinstance(value, type) or not hasattr(value, "__dlpack__"):
         what = f"{show(value)} of type {type(value).__name__}"
         raise TypeError(f"{name}: {what} is no tensor, expected a NumPy array or an object with __dlpack__")
-    memory = dlpack.Memory(name, value)
-    view = np.asarray(memory).view(NUMPY_DTYPES[memory.dtype])
-    return Tensor(view, view.shape, memory.dtype, NUMPY)
+    memory = dlpack.Memory(name, value, writes=writes)
+    return _understand_array(name, np.asarray(memory).view(NUMPY_DTYPES[memory.dtype]), writes)
+
+
+def _understand_array(name: str, value: Any, writes: bool) -> Tensor:
+    plain = np.ndarray.view(value, np.ndarray)
+    if writes and not plain.flags.writeable:
+        raise ValueError(f"{name}: is read-only")
+    dtype = dtype_of(name, plain.dtype)
+    if writes:
+        check_places(name, plain.shape, plain.strides, plain.itemsize)
+    return Tensor(plain, plain.shape, dtype, NUMPY)
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:
@@ -154,22 +204,43 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     return begin < other_end and other_begin < end
 
 
-def _understand_torch(name: str, value: Any, torch: Any) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check
+def _understand_torch(name: str, value: Any, torch: Any, writes: bool) -> Tensor:
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import check
 
-    check(name, value)
+    check(name, value, writes=writes)
     return Tensor(value, tuple(value.shape), dtype_of(name, value.dtype), meet_torch(torch))
 
 
 def meet_torch(torch: Any) -> Kind:
     """The kind of PyTorch's tensors on the CPU; from now on they, and those on GPUs, are known."""
-    from tvmconvgrad.runtime.torch_tensors import torch_kind
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import torch_kind
 
     kind = _kinds.get(torch.Tensor)
     if kind is None:
         kind = torch_kind(torch)
         _kinds.update({torch.Tensor: kind, torch.nn.Parameter: kind})
     return kind
+
+
+def understand_shape(name: str, value: Any) -> Any:
+    """A caller's 1-D tensor of s32 as a NumPy array; raises TypeError or ValueError, which name it."""
+    array: Any = value
+    dtype = getattr(value, "dtype", None)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, getattr(torch, "Tensor", ())):
+        with process.lock:
+            from tvmconvgrad.runtime.torch_tensors import check
+
+        check(name, value)
+        array = array.numpy() if dtype == torch.int32 else None
+    elif not isinstance(value, np.ndarray):
+        memory = dlpack.Memory(name, value, expected=dlpack.S32)
+        array = np.asarray(memory).view(np.int32)
+    if array is None or array.dtype != np.int32 or array.ndim != 1:
+        raise TypeError(f"{name}: a {value.ndim}-D tensor of {dtype}, expected a 1-D tensor of s32")
+    return array
 
 
 def dtype_of(name: str, dtype: Any) -> str:

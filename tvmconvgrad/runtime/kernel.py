@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime import arrays, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.native import Function
@@ -45,13 +45,13 @@ class Kernel:
     def __call__(self, first: Any, second: Any, out: Any = None) -> Any:
         """Compute the gradient of two tensors of the kernel's shapes and type.
 
-        Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor or a NumPy array. `out` may be strided,
-        unaligned, or share memory with an input; the result is then computed aside and copied.
+        Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor, a jax.Array, else a NumPy array. `out`
+        may be strided, unaligned, or share memory with an input; the result is then computed aside and copied.
         Raises ValueError or TypeError when a tensor is not what the kernel was compiled for, and MemoryError when
         there is not enough memory for the workspace.
         """
         # First what most calls are, looked at in C: from Python it takes longer than a tiny layer does.
-        quick = self._quick
+        quick = self._quick if out is not None else self._quick_with_new_result
         if quick is not None:
             result = self._new_result(first, second) if out is None else out
             threads.prepare()
@@ -62,21 +62,32 @@ class Kernel:
                 raise cast(Function, self.function).explain(status)
         return self._call_checked(first, second, out)
 
-    @cached_property
+    @computed_once
     def _quick(self) -> Callable[[Any, Any, Any], int] | None:
         """The way for plain tensors, where the library of the function has one."""
+        return self._python_call(has_own_result=True)
+
+    @computed_once
+    def _quick_with_new_result(self) -> Callable[[Any, Any, Any], int] | None:
+        """The same for a result that nobody has seen yet."""
+        return self._python_call(has_own_result=False)
+
+    def _python_call(self, *, has_own_result: bool) -> Callable[[Any, Any, Any], int] | None:
         if self.workspace_bytes > PHYSICAL_MEMORY or not isinstance(self.function, Function):
             return None
-        return python_call(self.function, self.problem)
+        return python_call(self.function, self.problem, has_own_result=has_own_result)
 
     def _new_result(self, first: Any, second: Any) -> Any:
         """A result for plain inputs. None for others: there may be no memory for what they are refused for."""
         kind, shapes = arrays.known_kind(first), self._shapes
-        if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes[:2]:
+        try:
+            if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes[:2]:
+                return None
+        except RuntimeError:  # PyTorch's nested tensors have no shape
             return None
         return kind.empty(shapes[2], self.problem.dtype)
 
-    @cached_property
+    @computed_once
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         return (*self.problem.input_shapes, self.problem.output_shape)
 
@@ -85,13 +96,13 @@ class Kernel:
         names, shapes = problem.input_names, problem.input_shapes
         one = self._checked(names[0], first, shapes[0])
         two = self._checked(names[1], second, shapes[1])
+        value = one.kind.empty(problem.output_shape, problem.dtype) if out is None else out
+        result = self._checked("the result" if out is None else "out", value, problem.output_shape, writes=True)
         if out is None:
-            value = one.kind.empty(problem.output_shape, problem.dtype)
-            self._run(one, two, Tensor(value, problem.output_shape, problem.dtype, one.kind))
-            return value
-        result = self._checked("out", out, problem.output_shape)
-        result.kind.check_writable("out", result.value)
+            self._run(one, two, result)
+            return one.kind.finished(value)
         if result.kind.is_dense(result.value) and not (arrays.overlap(result, one) or arrays.overlap(result, two)):
+            result.kind.mark_written(result.value)
             self._run(one, two, result)
         else:
             aside = result._replace(value=result.kind.empty(problem.output_shape, problem.dtype))
@@ -105,8 +116,8 @@ class Kernel:
             f"  decisions {self.origin}\n  workspace {self.workspace_bytes} bytes"
         )
 
-    def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
-        return self._fitting(name, arrays.understand(name, value), shape)
+    def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
+        return self._fitting(name, arrays.understand(name, value, writes=writes), shape)
 
     def _fitting(self, name: str, tensor: Tensor, shape: Shape) -> Tensor:
         if tensor.shape != shape:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from tvmconvgrad import process
 from tvmconvgrad.compiling.private_file import library_file
 from tvmconvgrad.spec import Problem
 
@@ -36,7 +38,7 @@ class DLTensor(ctypes.Structure):
     )
 
 
-PYTHON_SYMBOL = "call_python_1"
+PYTHON_SYMBOL = "call_python_2"
 """How the name of compiling/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
 _TENSORS, _AXES = 3, 5
@@ -72,14 +74,15 @@ class Function:
     is not 0. `call_python` is None where an older version of this package made the library.
     """
 
+    # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.
+
     def __init__(self, library: ctypes.CDLL, name: str, run: str, explain: Callable[[int], Exception]) -> None:
         python = f"{name}_{PYTHON_SYMBOL}"
         self.library = library
-        self._run = library[run]
-        self._run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
         self.explain = explain
-        self.address = ctypes.cast(self._run, ctypes.c_void_p).value
-        self.call_python = _CALL_PYTHON((python, library)) if hasattr(library, python) else None
+        self.address = _address(library, run)
+        self._run = _RUN(self.address)
+        self.call_python = _CALL_PYTHON(_address(library, python)) if _has(library, python) else None
 
     def __call__(self, first: int, second: int, out: int) -> None:
         """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
@@ -88,69 +91,108 @@ class Function:
             raise self.explain(status)
 
 
+def _address(library: ctypes.CDLL, name: str) -> int:
+    """Where a library has a function; AttributeError where it has none of this name."""
+    try:
+        return ctypes.addressof(ctypes.c_char.in_dll(library, name))
+    except ValueError as reason:
+        raise AttributeError(str(reason)) from None
+
+
+def _has(library: ctypes.CDLL, name: str) -> bool:
+    try:
+        return _address(library, name) != 0
+    except AttributeError:
+        return False
+
+
+_RUN: Any = ctypes.CFUNCTYPE(ctypes.c_int, *(4 * [ctypes.c_void_p]), ctypes.c_size_t)
+_ACT: Any = ctypes.CFUNCTYPE(None)
+_READ: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)
+_SAY: Any = ctypes.CFUNCTYPE(ctypes.c_char_p)
+_TAKE: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_CLOSE: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_COUNT: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+
 # Called with Python's lock, which it releases itself.
 _CALL_PYTHON: Any = ctypes.PYFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.py_object, ctypes.py_object
 )
 
 
-class _Process:
+class _Libraries:
     """The libraries of this process: of single kernels' the services of the first one serve all.
 
-    A bundle keeps to its own: it may have been built by another version of this package.
+    So the first one stays, and its threads run the tasks of others, which a call waits for. Any other one to which
+    nobody refers any more is unloaded when the next one is loaded. A bundle keeps to its own services: it may have been
+    built by another version of this package.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.first: ctypes.CDLL | None = None
         self.bundles: list[Callable[[int], object]] = []
         self.threads = 1
+        self._unused: deque[int] = deque()
+        self._close = _CLOSE(_address(ctypes.CDLL(None), "dlclose"))
 
     def load_bundle(self, library: bytes, set_threads: str) -> ctypes.CDLL:
         """The library of a bundle, whose function `set_threads` is called as the number of threads changes."""
-        with library_file(library) as path:
-            loaded = ctypes.CDLL(str(path))
-        with self.lock:
-            self.bundles.append(loaded[set_threads])
+        with process.lock:
+            with library_file(library) as path:
+                loaded = ctypes.CDLL(str(path))
+            self.bundles.append(_COUNT(_address(loaded, set_threads)))
             self.bundles[-1](self.threads)
         return loaded
 
     def load(self, library: bytes) -> ctypes.CDLL:
-        with library_file(library) as path:
-            loaded = ctypes.CDLL(str(path))
-        loaded.tvmconvgrad_error.restype = ctypes.c_char_p
-        loaded.tvmconvgrad_services.restype = ctypes.c_void_p
-        loaded.tvmconvgrad_use.argtypes = [ctypes.c_void_p]
-        with self.lock:
+        """The library of a single kernel."""
+        with process.lock:  # a child that is forked while the system's loader is at work could load no more
+            self._close_unused()
+            with library_file(library) as path:
+                loaded = ctypes.CDLL(str(path))
             if self.first is None:
                 self.first = loaded
-                self.first.tvmconvgrad_set_threads(self.threads)
-            loaded.tvmconvgrad_use(self.first.tvmconvgrad_services())
+                self._set_threads_of_first()
+            else:
+                # Only noted: who drops the last reference may be anywhere, and must not wait for a lock.
+                weakref.finalize(loaded, self._unused.append, loaded._handle).atexit = False
+            services = _READ(_address(self.first, "tvmconvgrad_services"))()
+            _TAKE(_address(loaded, "tvmconvgrad_use"))(services)
         return loaded
 
     def set_threads(self, count: int) -> None:
-        with self.lock:
+        """Let a call use so many threads from now on."""
+        with process.lock:
             self.threads = count
             if self.first is not None:
-                self.first.tvmconvgrad_set_threads(count)
+                self._set_threads_of_first()
             for set_threads in self.bundles:
                 set_threads(count)
 
+    def _set_threads_of_first(self) -> None:
+        assert self.first is not None
+        _COUNT(_address(self.first, "tvmconvgrad_set_threads"))(self.threads)
 
-_process = _Process()
-set_threads = _process.set_threads
-load_bundle = _process.load_bundle
+    def _close_unused(self) -> None:
+        while self._unused:
+            self._close(self._unused.popleft())
+
+
+_libraries = _Libraries()
+set_threads = _libraries.set_threads
+load_bundle = _libraries.load_bundle
 
 
 def load_function(library: bytes, problem: Problem) -> Function:
     """The function of a built kernel."""
-    loaded = _process.load(library)
-    loaded.tvmconvgrad_set_layout(ctypes.byref(layout_of(problem)))
+    loaded = _libraries.load(library)
+    layout = layout_of(problem)
+    _TAKE(_address(loaded, "tvmconvgrad_set_layout"))(ctypes.byref(layout))
     return Function(loaded, "tvmconvgrad", "tvmconvgrad_run", functools.partial(_explain, loaded))
 
 
 def _explain(library: ctypes.CDLL, status: int) -> Exception:
     """Why the last call of this thread failed."""
-    text = bytes(library.tvmconvgrad_error()).decode(errors="replace")
-    library.tvmconvgrad_clear_error()
+    text = bytes(_SAY(_address(library, "tvmconvgrad_error"))()).decode(errors="replace")
+    _ACT(_address(library, "tvmconvgrad_clear_error"))()
     return RuntimeError(text) if text else MemoryError("no memory for the workspace of the kernel")

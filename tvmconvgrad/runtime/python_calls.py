@@ -22,6 +22,9 @@ _FUNCTIONS = {
     "type": "PyObject_Type",
     "get": "PyObject_GetAttr",
     "ask": "PyObject_CallMethodObjArgs",
+    "call": "PyObject_CallFunctionObjArgs",
+    "pack": "PyTuple_Pack",
+    "size": "PyObject_Size",
     "pointer": "PyCapsule_GetPointer",
     "release": "Py_DecRef",
     "clear_error": "PyErr_Clear",
@@ -29,20 +32,34 @@ _FUNCTIONS = {
     "lock": "PyEval_RestoreThread",
 }
 _OBJECTS = {
+    "none": None,
     "no": False,
+    "zero": 0,
+    "minus_one": -1,
     "array": np.ndarray,
     "array_struct": "__array_struct__",
     "dtype": "dtype",
     "is_neg": "is_neg",
     "requires_grad": "requires_grad",
+    "version": "_version",
+    "storage": "untyped_storage",
+    "level": "_current_level",
 }
-"""Held here, since C has their addresses."""
+"""Held here, since C has their addresses. Python has one object for each small int."""
+_TORCH_FUNCTIONS = {
+    "is_grad_enabled": "is_grad_enabled",
+    "is_tracing": "_is_tracing",
+    "count_modes": "_len_torch_dispatch_stack",
+    "mark_written": "_increment_version",
+}
+"""Of torch._C. A PyTorch that lacks one is looked at from Python."""
+_TORCH_POINTERS = ("tensor", "parameter", "read_tensor", *_TORCH_FUNCTIONS, "forward_mode")
 
 
 class _Python(ctypes.Structure):
-    """Python of compiling/python.c; the last three are PyTorch's, once it is known."""
+    """Python of compiling/python.c; the last ones are PyTorch's, once it is known."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, *_OBJECTS, "tensor", "parameter", "read_tensor"))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, *_OBJECTS, *_TORCH_POINTERS))
 
 
 class _PythonCall(ctypes.Structure):
@@ -52,6 +69,7 @@ class _PythonCall(ctypes.Structure):
         ("python", ctypes.c_void_p),
         ("run", ctypes.c_void_p),
         ("dtype", ctypes.c_void_p),
+        ("has_own_result", ctypes.c_int),
         ("layout", Layout),
     )
 
@@ -62,15 +80,19 @@ _python = _Python(
 )
 
 
-def python_call(function: Function, problem: Problem) -> Callable[[Any, Any, Any], int] | None:
+_held: list[Any] = []  # of PyTorch's, since C has their addresses
+
+
+def python_call(function: Function, problem: Problem, *, has_own_result: bool) -> Callable[[Any, Any, Any], int] | None:
     """A call of a function with two inputs and the result of a problem, unless its library is of an older version.
 
-    It returns 0, the function's status, or NOT_PLAIN.
+    With `has_own_result` the result is the caller's, and may be what must not be written; else it is new. The call
+    returns 0, the function's status, or NOT_PLAIN.
     """
     if function.call_python is None:
         return None
     dtype = id(NUMPY_DTYPES[problem.dtype])
-    call = _PythonCall(ctypes.addressof(_python), function.address, dtype, layout_of(problem))
+    call = _PythonCall(ctypes.addressof(_python), function.address, dtype, has_own_result, layout_of(problem))
     return partial(function.call_python, ctypes.byref(call))
 
 
@@ -95,6 +117,12 @@ def meet_torch(torch: Any) -> None:
     if capsule is None:
         return
     api = _ExchangeApi.from_address(capsule_pointer(capsule, b"dlpack_exchange_api"))
-    if api.major == 1 and api.read:
-        _python.read_tensor = api.read
-        _python.tensor, _python.parameter = id(torch.Tensor), id(torch.nn.Parameter)
+    functions = {name: getattr(torch._C, symbol, None) for name, symbol in _TORCH_FUNCTIONS.items()}
+    forward_mode = torch.autograd.forward_ad
+    if api.major != 1 or not api.read or None in functions.values() or not hasattr(forward_mode, "_current_level"):
+        return
+    _held.extend((functions, forward_mode))
+    for name, function in functions.items():
+        setattr(_python, name, id(function))
+    _python.forward_mode, _python.read_tensor = id(forward_mode), api.read
+    _python.tensor, _python.parameter = id(torch.Tensor), id(torch.nn.Parameter)  # last: from now on C looks at them

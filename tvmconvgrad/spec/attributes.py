@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, plain
 
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 DATA_FORMATS = ("NXC", "NCX")
@@ -67,4 +67,4 @@ def _parse_shape(name: str, value: object, strides: Shape) -> Shape | None:
 def _parse_auto_pad(value: object) -> str:
     if value is None:
         return "none"
-    return parse_choice("auto_pad", value.lower() if isinstance(value, str) else value, AUTO_PADS)
+    return parse_choice("auto_pad", plain(value).lower() if isinstance(value, str) else value, AUTO_PADS)

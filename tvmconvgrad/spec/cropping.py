@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from math import gcd
 
-from tvmconvgrad.spec.geometry import Crop
+from tvmconvgrad.spec.geometry import Crop, met
 from tvmconvgrad.spec.pads import tap_extent
 from tvmconvgrad.spec.problem import Gradient, Problem
 
@@ -35,11 +35,11 @@ class _Axis:
 
     def met_by_tap(self, tap: int) -> tuple[int, int]:
         """(first, end) of the positions at which a tap meets an element of Y."""
-        return _met(self.stride, tap * self.dilation - self.pad, self.x, self.y)
+        return met(self.stride, tap * self.dilation - self.pad, self.x, self.y)
 
     def met_at_position(self, position: int) -> tuple[int, int]:
         """(first, end) of the taps that meet an element of Y at a position."""
-        return _met(self.dilation, position * self.stride - self.pad, self.k, self.y)
+        return met(self.dilation, position * self.stride - self.pad, self.k, self.y)
 
     def element(self, position: int, tap: int) -> int:
         """The element of Y that a tap meets at a position; beyond Y where it is a pad."""
@@ -129,11 +129,6 @@ def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
         return [(first, end - 1, tap) for (first, end), tap in runs if first < end]
     ranges = ((axis.met_at_position(position), position) for position in range(axis.x))
     return [(at, at, tap) for (first, end), at in ranges if first < end for tap in {first, end - 1}]
-
-
-def _met(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
-    """(first, end) of the 0 <= i < count with 0 <= i * step + offset < size."""
-    return max(0, -(offset // step)), min(count, (size - 1 - offset) // step + 1)
 
 
 def _sums_nothing(axis: _Axis) -> bool:

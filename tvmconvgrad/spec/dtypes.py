@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import plain, show
 
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 DTYPES = tuple(ITEM_BYTES)
@@ -15,9 +15,9 @@ def parse_dtype(value: object) -> str:
 
     Raises ValueError, which names the three, for anything else, also for a type in foreign byte order.
     """
-    name = value if isinstance(value, str) else getattr(value, "name", None) or getattr(value, "__name__", None)
-    if not isinstance(name, str):
-        name = show(value)  # a torch dtype has no other name; anything else may fail to have one
+    names = (value, getattr(value, "name", None), getattr(value, "__name__", None))
+    # a torch dtype has no name but its words; anything else may fail to have one
+    name = next((plain(name) for name in names if isinstance(name, str)), None) or show(value)
     dtype = _NAMES.get(name.removeprefix("torch."))
     if dtype is None or getattr(value, "isnative", True) is False:
         raise ValueError(f"dtype: {show(value)} is not supported, expected f32, f16 or bf16")

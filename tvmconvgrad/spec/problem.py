@@ -12,7 +12,7 @@ from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
 from tvmconvgrad.spec.geometry import Crop, Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
-from tvmconvgrad.spec.values import Shape, parse_choice, parse_int, parse_ints
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, parse_choice, parse_int, parse_ints, show
 
 
 class Gradient(str, Enum):
@@ -21,6 +21,14 @@ class Gradient(str, Enum):
     FILTER = "filter"
     DATA = "data"
     FORWARD = "forward"
+
+
+_GRADIENTS = {
+    "ConvolutionBackpropFilters": Gradient.FILTER,
+    "ConvolutionBackpropData": Gradient.DATA,
+    "ConvTransposeBackpropFilters": Gradient.FILTER,
+    "ConvTransposeBackpropData": Gradient.FORWARD,
+}
 
 
 @dataclass(frozen=True)
@@ -79,13 +87,12 @@ class Problem:
     @property
     def transposed(self) -> bool:
         """Whether the forward operator is ConvTranspose."""
-        return self.operator.startswith("ConvTranspose")
+        return _is_transposed(self.operator)
 
     @property
     def filter_format(self) -> str:
         """The filter's layout as the attribute spells it, "XIO" for example."""
-        formats = CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS
-        return next(name for name, axes in formats.items() if axes == self.filter_axes)
+        return next(name for name, axes in _filter_formats(self.operator).items() if axes == self.filter_axes)
 
     @property
     def input_shapes(self) -> tuple[Shape, Shape]:
@@ -131,21 +138,31 @@ class Problem:
     def from_dict(cls, data: dict[str, Any]) -> Problem:
         """Return the problem of which `to_dict` made `data`, also by way of JSON.
 
-        Raises ValueError where `data` is nothing of the kind.
+        Raises ValueError where `data` is nothing of the kind, whoever may have written it.
         """
         try:
             fields = {
                 **data,
+                "operator": parse_choice("operator", data["operator"], tuple(_GRADIENTS)),
                 "gradient": Gradient(data["gradient"]),
                 "geometry": _geometry_from_dict(data["geometry"]),
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
+                "filter_axes": parse_choice(
+                    "filter_axes", data["filter_axes"], tuple(_filter_formats(data["operator"]).values())
+                ),
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
                 "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
             }
-            return cls(**fields)
+            problem = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a problem's description: {type(error).__name__}: {error}") from error
+        names = (*problem.input_names, problem.output_name)
+        if len(names) != 3 or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"not a problem's description: {show(names)} are no names of two inputs and a result")
+        if problem.gradient is not _GRADIENTS[problem.operator]:
+            raise ValueError(f"not a problem's description: {problem.operator} has another gradient")
+        return problem
 
     def __str__(self) -> str:
         g = self.geometry
@@ -166,12 +183,27 @@ def tensor_bytes(shape: Shape, dtype: str) -> int:
     return prod(shape) * ITEM_BYTES[dtype]
 
 
+def _is_transposed(operator: str) -> bool:
+    return operator.startswith("ConvTranspose")
+
+
+def _filter_formats(operator: str) -> dict[str, str]:
+    """The orders of a filter's axes by the attribute's names for them."""
+    return CONV_TRANSPOSE_FILTERS if _is_transposed(operator) else CONVOLUTION_FILTERS
+
+
 def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
-    scalars = ("batch", "groups", "c", "o")
-    ints = {name: parse_int(name, data[name], low=int(name == "groups")) for name in scalars}
-    sizes = {name: parse_ints(name, value, low=0) for name, value in data.items() if name not in scalars}
+    scalars, positive = ("batch", "groups", "c", "o"), ("groups", "k", "strides", "dilations")
+    ints = {name: parse_int(name, data[name], low=int(name in positive)) for name in scalars}
+    others = {name: value for name, value in data.items() if name not in scalars}
+    sizes = {name: parse_ints(name, value, low=int(name in positive)) for name, value in others.items()}
     values: dict[str, Any] = {**ints, **sizes}
-    return Geometry(**values)
+    geometry = Geometry(**values)
+    if {len(of_axes) for of_axes in sizes.values()} not in ({1}, {2}, {3}):
+        raise ValueError(f"not a problem's description: {show(sizes)} are not of 1 to {MAX_SPATIAL_RANK} axes each")
+    if geometry.c % geometry.groups or geometry.o % geometry.groups:
+        raise ValueError(f"not a problem's description: groups {geometry.groups} do not divide its channels")
+    return geometry
 
 
 def _crop_from_dict(data: dict[str, Any]) -> Crop:

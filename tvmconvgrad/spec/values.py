@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 import reprlib
 from collections.abc import Collection, Mapping, Set
+from pathlib import Path
 from typing import SupportsIndex, TypeAlias, cast
 
 Ints: TypeAlias = "Collection[SupportsIndex]"
@@ -25,18 +27,26 @@ class _Short(reprlib.Repr):
         super().__init__()
         self.maxtuple = self.maxlist = 2 * MAX_RANK
         self.maxstring = self.maxother = 60
+        self.maxlevel = 3
+
+    def repr1(self, x: object, level: int) -> str:
+        # reprlib goes by the name of a type alone, and any class may be called "list"
+        return super().repr1(x, level) if type(x) in _SHOWN_IN_PART else self.repr_instance(x, level)
 
     def repr_int(self, x: int, level: int) -> str:
         # repr() refuses ints of some thousand digits
         return repr(x) if x.bit_length() <= 128 else f"<int of {x.bit_length()} bits>"
 
 
+_SHOWN_IN_PART = (tuple, list, dict, set, frozenset, str, int)
 _SHORT = _Short()
+_LONGEST = 400  # characters: lists of lists have many entries
 
 
 def show(value: object) -> str:
     """Return `value` for a message: short, and on one line."""
-    return " ".join(_SHORT.repr(value).split())
+    text = " ".join(_SHORT.repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _is_bool(value: object) -> bool:
@@ -65,8 +75,8 @@ def parse_int(name: str, value: object, *, low: int, within: object = None) -> i
     return number
 
 
-def parse_ints(name: str, value: object, *, low: int) -> Shape:
-    """Return `value`, a sequence of at most five ints of at least `low` (0 or 1), as tuple of int.
+def parse_ints(name: str, value: object, *, low: int, most: int = MAX_RANK) -> Shape:
+    """Return `value`, a sequence of at most `most` ints of at least `low` (0 or 1), as tuple of int.
 
     Lists, tuples, ranges and 1-D integer arrays of any library will do. Raises TypeError for anything else
     (also str, bytes, sets, mappings and generators), ValueError for entries out of range.
@@ -78,9 +88,34 @@ def parse_ints(name: str, value: object, *, low: int) -> Shape:
         count = len(value)
     except OverflowError:  # range(10**30)
         count = S64_MAX
-    if count > MAX_RANK:
-        raise ValueError(f"{name}: {show(value)} has {count} entries, expected at most {MAX_RANK}")
+    if count > most:
+        raise ValueError(f"{name}: {show(value)} has {count} entries, expected at most {most}")
     return tuple(parse_int(name, entry, low=low, within=value) for entry in value)
+
+
+def parse_bool(name: str, value: object) -> bool:
+    """Return `value` if it is a bool, Python's or another library's."""
+    if isinstance(value, bool) or (_is_bool(value) and getattr(value, "ndim", None) == 0):
+        return bool(value)
+    raise TypeError(f"{name}: got {show(value)} of type {type(value).__name__}, expected a bool")
+
+
+def parse_path(name: str, value: object) -> Path:
+    """Return a path that the system can be asked for, whether or not there is something."""
+    try:
+        path = Path(plain(value) if isinstance(value, str) else cast(Path, value))
+        if b"\0" not in os.fsencode(path):
+            return path
+    except TypeError:
+        raise TypeError(f"{name}: got {show(value)} of type {type(value).__name__}, expected a path") from None
+    except UnicodeEncodeError:
+        pass
+    raise ValueError(f"{name}: got {show(value)}, which cannot be a path")
+
+
+def plain(text: str) -> str:
+    """Return a str's characters as a str: what a subclass does to its methods is unknown."""
+    return str.__str__(text)
 
 
 def parse_choice(name: str, value: object, allowed: Collection[str]) -> str:
@@ -88,10 +123,11 @@ def parse_choice(name: str, value: object, allowed: Collection[str]) -> str:
     expected = f"expected {' or '.join(repr(choice) for choice in allowed)}"
     if not isinstance(value, str):
         raise TypeError(f"{name}: got {show(value)} of type {type(value).__name__}, {expected}")
-    if value not in allowed:
-        hint = "; letter case matters" if value.upper() in allowed else ""
+    word = plain(value)
+    if word not in allowed:
+        hint = "; letter case matters" if word.upper() in allowed else ""
         raise ValueError(f"{name}: got {show(value)}, {expected}{hint}")
-    return next(choice for choice in allowed if choice == value)
+    return word
 
 
 def check_count(name: str, values: Shape, count: int, reason: str) -> None:
@@ -104,3 +140,8 @@ def nearest(word: str, words: Collection[str]) -> str:
     """Return " (did you mean 'x'?)" for the one of `words` that is most like `word`, or ""."""
     close = difflib.get_close_matches(word, words, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Return for example "1 layer" or "2 layers"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -8,13 +8,15 @@ two tensors meet with their roles exchanged: its input is X, the gradient of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tvm import te
 
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
-from tvmconvgrad.te.zeros import with_zeros
+from tvmconvgrad.te.zeros import Meeting, of_taps, with_zeros
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
@@ -61,24 +63,29 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     operands = ("y_extended", "x_extended")
     # What is a pad for one band is data for the next.
     windows = y_windows if bands == 1 else [*tensors.whole([int(y_extended.shape[3])]), *y_windows[1:]]
+    taps = of_taps(geometry)
     if multiples.direct:
 
         def place(g: Index, *rest: Index) -> Place:
             *k, c, o = rest
-            return Place([], list(tensors.filter_index(problem, k, c, g * o_group + o)))
+            return Place(_met(taps, k), list(tensors.filter_index(problem, k, c, g * o_group + o)))
 
-        return with_zeros(problem, Sum((first, second), (total,), operands, ("sum",), windows), place)
+        return with_zeros(problem, Sum((first, second), (total,), operands, ("sum",), windows), place, taps)
     shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
     result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
     found = Sum((first, second), (result,), operands, ("sum",), windows)
-    if problem.crop is None:
+    if problem.crop is None and not any(axis.has_gaps for axis in taps):
         return found
 
     def moved(*index: Index) -> Place:
         space, c, o = tensors.filter_parts(problem, index)
-        return Place([], list(tensors.filter_index(problem, space, c, o)))
+        return Place(_met(taps, space), list(tensors.filter_index(problem, space, c, o)))
 
-    return with_zeros(problem, found, moved)
+    return with_zeros(problem, found, moved, taps)
+
+
+def _met(taps: Sequence[Meeting], k: Sequence[Index]) -> list[Index]:
+    return [condition for axis, tap in zip(taps, k) for condition in axis.conditions(tap)]
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:

@@ -12,7 +12,7 @@ from tvm import te
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
-from tvmconvgrad.te.zeros import with_zeros
+from tvmconvgrad.te.zeros import of_positions, with_zeros
 
 
 def forward(problem: Problem, multiples: Multiples) -> Sum:
@@ -42,13 +42,16 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
         shape = *total.shape[:2], *kept, total.shape[-1]
         result = tensors.converted(total, shape, tensors.result_dtype(problem), "result")
 
+    axes = of_positions(geometry)
+
     def place(n: Index, g: Index, *rest: Index) -> Place:
         *x, o = rest
-        inside = tensors.within(x[-1], geometry.x[-1], kept[-1])
+        inside = [condition for axis, at in zip(axes, x) for condition in axis.conditions(at)]
+        inside += tensors.within(x[-1], geometry.x[-1], kept[-1])
         inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
         return Place(inside, list(tensors.data_index(problem, "x", n, g * o_group + o, x)))
 
-    return with_zeros(problem, Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows), place)
+    return with_zeros(problem, Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows), place, axes)
 
 
 def positions_of(problem: Problem, multiples: Multiples) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tvm import te, tirx
 
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Geometry, Gradient, Problem
+from tvmconvgrad.spec.geometry import met
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Place, Sum
 
@@ -41,9 +42,52 @@ def beside(problem: Problem) -> Zeros:
     return [_zeros(problem, *each, f"zero_{number}") for number, each in enumerate(found)]
 
 
-def with_zeros(problem: Problem, found: Sum, place: Callable[..., Place]) -> Sum:
-    """A sum whose only result has a place in the user's tensor, and zeros beside it."""
-    zeros = beside(problem)
+@dataclass(frozen=True)
+class Meeting:
+    """One axis of a result, of taps or of positions, and what its elements meet of Y.
+
+    Element i meets it where 0 <= i * step - pad + j * other < size for a j < count, a position or a tap.
+    """
+
+    extent: int
+    step: int
+    pad: int
+    other: int
+    count: int
+    size: int
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether an element meets nothing."""
+        if self.other <= self.size:
+            return False  # after cropping the ends meet something, and so does all between them
+        runs = (met(self.other, i * self.step - self.pad, self.count, self.size) for i in range(self.extent))
+        return any(first >= end for first, end in runs)
+
+    def conditions(self, i: Index) -> list[Index]:
+        """The conditions, where there are gaps, for an element to meet something."""
+        if not self.has_gaps:
+            return []
+        begin = i * self.step - self.pad
+        first = tirx.max(-(begin // self.other), 0)
+        return [first < self.count, first * self.other + begin < self.size]
+
+
+def of_taps(geometry: Geometry) -> list[Meeting]:
+    """What each tap meets, along each axis."""
+    g = geometry
+    return [Meeting(*axis) for axis in zip(g.k, g.dilations, g.pads_begin, g.strides, g.x, g.y)]
+
+
+def of_positions(geometry: Geometry) -> list[Meeting]:
+    """What each position meets, along each axis."""
+    g = geometry
+    return [Meeting(*axis) for axis in zip(g.x, g.strides, g.pads_begin, g.dilations, g.k, g.y)]
+
+
+def with_zeros(problem: Problem, found: Sum, place: Callable[..., Place], axes: Sequence[Meeting]) -> Sum:
+    """A sum whose only result has a place in the user's tensor, and zeros beside it, and in the gaps of its `axes`."""
+    zeros = everywhere(problem) if any(axis.has_gaps for axis in axes) else beside(problem)
     return replace(
         found,
         results=(*(stage for stage, _ in zeros), *found.results),

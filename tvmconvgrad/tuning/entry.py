@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tvmconvgrad.choice import STOCK, VERSION, Choice
+from tvmconvgrad.choice import VERSION, Choice
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
@@ -21,8 +21,6 @@ from tvmconvgrad.tuning.task import Task
 
 _NAMES = ("input_names", "output_name")  # old or new ones, for the same code
 _LONGEST = 1 << 20  # characters of a line
-_NAME = 64
-_NUMBERS = 64
 _MOST = 2**31 - 1
 
 
@@ -140,18 +138,15 @@ def _checked(content: dict[str, Any]) -> Entry:
     names = {field.name for field in fields(Entry)}
     if set(content) != names:
         raise DamagedEntry(f"its fields are {', '.join(sorted(content))[:200]}")
-    for name in ("target", "tvm", "plan", "trace", "cpu", "date"):
+    for name in ("target", "tvm", "cpu", "date"):
         _need(isinstance(content[name], str), name)
     for name in ("version", "threads", "trials"):
         _need(_is_int(content[name]) and content[name] > 0, name)
     for name in ("gain", "seconds"):
         _need(isinstance(content[name], float) and math.isfinite(content[name]) and content[name] > 0, name)
     _need(isinstance(content["exhausted"], bool), "exhausted")
-    rule, decisions = content["rule"], content["decisions"]
-    _need(rule is None or (isinstance(rule, str) and 0 < len(rule) <= _NAME), "rule")
-    _need(isinstance(decisions, dict) and len(decisions) <= _NUMBERS, "decisions")
-    _need(all(len(name) <= _NAME and _is_int(number) for name, number in decisions.items()), "decisions")
-    _need((content["trace"] != "") == (rule == STOCK), "trace")
+    choice = {name: content[name] for name in ("rule", "decisions", "plan", "trace")}
+    Choice.from_dict({**choice, "rule": "the default"} if content["rule"] is None else choice)
     _need(isinstance(content["problem"], dict), "problem")
     return Entry(**content)
 

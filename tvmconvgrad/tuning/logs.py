@@ -13,9 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.compiling.folder import publish
+from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import show
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning.entry import DamagedEntry, Entry, parse
 from tvmconvgrad.tuning.task import tvm_version
@@ -27,6 +30,8 @@ VARIABLE = "TVMCONVGRAD_TUNING_DIR"
 FILE = "entries.jsonl"
 SHIPPED = Path(__file__).parents[1] / "tuning_logs"
 _LONGEST_NAME = 100
+_MOST = 1 << 28
+"""Bytes of a file."""
 
 
 class TuningWarning(UserWarning):
@@ -51,7 +56,8 @@ def user_folder() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser().absolute()
-    import platformdirs  # kernels of bundles go without it
+    with process.lock:
+        import platformdirs  # kernels of bundles go without it
 
     return platformdirs.user_data_path("tvmconvgrad", appauthor=False) / "tuning"
 
@@ -117,18 +123,18 @@ def warn(path: Path, problems: list[str]) -> None:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    text = path.read_bytes().decode("utf-8", errors="replace")
+    text = read_regular(path, _MOST).decode("utf-8", errors="replace")
     yield from (line for line in text.split("\n") if line.strip())
 
 
 def _check_current(entry: Entry, target: str | None) -> None:
     """Raise DamagedEntry for what no look-up finds."""
     if target is not None and entry.target != target:
-        raise DamagedEntry(f"it is for the target {entry.target!r}, in a log for {target!r}")
+        raise DamagedEntry(f"it is for the target {show(entry.target)}, in a log for {target!r}")
     if entry.version != VERSION:
         raise DamagedEntry(f"it is for version {entry.version} of the schedules, which are of version {VERSION}")
     if entry.tvm != tvm_version():
-        raise DamagedEntry(f"it is for TVM {entry.tvm}, and {tvm_version()} is installed")
+        raise DamagedEntry(f"it is for TVM {show(entry.tvm)}, and {tvm_version()} is installed")
 
 
 def _locked(path: Path) -> FileLock:

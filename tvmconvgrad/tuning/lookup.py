@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION, Choice, made_by
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -29,7 +29,7 @@ class Tuned(NamedTuple):
 
 _Stamp = tuple[int, int, int]
 _read: dict[Path, tuple[_Stamp, dict[str, Entry]]] = {}
-_lock = threading.Lock()
+process.forgets(_read.clear)
 
 
 def find(problem: Problem, target: Target) -> Tuned:
@@ -75,7 +75,7 @@ def _found(problem: Problem, target: Target, folder: Path) -> Iterator[tuple[Ent
 
 def _entries(path: Path, target: str) -> dict[str, Entry]:
     """The entries of a file, read anew when it has changed."""
-    with _lock:
+    with process.lock:
         try:
             status = path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -8,20 +8,25 @@ default. A pack is code: it is to be trusted as much as whoever made it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from tvmconvgrad.choice import VERSION, Choice
+from tvmconvgrad.compiling.regular_file import open_regular
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import show
 from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning.task import Task
 
 CONTENTS = "pack.json"
 FORMAT = 1
+_MOST = 1 << 30
+"""Bytes of a member: a damaged one may claim any number."""
 
 
 class DamagedPack(ValueError):
@@ -48,11 +53,13 @@ class PackedTask:
 
     @classmethod
     def from_dict(cls, number: int, data: dict[str, Any]) -> PackedTask:
-        """The task of which `to_dict` made `data`."""
-        candidates = tuple(
-            Choice.of(each["rule"], each["decisions"], each["plan"], each["trace"]) for each in data["candidates"]
-        )
-        return cls(number, Problem.from_dict(data["problem"]), tuple(data["names"]), candidates)
+        """The task of which `to_dict` made `data`. ValueError, KeyError, TypeError."""
+        names, candidates = data["names"], data["candidates"]
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise ValueError("names of layers are strings")
+        if not (isinstance(candidates, list) and candidates):
+            raise ValueError("a task has candidates, the default first")
+        return cls(number, Problem.from_dict(data["problem"]), tuple(names), tuple(map(Choice.from_dict, candidates)))
 
 
 class PackWriter:
@@ -94,34 +101,57 @@ class Pack:
     """A pack that is read. OSError, DamagedPack."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        os.close(open_regular(path))  # what is no file might be waited for
+        content = self._content()
         try:
-            self._zip = ZipFile(path)
-            content = json.loads(self._zip.read(CONTENTS))
             format_, version = content["format"], content["version"]
             if (format_, version) != (FORMAT, VERSION):
                 raise DamagedPack(
-                    f"{path}: is of format {format_} with version {version} of the schedules, "
+                    f"{path}: is of format {show(format_)} with version {show(version)} of the schedules, "
                     f"expected {FORMAT} and {VERSION}"
                 )
             self.target: Target = parse_target(content["target"])
             self.tvm = str(content["tvm"])
+            if not isinstance(content["tasks"], list):
+                raise ValueError("tasks are a list")
             self.tasks = [PackedTask.from_dict(*each) for each in enumerate(content["tasks"])]
         except DamagedPack:
             raise
-        except (BadZipFile, ValueError, TypeError, KeyError) as reason:
-            raise DamagedPack(f"{path}: is no pack of candidates, or is damaged ({reason})") from None
+        except (ValueError, TypeError, KeyError) as reason:
+            raise self._damaged(reason) from None
 
     def unpack(self, task: PackedTask, folder: Path) -> Iterator[Path]:
         """The libraries of a task's candidates, written into a folder, for this user alone. DamagedPack."""
         for number in range(len(task.candidates)):
             path = folder / str(number)
-            try:
-                content = self._zip.read(_member(task.number, number))
-            except (BadZipFile, KeyError) as reason:
-                raise DamagedPack(f"{self._zip.filename}: is damaged ({reason})") from None
+            content = self._read(_member(task.number, number))
             path.touch(mode=0o600)
             path.write_bytes(content)
             yield path
+
+    def _content(self) -> Any:
+        """What pack.json holds."""
+        try:
+            return json.loads(self._read(CONTENTS))
+        except (ValueError, RecursionError) as reason:
+            raise self._damaged(reason) from None
+
+    def _read(self, member: str) -> bytes:
+        try:
+            with ZipFile(self._path) as file:
+                size = file.getinfo(member).file_size
+                if size > _MOST:
+                    raise ValueError(f"{member} has {size} bytes")
+                return file.read(member)
+        except Exception as reason:  # zipfile and zlib raise what they like about a damaged file
+            if isinstance(reason, OSError) and reason.errno:
+                raise
+            raise self._damaged(reason, member) from None
+
+    def _damaged(self, reason: Exception, member: str = CONTENTS) -> DamagedPack:
+        nothing = "is no pack of candidates, or " if member == CONTENTS else ""
+        return DamagedPack(f"{self._path}: {nothing}is damaged ({str(reason)[:200]})")
 
 
 def _member(task: int, candidate: int) -> str:

@@ -7,6 +7,7 @@ failed is a record without times, which MetaSchedule never takes for a result.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -20,11 +21,16 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
 from tvmconvgrad.compiling.folder import publish
+from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
 
 WORKLOADS, RECORDS, ABOUT = "database_workload.json", "database_tuning_record.json", "task.json"
+DIGESTS = "digests.txt"
+"""Of the lines that were written: TVM ends the process for a value in a record of another type than it expects."""
+_MOST = 1 << 30
+"""Bytes of a file of records."""
 
 
 class Space(Protocol):
@@ -72,7 +78,7 @@ class Trials:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise TaskBusy(f"{task.title}: another process is tuning it into {folder}") from None
-        self._path = folder / RECORDS
+        self._path, self._digests = folder / RECORDS, folder / DIGESTS
         self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
         self.database = MemoryDatabase()
@@ -88,10 +94,12 @@ class Trials:
         """Keep what was measured of a candidate, or that it failed."""
         record = TuningRecord(candidate.sch.trace, self._workload, seconds, self._target, candidate.args_info)
         self._know(record)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([0, record.as_json()]) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        line = json.dumps([0, record.as_json()])
+        for path, text in ((self._digests, _digest(line)), (self._path, line)):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+                file.flush()
+                os.fsync(file.fileno())
 
     def best(self, count: int) -> list[Candidate]:
         """The fastest, best first; those that cannot be made any more are left out."""
@@ -108,13 +116,17 @@ class Trials:
 
     def _load(self) -> None:
         """Read the records of an earlier search; the file is written anew where it holds something else."""
-        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.exists() else ""
+        content = read_regular(self._path, _MOST) if self._path.exists() else b""
+        text = content.decode("utf-8", errors="replace")
+        self._written = set(read_regular(self._digests, _MOST).split()) if self._digests.exists() else set()
         lines = text.splitlines()
         kept = [line for line in lines if self._read(line)]
         if len(kept) < len(lines) or (text and not text.endswith("\n")):
             _write(self._path, "\n".join(kept))
 
     def _read(self, line: str) -> bool:
+        if _digest(line).encode() not in self._written:
+            return False
         try:
             index, content = json.loads(line)
             if index != 0:
@@ -127,6 +139,10 @@ class Trials:
             return False
         self._know(record)
         return True
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode(errors="replace")).hexdigest()
 
 
 def _write(path: Path, text: str) -> None:

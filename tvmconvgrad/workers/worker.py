@@ -209,8 +209,9 @@ def _await(stream: IO[bytes], event: int, end: float) -> None:
 def _await_end(pid: int) -> None:
     """Until a process has ended, unless that takes long: it may have closed its output alone."""
     end = time.monotonic() + _ENDING
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < end:
-        time.sleep(0.005)
+    with suppress(ChildProcessError):  # another thread that killed it has seen its end
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None and time.monotonic() < end:
+            time.sleep(0.005)
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

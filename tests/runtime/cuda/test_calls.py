@@ -10,6 +10,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support import layouts, reference
+from tests.support.capsules import READ_ONLY, capsule
 from tests.support.case import Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
 from tests.support.fake_gpu import FakeGpus
@@ -35,7 +36,8 @@ class Foreign:
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
         self.streams.append(stream)
-        return self.array.__dlpack__(max_version=max_version)
+        flags = 0 if self.array.flags.writeable else READ_ONLY
+        return capsule(self.array, device_type=2, device_id=self.gpu, flags=flags)
 
 
 def example(case: Case) -> tuple[Any, list[Array], Array]:

@@ -175,3 +175,22 @@ def test_the_same_shapes_on_the_cpu_and_on_gpus_in_turn(gpus: FakeGpus) -> None:
     with pytest.raises(ValueError, match=r"^filter: is on cuda:0, and output_delta on the CPU"):
         op(Tensor(first, None), Tensor(second, 0))
     assert set(launched(gpus)) == {"40", "41"}
+
+
+def test_autograd_is_told_and_asked(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, (first, second), expected = example(DATA)
+    for turn in range(3):  # the later ones by the short way
+        out = Tensor(empty(expected))
+        op(Tensor(first), Tensor(second), out=out)
+        assert (out.written, turn) == (1, turn)
+        assert_same(out.array, expected)
+    for place, name in enumerate(("output_delta", "filter", "out")):
+        given = [Tensor(first), Tensor(second), Tensor(empty(expected))]
+        given[place].requires_grad = True
+        with pytest.raises(ValueError, match=f"{name}: requires grad"):
+            op(given[0], given[1], out=given[2])
+        assert np.isnan(given[2].array).all()
+        with monkeypatch.context() as without:
+            without.setattr(sys.modules["torch"], "is_grad_enabled", lambda: False)
+            op(given[0], given[1], out=given[2])
+        assert_same(given[2].array, expected)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tvmconvgrad.runtime.cuda.launches import Launch
@@ -35,10 +36,13 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuCtxPushCurrent_v2": (_POINTER,),
     "cuCtxPopCurrent_v2": (_POINTER,),
     "cuModuleLoadData": (_POINTER, ctypes.c_char_p),
+    "cuModuleUnload": (_POINTER,),
     "cuModuleGetFunction": (_POINTER, _POINTER, ctypes.c_char_p),
     "cuFuncSetAttribute": (_POINTER, _INT, _INT),
     "cuLaunchKernel": (_POINTER, *(7 * [_UINT]), _POINTER, _POINTER, _POINTER),
     "cuStreamSynchronize": (_POINTER,),
+    "cuStreamIsCapturing": (_POINTER, _POINTER),
+    "cuCtxSynchronize": (),
     "cuStreamWaitEvent": (_POINTER, _POINTER, _UINT),
     "cuEventCreate": (_POINTER, _UINT),
     "cuEventRecord": (_POINTER, _POINTER),
@@ -105,6 +109,7 @@ class Driver:
         if not self.devices:
             raise MissingGpu("this machine has no NVIDIA GPU")
         self._contexts: dict[int, int] = {}
+        self._discarded: defaultdict[int, deque[int]] = defaultdict(deque)  # modules, by the device's number
 
     def architecture(self, device: int) -> str:
         """NVIDIA's name of a device's architecture, "sm_90"."""
@@ -136,9 +141,30 @@ class Driver:
         self._contexts[device] = int(self._read("cuDevicePrimaryCtxRetain", _POINTER, handle))
         return self._contexts[device]
 
-    def load(self, code: bytes) -> int:
-        """A module of machine code (cubin, PTX, or both in a fat binary) in the current context."""
+    def load(self, device: int, code: bytes) -> int:
+        """A module of machine code (cubin, PTX, or both in a fat binary) on a device, whose context is current."""
+        self._unload(self._discarded[device])
         return int(self._read("cuModuleLoadData", _POINTER, code))
+
+    def discard(self, device: int, module: int) -> None:
+        """Have a module unloaded before the next one is loaded; for who may be anywhere, without a context."""
+        self._discarded[device].append(module)
+
+    def _unload(self, modules: deque[int]) -> None:
+        unused = len(modules)
+        if not unused:
+            return
+        try:
+            self._call("cuCtxSynchronize")  # they may be running
+        except CudaError:  # launches are being recorded: later
+            return
+        with suppress(IndexError):  # another thread may unload, too
+            for _ in range(unused):
+                self._call("cuModuleUnload", modules.popleft())
+
+    def records(self, stream: int, answer: Any) -> bool:
+        """Whether what is launched on a stream is recorded, to be run later. `answer` is memory for an int."""
+        return bool(self._functions["cuStreamIsCapturing"](stream, ctypes.addressof(answer)) or answer.value)
 
     def function(self, module: int, name: str, shared_bytes: int) -> int:
         """A function of a module, which may be launched with so much shared memory."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.launches import Argument, Launch
 from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
@@ -23,6 +24,7 @@ class _Frame:
         offsets = sorted({place for launch in launches for place in launch.places if isinstance(place, int)})
         self.pieces = {offset: ctypes.c_void_p() for offset in offsets}
         self.maps: dict[TensorMap, tuple[ctypes.Array[ctypes.c_ubyte], int]] = {}  # and the address that it is for
+        self.recording = ctypes.c_int()
         self.arguments = [driver.pointers([self._argument(each) for each in launch.arguments]) for launch in launches]
 
     def _argument(self, argument: Argument) -> Any:
@@ -57,7 +59,7 @@ class CudaFunction:
 
     def __init__(self, code: bytes, launches: Sequence[Launch], arch: str) -> None:
         self._code, self._launches, self._arch = code, tuple(launches), arch
-        self._lock = threading.Lock()
+        self._turns = process.Turns()
         self._loaded: dict[int, list[int]] = {}  # by the GPU's number: the launches' functions
         self._idle: list[_Frame] = []  # a call takes one out: calls of several threads have their own
 
@@ -71,23 +73,30 @@ class CudaFunction:
             except IndexError:
                 frame = _Frame(self._launches)
             frame.fill(device, (first, second, out), workspace)
+            if device.records(where.stream, frame.recording):
+                _recorded.add(self)
             for function, launch, arguments in zip(functions, self._launches, frame.arguments):
                 device.launch(function, launch, where.stream, arguments)
         self._idle.append(frame)
 
     def _load(self, device: driver.Driver, gpu: int) -> list[int]:
-        with self._lock:
+        with self._turns.of(gpu):
             if gpu not in self._loaded:
                 check_runs(self._arch, gpu, device.architecture(gpu))
                 try:
-                    module = device.load(self._code)
+                    module = device.load(gpu, self._code)
                 except driver.CudaError as reason:
                     if not str(reason).endswith(_NO_BINARY):
                         raise
                     raise ValueError(f"{_refused(self._arch, gpu, device.architecture(gpu))}: {reason}") from None
+                weakref.finalize(self, device.discard, gpu, module).atexit = False
                 loaded = [device.function(module, each.function, each.shared_bytes) for each in self._launches]
                 self._loaded[gpu] = loaded
             return self._loaded[gpu]
+
+
+_recorded: set[CudaFunction] = set()
+"""Those that a graph of launches may run again: never unloaded, since nobody says when the last such graph is gone."""
 
 
 def runs_on(arch: str, there: str) -> bool:

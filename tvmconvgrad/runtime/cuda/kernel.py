@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, cast
 
+from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.cuda import driver, tensors
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
@@ -39,20 +39,22 @@ class CudaKernel(Kernel):
             place = kind.address(result, shapes[2], dtype, True) if one and two else 0
             after = place + sizes[2]
             if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
+                if out is not None:
+                    kind.mark_written(out)
                 self._on(kind, one, two, place)
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
         return self._call_checked(first, second, out)
 
-    @cached_property
+    @computed_once
     def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
         """What a call compares with: shapes and bytes of the inputs and the result, and the type."""
         shapes = (*self.problem.input_shapes, self.problem.output_shape)
         dtype = self.problem.dtype
         return shapes, tuple(prod(shape) * ITEM_BYTES[dtype] for shape in shapes), dtype
 
-    def _checked(self, name: str, value: Any, shape: Shape) -> Tensor:
-        return self._fitting(name, tensors.understand(name, value), shape)
+    def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
+        return self._fitting(name, tensors.understand(name, value, writes=writes), shape)
 
     def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
         if self.function is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from tvmconvgrad.runtime import arrays
-from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape
+from tvmconvgrad.runtime import torch_tensors
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape, UnseenKind
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.memory import GpuArray, Memory
+from tvmconvgrad.runtime.torch_tensors import TorchKind
 
 ALIGNMENT = 16
 """Of tensors, in bytes: what one instruction moves. Memory that is not aligned to it ends the GPU's context."""
@@ -31,38 +32,25 @@ class GpuKind(Kind, Protocol):
         the stream once that is dropped."""
 
 
-class _TorchKind:
+class _TorchKind(TorchKind):
     """PyTorch's tensors on one GPU."""
 
     foreign = False
 
     def __init__(self, torch: Any, gpu: int) -> None:
-        from tvmconvgrad.runtime import torch_tensors
-
-        self.torch, self.gpu = torch, gpu
-        self.device = torch.device("cuda", gpu)
-        same = torch_tensors.torch_kind(torch)
-        self.dtypes: dict[str, Any] = cast(Any, same).dtypes
-        self.copy, self.fill_zero, self.extent = same.copy, same.fill_zero, same.extent
-        self.check_writable = same.check_writable
+        super().__init__(torch)
+        self.gpu, self.device = gpu, torch.device("cuda", gpu)
 
     def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
         if value.shape != shape or value.dtype is not self.dtypes[dtype] or value.layout is not self.torch.strided:
             return 0
-        if (write and value.requires_grad) or not self.is_dense(value):
+        if not torch_tensors.is_free(value, self.torch, write) or not self.is_dense(value):
             return 0
         address: int = value.data_ptr()
         return address
 
-    def dense(self, value: Any) -> Any:
-        value = value.detach().contiguous().resolve_neg()
-        return value if self.is_dense(value) else value.clone()
-
     def is_dense(self, value: Any) -> bool:
         return bool(value.is_contiguous() and not value.is_neg() and value.data_ptr() % ALIGNMENT == 0)
-
-    def empty(self, shape: Shape, dtype: str) -> Any:
-        return self.torch.empty(shape, dtype=self.dtypes[dtype], device=self.device)
 
     def stream(self) -> int:
         return int(self.torch.cuda.current_stream(self.device).cuda_stream)
@@ -72,7 +60,7 @@ class _TorchKind:
         return memory.data_ptr(), memory
 
 
-class _CupyKind:
+class _CupyKind(UnseenKind):
     """CuPy's arrays on one GPU."""
 
     foreign = False
@@ -110,9 +98,6 @@ class _CupyKind:
         low, high = sum(min(each, 0) for each in reach), sum(max(each, 0) for each in reach)
         return begin + low, begin + high + int(value.itemsize)
 
-    def check_writable(self, name: str, value: Any) -> None:
-        arrays.check_places(name, value.shape, value.strides)
-
     def stream(self) -> int:
         return int(self.cupy.cuda.get_current_stream(self.gpu).ptr)
 
@@ -122,7 +107,7 @@ class _CupyKind:
         return int(memory.ptr), memory
 
 
-class _ForeignKind:
+class _ForeignKind(UnseenKind):
     """Whatever else has DLPack, on one GPU: dense memory (dlpack.Memory) on the default stream."""
 
     foreign = True
@@ -155,10 +140,6 @@ class _ForeignKind:
     def extent(self, value: Any) -> tuple[int, int]:
         return value.address, value.address + value.bytes
 
-    def check_writable(self, name: str, value: Any) -> None:
-        if value.read_only:
-            raise ValueError(f"{name}: is read-only")
-
     def stream(self) -> int:
         return driver.LEGACY_STREAM
 
@@ -175,9 +156,6 @@ class _OwnKind(_ForeignKind):
 
     def extent(self, value: Any) -> tuple[int, int]:
         return value.memory.address, value.memory.address + value.memory.bytes
-
-    def check_writable(self, name: str, value: Any) -> None:
-        """Always."""
 
 
 def torch_kind(torch: Any, gpu: int) -> GpuKind:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmconvgrad import process
 from tvmconvgrad.runtime import arrays, dlpack
 from tvmconvgrad.runtime.arrays import Tensor
 from tvmconvgrad.runtime.cuda import driver
@@ -27,9 +28,9 @@ def gpu_of(value: Any) -> int | None:
     if type(value) is np.ndarray:
         return None
     library = _library(value)
-    if library is not None:
-        return library.number(value)
     try:
+        if library is not None:
+            return library.number(value)
         kind, number = (int(part) for part in value.__dlpack_device__())
     except Exception:  # somebody else's code: it may raise anything, and `understand` will tell
         return None
@@ -51,14 +52,17 @@ def _device(gpu: int | None) -> str:
     return "the CPU" if gpu is None else f"cuda:{gpu}"
 
 
-def understand(name: str, value: Any) -> Tensor:
-    """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no GPU's kernel can take."""
+def understand(name: str, value: Any, *, writes: bool = False) -> Tensor:
+    """Look at a caller's tensor; raises TypeError or ValueError, which name it, for what no GPU's kernel can take.
+
+    With `writes` it is to receive a result.
+    """
     gpu = gpu_of(value)
     if gpu is None:
         arrays.understand(name, value)  # what is no tensor at all
         raise ValueError(f"{name}: is on the CPU, expected an NVIDIA GPU, for which the kernel is")
     library = _library(value)
-    return _foreign(name, value, gpu) if library is None else library.make(name, value, gpu)
+    return _foreign(name, value, gpu, writes) if library is None else library.make(name, value, gpu, writes)
 
 
 class _Library(NamedTuple):
@@ -67,7 +71,7 @@ class _Library(NamedTuple):
     module: str
     kind: str
     number: Callable[[Any], int | None]
-    make: Callable[[str, Any, int], Tensor]
+    make: Callable[[str, Any, int, bool], Tensor]
 
 
 def _library(value: Any) -> _Library | None:
@@ -79,27 +83,30 @@ def _library(value: Any) -> _Library | None:
     return None
 
 
-def _torch(name: str, value: Any, gpu: int) -> Tensor:
-    from tvmconvgrad.runtime.torch_tensors import check
+def _torch(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
+    with process.lock:
+        from tvmconvgrad.runtime.torch_tensors import check
 
     torch = sys.modules["torch"]
-    check(name, value, "cuda")
+    check(name, value, "cuda", writes=writes)
     arrays.meet_torch(torch)
     kind = _quick[value.device] = _kind(torch_kind, torch, gpu)
     return Tensor(value, tuple(value.shape), arrays.dtype_of(name, value.dtype), kind)
 
 
-def _cupy(name: str, value: Any, gpu: int) -> Tensor:
+def _cupy(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
+    if writes:
+        arrays.check_places(name, value.shape, value.strides, value.itemsize)
     kind = _kind(cupy_kind, sys.modules["cupy"], gpu)
     return Tensor(value, tuple(value.shape), arrays.dtype_of(name, value.dtype), kind)
 
 
-def _own(name: str, value: Any, gpu: int) -> Tensor:
+def _own(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
     return Tensor(value, value.shape, value.dtype, _kind(own_kind, None, gpu))
 
 
-def _foreign(name: str, value: Any, gpu: int) -> Tensor:
-    memory = dlpack.Memory(name, value, stream=driver.LEGACY_STREAM)
+def _foreign(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
+    memory = dlpack.Memory(name, value, writes=writes, stream=driver.LEGACY_STREAM)
     if not memory.is_dense or memory.address % ALIGNMENT:
         what = f"rows without gaps, aligned to {ALIGNMENT} bytes"
         raise ValueError(f"{name}: a {type(value).__name__} on a GPU is taken as it is, and has not {what}")
@@ -119,6 +126,13 @@ def _kind(make: Callable[[Any, int], GpuKind], library: Any, gpu: int) -> GpuKin
     if (make, gpu) not in _kinds:
         _kinds[make, gpu] = make(library, gpu)
     return _kinds[make, gpu]
+
+
+@process.forgets
+def forget_kinds() -> None:
+    """As if no tensor on a GPU had been met."""
+    _quick.clear()
+    _kinds.clear()
 
 
 _LIBRARIES = (

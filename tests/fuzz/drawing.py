@@ -1,0 +1,149 @@
+"""Random samples: the same for the same seed and version of the schedules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from tests.fuzz.placing import PLACES
+from tests.fuzz.sample import PLAIN, Sample, with_convolution
+from tests.support.case import OPERATORS, Case
+from tests.support.convolution import Convolution
+from tests.support.layouts import DATA_FORMATS, filter_formats
+from tests.support.random_cases import DTYPES, random_case
+from tvmconvgrad.targets import host_features
+
+GENERATIONS = {
+    "x86-64-v2": "sse4_2",
+    "x86-64-v3": "avx2",
+    "x86-64-v4": "avx512vl",
+    "x86-64-v4 -mattr=+avx512bf16": "avx512_bf16",
+    "native -mattr=-avx512bf16": "avx512_bf16",
+}
+"""CPUs to build for, and the feature that a machine must have to run such code."""
+MOST_FLOPS = 3e7
+GUARDED = ("before a forbidden page", "behind a forbidden page")
+
+
+def targets() -> list[str]:
+    """All that this machine can run, each with and without the algorithms that have fewer products."""
+    named = [cpu for cpu, feature in GENERATIONS.items() if feature in host_features()]
+    return [f"llvm -mcpu={cpu}{more}" for cpu in ("native", *named) for more in ("", " -algorithm=auto")]
+
+
+def draw(seed: int, index: int) -> Sample:
+    """The sample of a number."""
+    random = Random(f"{seed}/{index}")
+    return _made(random, unscheduled(random))
+
+
+def calls(sample: Sample) -> list[Sample]:
+    """Several calls of a sample's kernel: building it takes much longer."""
+    random = Random(sample.seed)
+    values = ("", "inf", "nan", random.choice(("", "inf")))
+    others = [
+        replace(sample, value=value, memory=_memory(random), threads=random.randint(1, 3), seed=random.getrandbits(30))
+        for value in values
+    ]
+    return [sample, *others]
+
+
+def unscheduled(random: Random) -> Sample:
+    """A sample for whatever rule is the cheapest."""
+    sample = Sample(_case(random), random.choice(targets()), threads=random.randint(1, 3), seed=random.getrandbits(30))
+    return replace(sample, value=random.choice(("", "", "", "", "inf", "nan")), memory=_memory(random))
+
+
+def _case(random: Random) -> Case:
+    operator = random.choice(OPERATORS)
+    special = random.random()
+    if special < 0.08:
+        return _huge(random, operator)
+    if special < 0.11:
+        return _large(random, operator)
+    case = random_case(random, operator)
+    while case.convolution.flops > MOST_FLOPS:
+        case = random_case(random, operator)
+    return _empty(random, case) if random.random() < 0.03 else case
+
+
+def _empty(random: Random, case: Case) -> Case:
+    """The same without images, or without channels on one side."""
+    sizes: dict[str, Any] = {random.choice(("batch", "c", "o")): 0}
+    return with_convolution(replace(case, shape_by=_said(case.operator)), replace(case.convolution, **sizes))
+
+
+def _said(operator: str) -> str:
+    """How the result's shape is given."""
+    return "not" if operator == "ConvTransposeBackpropData" else "attribute"
+
+
+def _large(random: Random, operator: str) -> Case:
+    """A layer as networks have them, or about so."""
+    groups = random.choice((1, 1, 1, 4, 32))
+    c, o = (groups * -(-random.choice((16, 40, 64, 100, 128)) // groups) for _ in range(2))
+    y, k = random.choice((7, 14, 28, 56)), random.choice((1, 3, 5))
+    y, stride, pad = y + random.choice((0, 0, 1)), random.choice((1, 1, 2)), random.choice((0, k // 2))
+    x = (y + 2 * pad - k) // stride + 1
+    sizes = ((value, value) for value in (y, x, k, stride, 1, pad, pad))
+    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
+    conv = Convolution(random.randint(1, 3), groups, c, o, *sizes)
+    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
+    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _huge(random: Random, operator: str) -> Case:
+    """Few elements, and attributes of any size."""
+    axes = [_huge_axis(random) for _ in range(random.randint(1, 3))]
+    y, x, k, strides, dilations, begin, end = zip(*axes)
+    groups = random.choice((1, 1, 2, 5))
+    c, o = (groups * random.choice((1, 3, 8, 16)) for _ in range(2))
+    conv = Convolution(random.randint(1, 2), groups, c, o, y, x, k, strides, dilations, begin, end)
+    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
+    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
+    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _huge_axis(random: Random) -> tuple[int, ...]:
+    """y, x, k, stride, dilation and pads."""
+    y, x, k = random.randint(1, 4), random.randint(1, 3), random.randint(1, 3)
+    stride, dilation = (_any_size(random) for _ in range(2))
+    extent = (k - 1) * dilation + 1
+    window = extent + stride * (x - 1)
+    begin = random.choice((0, 1, dilation, stride, extent - 1, window // 2, random.randint(0, window)))
+    begin = min(begin, window)
+    return y, (y + (end := max(0, window - y - begin)) + begin - extent) // stride + 1, k, stride, dilation, begin, end
+
+
+def _any_size(random: Random) -> int:
+    return random.choice((1, 2, 3, 7, 1000, 2 ** random.randint(10, 30), 2 ** random.randint(10, 62) - 1))
+
+
+def _memory(random: Random) -> tuple[str, str, str]:
+    first, second = (random.choice((PLAIN, *GUARDED, *PLACES)) for _ in range(2))
+    out = random.choice(("new", *GUARDED, *(place for place in PLACES if place != "read-only")))
+    return first, second, out
+
+
+def _made(random: Random, sample: Sample) -> Sample:
+    """With a rule out of those that take the problem, and some of its numbers."""
+    from tvmconvgrad import schedules
+    from tvmconvgrad.spec.reducing import reduced
+    from tvmconvgrad.targets import parse_target
+
+    whole, chosen, changed = random.random(), random.random(), random.random()
+    conv = sample.case.convolution
+    if whole < 0.25 or not min(conv.batch, conv.c, conv.o, *conv.y):
+        return sample
+    problem, target = reduced(sample.case.call.problem()), parse_target(sample.target)
+    names = schedules.applicable(problem, target)
+    sample = replace(sample, rule=names[int(chosen * len(names))])
+    if changed < 0.6:
+        return sample
+    try:
+        candidates = schedules.schedule(problem, target, sample.rule).candidates
+    except Exception:  # to be found where the sample is judged
+        return sample
+    given = {name: random.choice(values) for name, values in candidates.items() if random.random() < 0.5}
+    return replace(sample, given=given)

@@ -1,0 +1,168 @@
+"""Whether a sample is right: by the tests' own reference, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import tvmconvgrad as cg
+from tests.fuzz.placing import FILL, PLACES, between
+from tests.fuzz.sample import Sample
+from tests.support import layouts, reference
+from tests.support.case import DTYPES, Case
+from tests.support.convolution import Array, Convolution, Tensors, integers
+
+MOST_WORKSPACE = 2**28
+"""Bytes that no small problem needs."""
+TILE = 8
+"""Positions that Winograd's algorithm may take together."""
+
+
+def judge(sample: Sample) -> str:
+    """What is wrong, in words that begin with its kind; nothing where all is right."""
+    return judge_calls([sample], lambda _: None)
+
+
+def judge_calls(samples: Sequence[Sample], tell: Callable[[Sample], None]) -> str:
+    """The same of several calls of one kernel; `tell` gets each before it is made."""
+    tell(samples[0])
+    try:
+        kernel = make(samples[0])
+    except Exception as error:
+        allowed = _is_allowed(samples[0], error)
+        return "" if allowed else f"{type(error).__name__} where it is built: {_one_line(error)}"
+    if kernel.workspace_bytes > MOST_WORKSPACE:
+        return f"workspace: {kernel.workspace_bytes} bytes for {kernel}"
+    for sample in samples:
+        tell(sample)
+        verdict = _judge_call(sample, kernel)
+        if verdict:
+            return verdict
+    return ""
+
+
+def _judge_call(sample: Sample, kernel: cg.Kernel) -> str:
+    case, tensors = sample.case, operands(sample)
+    inputs = [PLACES[place](array) for place, array in zip(sample.memory, case.arrays(tensors))]
+    try:
+        got = _call(sample, kernel, inputs)
+    except Exception as error:
+        return f"{type(error).__name__} where it is called: {_one_line(error)}"
+    return got if isinstance(got, str) else _compare(sample, kernel.schedule, tensors, got)
+
+
+def make(sample: Sample) -> cg.Kernel:
+    """The kernel of a sample, as the package makes it, and not kept on disk."""
+    from tvmconvgrad import schedules
+    from tvmconvgrad.choice import Choice
+    from tvmconvgrad.compiling.compiler import compile_problem
+    from tvmconvgrad.runtime.native import load_function
+    from tvmconvgrad.spec.reducing import reduced
+    from tvmconvgrad.targets import parse_target
+
+    problem, target = sample.case.call.problem(), parse_target(sample.target)
+    if not all(0 not in shape for shape in (*problem.input_shapes, problem.output_shape)):
+        kernel: cg.Kernel = replace(sample.case.call, target=sample.target).compile()
+        return kernel
+    same, choice = reduced(problem), None
+    if sample.given and sample.rule is not None:
+        scheduled = schedules.schedule(same, target, sample.rule, sample.given)
+        choice = Choice.of(sample.rule, sample.given, str(scheduled))
+    library, facts = compile_problem(same, target, sample.rule, choice)
+    function = load_function(library, same)
+    return cg.Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)
+
+
+def operands(sample: Sample) -> Tensors:
+    """Small integers, whose sums f32 holds, one of them replaced where the sample says so."""
+    conv, result = sample.case.convolution, sample.case.result
+    rng = np.random.default_rng(sample.seed)
+    bound = conv.bound(result, 2**20)
+    shapes = {name: shape for name, shape in conv.shapes.items() if name != result}
+    tensors = {name: integers(rng, shape, bound) for name, shape in shapes.items()}
+    if sample.value and all(array.size for array in tensors.values()):
+        array = list(tensors.values())[int(rng.integers(2))]
+        array.flat[int(rng.integers(array.size))] = float(sample.value)
+    return tensors
+
+
+def _call(sample: Sample, kernel: cg.Kernel, inputs: list[Array]) -> Array | str:
+    """The result, in the canonical layout; or what is wrong with the call."""
+    case, place = sample.case, sample.memory[2]
+    cg.set_num_threads(sample.threads)
+    out = None
+    if place != "new":
+        out = PLACES[place](np.full(case.shape(case.result), FILL, DTYPES[case.dtype]))
+    before = [array.tobytes() for array in inputs]
+    first, second = inputs
+    got = kernel(first, second, out)
+    if out is not None and got is not out:
+        return "out: another array is returned"
+    if place == "strided" and out is not None and not (between(out) == FILL).all():
+        return "out: what lies between its elements is overwritten"
+    if [array.tobytes() for array in inputs] != before:
+        return "inputs: they are overwritten"
+    cg.set_num_threads(sample.threads % 3 + 1)
+    if kernel(first, second).tobytes() != got.tobytes():
+        return f"bits: {sample.threads} and {sample.threads % 3 + 1} threads give different ones, or a call anew"
+    return layouts.to_canonical(np.array(got), case.axes(case.result))
+
+
+def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str:
+    case, conv = sample.case, sample.case.convolution
+    exact = reference.gradient(conv, case.result, tensors)
+    with np.errstate(over="ignore"):
+        expected = exact.astype(got.dtype)
+    if got.shape != expected.shape:
+        return f"wrong: shape {got.shape}, expected {expected.shape}"
+    finite = np.isfinite(expected)
+    right = np.where(finite, got == expected, ~np.isfinite(got))
+    if sample.value:
+        tile = TILE if schedule.startswith("winograd") else 0
+        reached = _rows(conv, tensors) if case.result == "w" else _near(case, ~finite, tile)
+        right |= ~np.isfinite(got) & reached & reference.met(conv, case.result)
+    if right.all():
+        return ""
+    first = tuple(int(i) for i in np.argwhere(~right)[0])
+    kind = f"{sample.value} reaches too far, or not far enough" if sample.value else "wrong"
+    return f"{kind}: {int((~right).sum())} of {got.size}, at {first} {got[first]} for {expected[first]}, by {schedule}"
+
+
+def _rows(conv: Convolution, tensors: Tensors) -> Array:
+    """The taps of a filter's gradient that an infinity may reach: pads are zeros, and 0 * inf is left open."""
+    rows = np.zeros(conv.shapes["w"], bool)
+    for name, array in tensors.items():
+        bad = np.asarray(~np.isfinite(array).all(axis=(0, *range(2, array.ndim))))
+        channels = bad[:, None] if name == "x" else np.repeat(bad.reshape(conv.groups, -1), conv.o // conv.groups, 0)
+        rows |= channels.reshape(*channels.shape, *[1] * conv.rank)
+    return rows
+
+
+def _near(case: Case, bad: Array, tile: int) -> Array:
+    """Where an infinity may reach beyond what it meets, no further than the filter's extent."""
+    conv, result = case.convolution, case.result
+    for axis, reach in enumerate(_reach(conv, result, tile), start=2):
+        places = np.arange(bad.shape[axis])
+        near = abs(places[:, None] - places) <= reach
+        bad = np.moveaxis(np.tensordot(near.astype(float), bad.astype(float), (1, axis)), 0, axis) > 0
+    return bad
+
+
+def _reach(conv: Convolution, result: str, tile: int) -> list[int]:
+    if result == "y":
+        return [e - 1 + tile * d for e, d in zip(conv.extents, conv.dilations)]
+    return [-(-(e - 1) // s) + tile * d for e, s, d in zip(conv.extents, conv.strides, conv.dilations)]
+
+
+def _is_allowed(sample: Sample, error: Exception) -> bool:
+    """Whether an error is right: numbers that don't go together, or an attribute that is too large."""
+    text = str(error)
+    return isinstance(error, ValueError) and (text.startswith("decisions: ") or sample.is_huge)
+
+
+def _one_line(error: Any) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else "")[:300]
