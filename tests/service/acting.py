@@ -25,9 +25,9 @@ RAISED = {
 
 
 def compile_for(request: dict[str, Any]) -> dict[str, Any]:
-    """What the description says: to make something, to sleep before, to crash, to hang, to raise."""
+    """What the description says, or the variable ACTING: to make something, to sleep before, to crash, to hang, to raise."""
     log, about = Path(request["environment"]["ACTING_LOG"]), request["description"]
-    act, word = [*about.get("act", "make").split(), ""][:2]
+    act, word = [*about.get("act", request["environment"].get("ACTING", "make")).split(), ""][:2]
     marker = log / f"{about.get('number', 0)}"
     began_before = len(list(log.glob(f"{marker.name}-*")))
     Path(f"{marker}-{began_before}-{os.getpid()}").touch()

@@ -57,6 +57,7 @@ print(statuses, len(found))
 
 def test_a_future_of_the_parent_says_so_in_the_child(tmp_path: Path) -> None:
     code = """
+os.environ["ACTING"] = "sleep 1"
 future = OP.compile_async(*SHAPES)
 until(lambda: builds() == 1)
 child = os.fork()
