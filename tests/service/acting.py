@@ -25,7 +25,7 @@ RAISED = {
 
 
 def compile_for(request: dict[str, Any]) -> dict[str, Any]:
-    """What the description says, or the variable ACTING: to make something, to sleep before, to crash, to hang, to raise."""
+    """What the description or the variable ACTING says: make something, sleep before that, crash, hang, raise."""
     log, about = Path(request["environment"]["ACTING_LOG"]), request["description"]
     act, word = [*about.get("act", request["environment"].get("ACTING", "make")).split(), ""][:2]
     marker = log / f"{about.get('number', 0)}"

@@ -85,6 +85,29 @@ print(interrupts)
     assert temporary_files(tmp_path) == []
 
 
+def test_ctrl_c_while_many_are_prepared(tmp_path: Path) -> None:
+    code = """
+import tvmconvgrad as cg
+os.environ["ACTING"] = "sleep 0.3"
+problems = [OP.problem((2, height, 5, 4), (2, height, 5, 16)) for height in range(4, 54)]
+def interrupt():
+    until(lambda: builds() >= 2)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
+try:
+    cg.prepare(problems)
+except KeyboardInterrupt:
+    print("interrupted")
+begun = builds()
+time.sleep(1)
+print(builds() - begun < 3 and begun < 10)  # of those that nobody waits for, none begins
+os.environ["ACTING"] = "make"
+print(cg.prepare(problems[:8]) + begun >= 8)
+"""
+    assert run(code, tmp_path).split() == ["interrupted", "True", "True"]
+    assert temporary_files(tmp_path) == []
+
+
 def test_ctrl_c_in_a_terminal_ends_the_program_at_once(tmp_path: Path) -> None:
     process = start('print("there", flush=True); build(1, "hang")', tmp_path)
     assert said(process) == "there"
