@@ -11,6 +11,7 @@ import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
 from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.temporary import TemporaryFolderError
 from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
 
@@ -25,7 +26,7 @@ def user_errors(about: str = "") -> Iterator[None]:
     """Turn what the package raises about bad input into UserError; `about` is put before the message."""
     try:
         yield
-    except (ValueError, TypeError, CacheFolderError, MissingKernel, MemoryError) as error:
+    except (ValueError, TypeError, CacheFolderError, TemporaryFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
     except (MissingTool, MissingGpu) as error:
         raise UserError(str(error)) from error

@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.compiling.cpu_features import in_system_words
 from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.temporary import temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
@@ -57,10 +57,8 @@ def compile_object(
     """
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "kernel.o")
-        built.executable.mod.write_to_file(str(path))
-        code = path.read_bytes()
+    with temporary_folder() as folder:
+        code = _write_object(built.executable, folder).read_bytes()
     pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
@@ -153,19 +151,34 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 
 def _link(executable: Any, architecture: str) -> bytes:
     compiler = find_compiler(architecture)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path, rest = Path(folder, "kernel.so"), Path(folder, "library.o")
+    with temporary_folder() as folder:
+        path, rest = folder / "kernel.so", folder / "library.o"
         rest.write_bytes(_library(compiler, architecture))
-        link = functools.partial(_run_linker, compiler, architecture)
-        executable.export_library(str(path), addons=[str(rest)], fcompile=link)
+        objects = [str(_write_object(executable, folder)), str(rest)]
+        _run([compiler, "-shared", "-fPIC", "-pthread", "-o", str(path), *objects], architecture, folder)
         return path.read_bytes()
 
 
-def _run_linker(compiler: str, architecture: str, output: str, objects: list[str]) -> None:
+def _write_object(executable: Any, folder: Path) -> Path:
+    # TVM takes paths of UTF-8 alone, and the folder may have any name: it goes by its number.
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
-    except RuntimeError as reason:
-        raise MissingLinker(f"{advice(architecture)}; {compiler} failed:\n{reason}") from None
+        executable.mod.write_to_file(f"/proc/self/fd/{handle}/kernel.o")
+    finally:
+        os.close(handle)
+    return folder / "kernel.o"
+
+
+def _run(command: list[str], architecture: str, folder: Path) -> None:
+    """Run a C compiler that has its own files in a folder, too. Ctrl-C in a terminal does not reach it."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    try:
+        done = subprocess.run(command, capture_output=True, env=environment, start_new_session=True)
+    except OSError as reason:
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} cannot be run: {reason}") from None
+    if done.returncode:
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} failed: {' '.join(command)}\n{text}")
 
 
 def find_compiler(architecture: str) -> str:
@@ -198,13 +211,7 @@ def advice(architecture: str) -> str:
 @functools.cache
 def _library(compiler: str, architecture: str) -> bytes:
     """The object file of library.c, compiled once in a process."""
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "library.o")
-        command = [compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        except OSError as reason:
-            raise MissingLinker(f"{advice(architecture)}; {compiler} cannot be run: {reason}") from None
-        except subprocess.CalledProcessError as reason:
-            raise MissingLinker(f"{advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
+    with temporary_folder() as folder:
+        path = folder / "library.o"
+        _run([compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)], architecture, folder)
         return path.read_bytes()

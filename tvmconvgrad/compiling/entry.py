@@ -16,12 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-MAGIC = b"cgkern\x00\x01"  # the last byte is the version of the format
+MAGIC = b"cgkern\x00\x01"
+"""The last byte is the version of the format. Files of another version have names with another ending."""
 HEADER = struct.Struct(">8s3Q32s")  # magic; lengths of description, facts, library; SHA-256 of all but itself
 
 
 class DamagedFile(Exception):
     """A file that is not, or no longer, what was published under its name."""
+
+
+class LaterFormat(DamagedFile):
+    """A file that a later version of this package wrote: it stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,12 @@ def read_entry(path: Path) -> Entry:
     """The verified content of `path`.
 
     DamagedFile when it is not a regular file that only this user can write, or when any byte differs from
-    what was published. OSError when it cannot be read.
+    what was published; LaterFormat for a later version's. OSError when it cannot be read.
     """
     with open(_open(path), "rb") as file:
         header = file.read(HEADER.size)
+        if header.startswith(MAGIC[:-1]) and header[len(MAGIC) - 1 : len(MAGIC)] > MAGIC[-1:]:
+            raise LaterFormat("it is of a later version of tvmconvgrad")
         if len(header) < HEADER.size or not header.startswith(MAGIC):
             raise DamagedFile("it does not begin like a kernel of this version")
         _, *lengths, digest = HEADER.unpack(header)

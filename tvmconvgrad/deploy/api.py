@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvmconvgrad.compiling.aside import aside, import_compiler
 from tvmconvgrad.deploy.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
@@ -54,15 +55,16 @@ def build(
     path = Path(folder)
 
     check_replaceable(path)
+    aside(import_compiler)
     if architecture == CUDA:
         if static:
             raise ValueError("static: a bundle for GPUs has no library")
-        from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle  # imports TVM's compiler: seconds
+        from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle
 
         build_cuda_bundle(chosen, gradients, found, path, progress)
         return path.absolute()
 
-    from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
+    from tvmconvgrad.deploy.bundle import build_bundle, make_plan
 
     build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
     return path.absolute()

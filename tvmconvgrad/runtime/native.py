@@ -109,7 +109,7 @@ class _Process:
     def load_bundle(self, library: bytes, set_threads: str) -> ctypes.CDLL:
         """The library of a bundle, whose function `set_threads` is called as the number of threads changes."""
         with library_file(library) as path:
-            loaded = ctypes.CDLL(str(path))
+            loaded = ctypes.CDLL(path)
         with self.lock:
             self.bundles.append(loaded[set_threads])
             self.bundles[-1](self.threads)
@@ -117,14 +117,14 @@ class _Process:
 
     def load(self, library: bytes) -> ctypes.CDLL:
         with library_file(library) as path:
-            loaded = ctypes.CDLL(str(path))
+            loaded = ctypes.CDLL(path)
         loaded.tvmconvgrad_error.restype = ctypes.c_char_p
         loaded.tvmconvgrad_services.restype = ctypes.c_void_p
         loaded.tvmconvgrad_use.argtypes = [ctypes.c_void_p]
         with self.lock:
             if self.first is None:
+                loaded.tvmconvgrad_set_threads(self.threads)
                 self.first = loaded
-                self.first.tvmconvgrad_set_threads(self.threads)
             loaded.tvmconvgrad_use(self.first.tvmconvgrad_services())
         return loaded
 
