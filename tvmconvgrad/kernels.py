@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.choice import Choice, made_by
-from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.runtime.cuda import driver
@@ -90,7 +89,7 @@ def get_kernel(
     slot = _loaded.setdefault((same.key, target, schedule, found.choice), _Loaded())
     with slot.lock:
         if slot.content is None:
-            slot.content = aside(functools.partial(_load, same, target, schedule, found.choice))
+            slot.content = _load(same, target, schedule, found.choice)
         function, facts = slot.content
     origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
     return _kind(target)(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)

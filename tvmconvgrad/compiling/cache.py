@@ -11,10 +11,12 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.compiling import folder as folders
+from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
 from tvmconvgrad.compiling.locking import locked
@@ -22,6 +24,10 @@ from tvmconvgrad.saying import cause, say
 
 SUFFIX = ".kernel"
 LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely
+
+
+Build = Callable[[], tuple[bytes, Mapping[str, Any]]]
+"""What makes a library, and the facts about it."""
 
 
 class CacheWarning(UserWarning):
@@ -64,18 +70,18 @@ class KernelCache:
         _publish(self.folder, entry)
         return entry
 
-    def load_or_build(
-        self, description: Mapping[str, Any], build: Callable[[], tuple[bytes, Mapping[str, Any]]]
-    ) -> Entry:
+    def load_or_build(self, description: Mapping[str, Any], build: Build) -> Entry:
         """The stored entry, else what `build` returns as (library, facts), stored.
 
+        It is built aside: what a signal's handler raises meanwhile reaches the caller at once.
         Of several processes one builds and the others wait for it. A disk that is full or read-only costs a
         CacheWarning; errors of `build` pass through.
         """
         folder, key = self.folder, key_of(description)
         entry = _read(folder, key)
-        if entry is not None:
-            return entry
+        return aside(partial(self._build_in_turn, folder, key, description, build)) if entry is None else entry
+
+    def _build_in_turn(self, folder: Path, key: str, description: Mapping[str, Any], build: Build) -> Entry:
         with ExitStack() as turn:
             self._wait_for_turn(turn, folder, key)
             entry = _read(folder, key)

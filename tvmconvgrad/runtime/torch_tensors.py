@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmconvgrad.runtime import python_calls
+from tvmconvgrad.runtime import python_calls, threads
 from tvmconvgrad.runtime.arrays import Kind, Shape, WrongDevice, check_places
 
 _EXPECTED = {"cpu": "the CPU", "cuda": "an NVIDIA GPU"}
@@ -28,8 +28,9 @@ def check(name: str, value: Any, device: str = "cpu") -> None:
 
 
 def torch_kind(torch: Any) -> Kind:
-    """What a kernel's call does with tensors of the module `torch`."""
+    """What a kernel's call does with tensors of the module `torch`, whose number of threads is heeded from now on."""
     python_calls.meet_torch(torch)
+    threads.follow(torch.get_num_threads)
     return _TorchKind(torch)
 
 
