@@ -18,7 +18,7 @@ from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.compiling.cpu_features import in_system_words
 from tvmconvgrad.compiling.missing import MissingTool
-from tvmconvgrad.compiling.temporary import temporary_folder
+from tvmconvgrad.compiling.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
@@ -57,8 +57,7 @@ def compile_object(
     """
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
-    with temporary_folder() as folder:
-        code = _write_object(built.executable, folder).read_bytes()
+    code = _object(built.executable)
     pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
@@ -152,21 +151,32 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 def _link(executable: Any, architecture: str) -> bytes:
     compiler = find_compiler(architecture)
     with temporary_folder() as folder:
-        path, rest = folder / "kernel.so", folder / "library.o"
+        path, kernel, rest = (folder / name for name in ("kernel.so", "kernel.o", "library.o"))
+        kernel.write_bytes(_object(executable))
         rest.write_bytes(_library(compiler, architecture))
-        objects = [str(_write_object(executable, folder)), str(rest)]
-        _run([compiler, "-shared", "-fPIC", "-pthread", "-o", str(path), *objects], architecture, folder)
+        command = [compiler, "-shared", "-fPIC", "-pthread", "-o", str(path), str(kernel), str(rest)]
+        _run(command, architecture, folder)
         return path.read_bytes()
 
 
-def _write_object(executable: Any, folder: Path) -> Path:
-    # TVM takes paths of UTF-8 alone, and the folder may have any name: it goes by its number.
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        executable.mod.write_to_file(f"/proc/self/fd/{handle}/kernel.o")
-    finally:
-        os.close(handle)
-    return folder / "kernel.o"
+def _object(executable: Any) -> bytes:
+    """The object file. LLVM ends the process where a disk is full, so that it goes to memory, if there are such files.
+
+    Another file is named by its folder's number: TVM takes paths of UTF-8 alone.
+    """
+    handle = memory_file()
+    if handle is not None:
+        with open(handle, "rb") as file:
+            executable.mod.write_to_file(f"/proc/self/fd/{handle}", "o")
+            return file.read()
+    with temporary_folder() as folder:
+        check_room(folder)
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            executable.mod.write_to_file(f"/proc/self/fd/{number}/kernel.o", "o")
+        finally:
+            os.close(number)
+        return Path(folder, "kernel.o").read_bytes()
 
 
 def _run(command: list[str], architecture: str, folder: Path) -> None:

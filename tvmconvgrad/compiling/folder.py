@@ -11,7 +11,8 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -63,11 +64,15 @@ def make_folder(folder: Path) -> None:
 
     Other OSErrors mean that it cannot be created.
     """
-    try:
+
+    def make() -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(folder)
+
+    try:
+        _persistently(make)
     except FileExistsError:
         _refuse(folder, "is not a folder")
-    check_folder(folder)
 
 
 def check_folder(folder: Path) -> None:
@@ -97,11 +102,20 @@ def publish(path: Path, data: bytes) -> None:
 
     Where the folder or the unfinished file vanishes meanwhile, it is written anew.
     """
-    for attempt in range(ATTEMPTS):
-        with suppress(FileNotFoundError) if attempt < ATTEMPTS - 1 else nullcontext():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _publish(path, data)
-            return
+
+    def write() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _publish(path, data)
+
+    _persistently(write)
+
+
+def _persistently(act: Callable[[], None]) -> None:
+    """Act; and again where somebody removes the folder meanwhile."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(FileNotFoundError, FileExistsError):
+            return act()
+    return act()
 
 
 def _publish(path: Path, data: bytes) -> None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tvmconvgrad.compiling.temporary import TemporaryFolderError, temporary_folder
+from tvmconvgrad.compiling.temporary import TemporaryFolderError, memory_file, temporary_folder
 
 _numbers = itertools.count()
 
@@ -24,7 +24,7 @@ def library_file(library: bytes) -> Iterator[str]:
     It lies in memory, and where the system has no such files, or does not let them be executed, in a folder of this
     user alone below the system's temporary folder ($TMPDIR). OSError when it cannot be written there.
     """
-    handle = _memory_file()
+    handle = memory_file()
     if handle is not None:
         try:
             if _filled(handle, library) and _can_be_mapped(f"/proc/self/fd/{handle}"):
@@ -38,14 +38,6 @@ def library_file(library: bytes) -> Iterator[str]:
         if not _can_be_mapped(str(path)):
             raise TemporaryFolderError(folder.parent, "the system does not let code of files there run (noexec?)")
         yield str(path)
-
-
-def _memory_file() -> int | None:
-    """A new file in memory; None where the system gives none."""
-    try:
-        return os.memfd_create("tvmconvgrad-kernel", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):
-        return None
 
 
 def _filled(handle: int, library: bytes) -> bool:

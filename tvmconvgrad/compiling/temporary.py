@@ -1,4 +1,4 @@
-"""Folders for files that tools exchange, and the words where there is no room for them."""
+"""Places for files that tools exchange, and the words where there is no room for them."""
 
 from __future__ import annotations
 
@@ -40,16 +40,33 @@ def temporary_folder() -> Iterator[Path]:
             raise
         except Exception as error:
             why = _trouble(folder)
-            if why is None:
-                raise
-            raise TemporaryFolderError(folder.parent, why) from error
+            if why is not None:
+                raise TemporaryFolderError(folder.parent, why) from error
+            raise
+
+
+def memory_file() -> int | None:
+    """A new file in memory; None where the system gives none."""
+    try:
+        return os.memfd_create("tvmconvgrad-kernel", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):
+        return None
+
+
+def check_room(folder: Path) -> None:
+    """TemporaryFolderError unless a kernel's files can be written to a temporary folder."""
+    why = _trouble(folder)
+    if why is not None:
+        raise TemporaryFolderError(folder.parent, why)
 
 
 def _trouble(folder: Path) -> str | None:
     """Why no file of a kernel's size can be written to a folder."""
+    path = folder / "room"
     try:
-        with open(folder / "room", "wb") as file:
-            file.write(bytes(_ROOM))
+        path.write_bytes(bytes(_ROOM))
     except OSError as reason:
         return cause(reason)
+    finally:
+        path.unlink(missing_ok=True)
     return None
