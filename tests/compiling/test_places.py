@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import threading
@@ -225,7 +227,9 @@ def test_kernels_of_any_time_are_found(cache: KernelCache) -> None:
 def test_what_a_later_version_wrote_stays(cache: KernelCache, version: int) -> None:
     cache.store(DESCRIPTION, LIBRARY, {})
     (path,) = cache.folder.glob("*.kernel")
-    theirs = b"cgkern\x00" + bytes([version]) + b"whatever that may be"
+    head = b"cgkern\x00" + bytes([version]) + struct.pack(">3Q", 0, 3, 8)
+    payload = b"whatever it"
+    theirs = head + hashlib.sha256(head + payload).digest() + payload
     path.write_bytes(theirs)
     cache.store({"other": 1}, b"other", {})
     with warnings.catch_warnings():

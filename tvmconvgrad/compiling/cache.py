@@ -17,7 +17,7 @@ from typing import Any
 
 from tvmconvgrad.compiling import folder as folders
 from tvmconvgrad.compiling.aside import aside
-from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, key_of, pack, read_entry
+from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, is_later, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
 from tvmconvgrad.compiling.locking import locked
 from tvmconvgrad.saying import cause, say
@@ -174,20 +174,9 @@ def _publish(folder: Path, entry: Entry) -> None:
     path = folder / (entry.key + SUFFIX)
     folders.make_folder(folder)
     folders.remove_stale(folder)
-    if _is_later(path):
+    if is_later(path):
         raise FileExistsError(errno.EEXIST, f"{path.name} is of a later version of tvmconvgrad, and stays")
     folders.publish(path, pack(entry))
-
-
-def _is_later(path: Path) -> bool:
-    """Whether a later version of this package has written a file."""
-    try:
-        read_entry(path)
-    except LaterFormat:
-        return True
-    except (OSError, DamagedFile):
-        pass
-    return False
 
 
 def _exists(folder: Path) -> bool:

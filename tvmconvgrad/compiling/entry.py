@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 MAGIC = b"cgkern\x00\x01"
-"""The last byte is the version of the format. Files of another version have names with another ending."""
+"""The last byte is the version of the format. All versions have this header, by which a later one's file is told from a
+damaged one."""
 HEADER = struct.Struct(">8s3Q32s")  # magic; lengths of description, facts, library; SHA-256 of all but itself
 
 
@@ -66,7 +67,7 @@ def pack(entry: Entry) -> bytes:
     parts = (canonical(entry.description), canonical(entry.facts), entry.library)
     lengths = [len(part) for part in parts]
     payload = b"".join(parts)
-    return HEADER.pack(MAGIC, *lengths, _digest(lengths, payload)) + payload
+    return HEADER.pack(MAGIC, *lengths, _digest(MAGIC, lengths, payload)) + payload
 
 
 def read_entry(path: Path) -> Entry:
@@ -77,17 +78,17 @@ def read_entry(path: Path) -> Entry:
     """
     with open(_open(path), "rb") as file:
         header = file.read(HEADER.size)
-        if header.startswith(MAGIC[:-1]) and header[len(MAGIC) - 1 : len(MAGIC)] > MAGIC[-1:]:
-            raise LaterFormat("it is of a later version of tvmconvgrad")
-        if len(header) < HEADER.size or not header.startswith(MAGIC):
+        if len(header) < HEADER.size or not header.startswith(MAGIC[:-1]) or header[: len(MAGIC)] < MAGIC:
             raise DamagedFile("it does not begin like a kernel of this version")
-        _, *lengths, digest = HEADER.unpack(header)
+        magic, *lengths, digest = HEADER.unpack(header)
         # Before anything of that length is read: a damaged header may tell any number.
         if HEADER.size + sum(lengths) != os.fstat(file.fileno()).st_size:
             raise DamagedFile("its length is not the one in its header")
         payload = file.read(sum(lengths))
-    if len(payload) != sum(lengths) or _digest(lengths, payload) != digest:
+    if len(payload) != sum(lengths) or _digest(magic, lengths, payload) != digest:
         raise DamagedFile("its content does not match its digest")
+    if magic != MAGIC:
+        raise LaterFormat("it is of a later version of tvmconvgrad")
     facts, library = lengths[0], lengths[0] + lengths[1]
     try:
         return Entry.of(json.loads(payload[:facts]), payload[library:], json.loads(payload[facts:library]))
@@ -95,8 +96,19 @@ def read_entry(path: Path) -> Entry:
         raise DamagedFile(f"its description or facts are not JSON objects: {reason}") from None
 
 
-def _digest(lengths: list[int], payload: bytes) -> bytes:
-    return hashlib.sha256(struct.pack(">8s3Q", MAGIC, *lengths) + payload).digest()
+def is_later(path: Path) -> bool:
+    """Whether a later version of this package has written a file."""
+    try:
+        read_entry(path)
+    except LaterFormat:
+        return True
+    except (OSError, DamagedFile):
+        pass
+    return False
+
+
+def _digest(magic: bytes, lengths: list[int], payload: bytes) -> bytes:
+    return hashlib.sha256(struct.pack(">8s3Q", magic, *lengths) + payload).digest()
 
 
 def _open(path: Path) -> int:
