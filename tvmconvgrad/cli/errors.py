@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
 from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.temporary import TemporaryFolderError
 from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
 
@@ -25,7 +27,7 @@ def user_errors(about: str = "") -> Iterator[None]:
     """Turn what the package raises about bad input into UserError; `about` is put before the message."""
     try:
         yield
-    except (ValueError, TypeError, CacheFolderError, MissingKernel, MemoryError) as error:
+    except (ValueError, TypeError, CacheFolderError, TemporaryFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
     except (MissingTool, MissingGpu) as error:
         raise UserError(str(error)) from error
@@ -36,6 +38,9 @@ class PlainErrors(click.RichGroup):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run the command line and leave through SystemExit."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+                stream.reconfigure(errors="backslashreplace")  # a folder's name may be no text
         try:
             code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
         except click.ClickException as error:

@@ -13,6 +13,7 @@ from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.output import in_bytes, print_facts
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.cuda import toolkit
+from tvmconvgrad.compiling.folder import CacheFolderError
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.targets import host_features, parse_target
 
@@ -22,7 +23,6 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
 @click.command()
 def info() -> None:
     """Versions, this machine's CPU as a target, threads, GPUs, and the cache."""
-    store = KernelCache()
     with user_errors():
         facts: dict[str, object] = {
             "tvmconvgrad": __version__,
@@ -33,9 +33,18 @@ def info() -> None:
             "threads": get_num_threads(),
             "GPUs": _gpus(),
             "CUDA's compiler": toolkit.installed() or "none",
-            "cache": f"{store.folder} ({len(store.entries())} kernels, {in_bytes(store.size())})",
+            "cache": _cache(),
         }
     print_facts(facts)
+
+
+def _cache() -> str:
+    """The cache's folder and what it holds, or why it cannot be used."""
+    store = KernelCache()
+    try:
+        return f"{store.folder} ({len(store.entries())} kernels, {in_bytes(store.size())})"
+    except CacheFolderError as reason:
+        return f"none: {reason}"
 
 
 def _gpus() -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.options import (
     Ints,
@@ -16,8 +18,10 @@ from tvmconvgrad.cli.options import (
     shapes_option,
 )
 from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.compiling.aside import aside
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
@@ -64,10 +68,8 @@ def inspect(
         resolved = parse_target(target)
         if 0 in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
-        from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
-
         tuned = lookup.find(reduced(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-        found = inspect_problem(problem, resolved, schedule, tuned.choice)
+        found = aside(partial(_inspected, problem, resolved, schedule, tuned.choice))
         if cuda and found.source is None:
             raise UserError(f"--cuda: a kernel for {resolved} is not made by way of CUDA's C++")
         wanted = {"te": te, "tir": tir, "source": cuda, "assembly": asm}
@@ -78,6 +80,12 @@ def inspect(
         return
     console().print(repr(op), style="bold", markup=False)
     print_facts(facts)
+
+
+def _inspected(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Inspection:
+    from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
+
+    return inspect_problem(problem, target, schedule, choice)
 
 
 def _summary(found: Inspection, origin: str) -> dict[str, object]:

@@ -6,7 +6,6 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.compiling.cpu_features import foreign_to, in_system_words
 from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
@@ -58,10 +58,7 @@ def compile_object(
     """
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "kernel.o")
-        built.executable.mod.write_to_file(str(path))
-        code = path.read_bytes()
+    code = _object(built.executable)
     pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
@@ -164,19 +161,45 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 
 def _link(executable: Any, architecture: str) -> bytes:
     compiler = find_compiler(architecture)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path, rest = Path(folder, "kernel.so"), Path(folder, "library.o")
+    with temporary_folder() as folder:
+        path, kernel, rest = (folder / name for name in ("kernel.so", "kernel.o", "library.o"))
+        kernel.write_bytes(_object(executable))
         rest.write_bytes(_library(compiler, architecture))
-        link = functools.partial(_run_linker, compiler, architecture)
-        executable.export_library(str(path), addons=[str(rest)], fcompile=link)
+        command = [compiler, "-shared", "-fPIC", "-pthread", "-o", str(path), str(kernel), str(rest)]
+        _run(command, architecture, folder)
         return path.read_bytes()
 
 
-def _run_linker(compiler: str, architecture: str, output: str, objects: list[str]) -> None:
+def _object(executable: Any) -> bytes:
+    """The object file. LLVM ends the process where a disk is full, so that it goes to memory, if there are such files.
+
+    Another file is named by its folder's number: TVM takes paths of UTF-8 alone.
+    """
+    handle = memory_file()
+    if handle is not None:
+        with open(handle, "rb") as file:
+            executable.mod.write_to_file(f"/proc/self/fd/{handle}", "o")
+            return file.read()
+    with temporary_folder() as folder:
+        check_room(folder)
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            executable.mod.write_to_file(f"/proc/self/fd/{number}/kernel.o", "o")
+        finally:
+            os.close(number)
+        return Path(folder, "kernel.o").read_bytes()
+
+
+def _run(command: list[str], architecture: str, folder: Path) -> None:
+    """Run a C compiler that has its own files in a folder, too. Ctrl-C in a terminal does not reach it."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
     try:
-        cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
-    except RuntimeError as reason:
-        raise MissingLinker(f"{advice(architecture)}; {compiler} failed:\n{reason}") from None
+        done = subprocess.run(command, capture_output=True, env=environment, start_new_session=True)
+    except OSError as reason:
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} cannot be run: {reason}") from None
+    if done.returncode:
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} failed: {' '.join(command)}\n{text}")
 
 
 def find_compiler(architecture: str) -> str:
@@ -209,13 +232,7 @@ def advice(architecture: str) -> str:
 @functools.cache
 def _library(compiler: str, architecture: str) -> bytes:
     """The object file of library.c, compiled once in a process."""
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "library.o")
-        command = [compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        except OSError as reason:
-            raise MissingLinker(f"{advice(architecture)}; {compiler} cannot be run: {reason}") from None
-        except subprocess.CalledProcessError as reason:
-            raise MissingLinker(f"{advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
+    with temporary_folder() as folder:
+        path = folder / "library.o"
+        _run([compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)], architecture, folder)
         return path.read_bytes()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.compiler import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
@@ -110,7 +111,7 @@ def _compile(
     entry, target = symbol(kernel, place), list(plan.requires)[place]
     problem = reduced(kernel.problem)
     compile_object = partial(compiler.compile_object, problem, target, entry)
-    (built, facts), origin = lookup.make_tuned(problem, target, compile_object)
+    (built, facts), origin = aside(partial(lookup.make_tuned, problem, target, compile_object))
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
