@@ -38,6 +38,7 @@ _SOURCES = (
     "compiling/spreading.py",
     "compiling/statements.py",
     "compiling/streaming.py",
+    "compiling/c_tools.py",
     "compiling/compiler.py",
     "compiling/cuda",
     "runtime/cuda/launches.py",

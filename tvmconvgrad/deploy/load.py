@@ -20,6 +20,7 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
 
 
@@ -57,7 +58,7 @@ class Bundle(Mapping[str, Kernel]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<Bundle {self.manifest.name} in {self.folder}: {len(self)} kernels for {self.target}>"
+        return f"<Bundle {self.manifest.name} in {self.folder}: {counted(len(self), 'kernel')} for {self.target}>"
 
     def find(
         self, problem: Problem, target: Target | None = None, schedule: str | None = None, gpu: str | None = None
