@@ -12,20 +12,20 @@ import rich_click as click
 from rich.table import Table
 
 from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import INTS, Ints
-from tvmconvgrad.cli.output import console
-from tvmconvgrad.layers import Layer, layers_text, write_layers
-from tvmconvgrad.spec.values import nearest
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import INTS, Ints, NewFile
+from tvmconvgrad.cli.output import console, output_file, print_table
+from tvmconvgrad.layers import Layer, layers_text
+from tvmconvgrad.layers.files import SUFFIXES
+from tvmconvgrad.spec.values import counted, nearest
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", metavar="MODEL.py:FUNCTION")
 @click.option(
     "--input", "shapes", type=INTS, multiple=True, required=True, help="Shape of an input, f32; repeatable, in order."
 )
-@click.option(
-    "-o", "output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write .json or .toml."
-)
+@click.option("-o", "output", metavar="FILE", type=NewFile(*SUFFIXES), help="Write .json or .toml.")
 def layers(model: str, shapes: tuple[Ints, ...], output: Path | None) -> None:
     """List the convolution layers of a PyTorch model, as the file that `bench` and `build` take.
 
@@ -45,11 +45,8 @@ def layers(model: str, shapes: tuple[Ints, ...], output: Path | None) -> None:
     if output is None:
         click.echo(layers_text(found, ".json"), nl=False)
         return
-    with user_errors():
-        try:
-            write_layers(output, found)
-        except OSError as error:
-            raise UserError(f"{output}: cannot be written: {error.strerror or error}") from error
+    with output_file(output) as file:
+        file.write(layers_text(found, output.suffix).encode())
     _show(found, output)
 
 
@@ -107,5 +104,5 @@ def _show(found: list[Layer], output: Path) -> None:
         kernel = "x".join(map(str, layer.kernel))
         source = "x".join(map(str, (layer.batch, *layer.input_size, layer.channels)))
         table.add_row(layer.name, str(layer.count), source, str(layer.filters), kernel)
-    console().print(table)
-    console().print(f"{output}: {len(found)} layers of {sum(layer.count for layer in found)}", markup=False)
+    print_table(table)
+    console().print(f"{output}: {counted(len(found), 'layer')} of {sum(layer.count for layer in found)}", markup=False)
