@@ -6,8 +6,9 @@ from pathlib import Path
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import selection_options
+from tvmconvgrad.cli.errors import cannot_write, user_errors
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import Choice, selection_options
 from tvmconvgrad.cli.output import in_bytes, print_facts, progress_bar
 from tvmconvgrad.deploy.api import build as build_bundle
 from tvmconvgrad.spec.attributes import DATA_FORMATS
@@ -15,7 +16,7 @@ from tvmconvgrad.spec.layouts import FILTER_FORMATS
 from tvmconvgrad.targets import DEFAULT
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
 @click.option(
     "--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU or a GPU; repeatable."
@@ -25,9 +26,9 @@ from tvmconvgrad.targets import DEFAULT
 )
 @click.option("--name", help="The library's, and the beginning of all names in C.  [default: of LAYERS]")
 @click.option("--static", is_flag=True, help="A static library, too.")
-@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Data's layout.")
+@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Data's layout.")
 @click.option(
-    "--filter-format", type=click.Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+    "--filter-format", type=Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
 )
 @selection_options
 def build(
@@ -69,6 +70,6 @@ def build(
                 progress=progress,
             )
         except OSError as error:
-            raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+            raise cannot_write(error.filename or folder, error) from error
     sizes = {path.name: in_bytes(path.stat().st_size) for path in sorted(built.iterdir())}
     print_facts({"bundle": built, **sizes})

@@ -9,6 +9,7 @@ import rich_click as click
 
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import (
     Ints,
     compile_options,
@@ -21,6 +22,7 @@ from tvmconvgrad.cli.output import console, in_bytes, print_facts
 from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning import lookup
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from tvmconvgrad.compiling.inspection import Inspection
 
 
-@click.command()
+@click.command(cls=Command)
 @operator_options
 @shapes_option(required=True)
 @dtype_option
@@ -51,7 +53,7 @@ def inspect(
 ) -> None:
     """Show what a kernel is, without running it: also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's under its old or its new name, as for tvmconvgrad run. Without --te, --tir,
+    OPERATOR is one of the specification's under its old or its new name, as `run` takes it. Without --te, --tir,
     --cuda and --asm: a summary, with the pads that are in force.
 
     \b
@@ -101,5 +103,5 @@ def _summary(found: Inspection, origin: str) -> dict[str, object]:
         "schedule": found.schedule,
         "decisions": origin,
         "workspace": in_bytes(found.workspace_bytes),
-        **({"assembly": f"{len(found.assembly.splitlines())} lines"} if found.source is None else {}),
+        **({"assembly": counted(len(found.assembly.splitlines()), "line")} if found.source is None else {}),
     }

@@ -72,6 +72,8 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     no C compiler works, and OSError where the folder cannot be written.
     """
     tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
+    compiler.check_compiler(plan.architecture)
+    tools.check(plan.static)
     with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)
         libraries = describing.libraries(plan.name, plan.static)

@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +23,10 @@ Answer = dict[str, Any]
 
 class TrialFailed(RuntimeError):
     """A candidate could not be built or run, or its result is wrong: the text says how."""
+
+
+class TimeIsUp(TrialFailed):
+    """The pool takes no requests any more."""
 
 
 class Worker:
@@ -115,19 +120,29 @@ class Pool:
         self.workers = [Worker(module, sturdy=True) for _ in range(size)]
         self._threads = ThreadPoolExecutor(size)
         self._closed = False
+        self.until = float("inf")
+        """When it takes no requests any more, on time.monotonic's clock."""
         self._idle: SimpleQueue[Worker] = SimpleQueue()
         for worker in self.workers:
             self._idle.put(worker)
 
+    @property
+    def over(self) -> bool:
+        """Whether it takes no requests any more."""
+        return time.monotonic() >= self.until
+
     def ask(self, request: Request, timeout: float) -> Answer:
         """The answer of whoever is idle first, as of Worker.ask. Threads may ask at the same time.
 
-        RuntimeError after `close`: a function under way in `map` would start workers again.
+        TimeIsUp after `until`, for what is not under way. RuntimeError after `close`: a function under way in `map`
+        would start workers again.
         """
         if self._closed:
             raise RuntimeError("the pool of workers is closed")
         worker = self._idle.get()
         try:
+            if self.over:
+                raise TimeIsUp("time is up")
             return worker.ask(request, timeout)
         finally:
             self._idle.put(worker)
