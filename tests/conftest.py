@@ -33,7 +33,8 @@ def threads_as_before() -> Iterator[None]:
     """A number of threads that a test sets goes before the environment variable in all later ones."""
     before = threads._requested
     yield
-    threads._requested, threads._ready = before, False
+    threads._requested = before
+    threads.forget()
 
 
 @pytest.fixture(scope="module", autouse=True)

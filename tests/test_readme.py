@@ -21,6 +21,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("tvmconvgrad ")
 ]
+LONG = ("bench", "build", "tune")
 
 # one layer in place of minutes of them, and on machines without the peers too
 QUICKLY = {
@@ -45,11 +46,26 @@ def test_there_are_commands() -> None:
     assert found == {"run", "inspect", "bench", "build", "prepare", "tune", "log", "info", "cache"}
 
 
+def test_commands_can_be_run_where_they_stand() -> None:
+    """After the environment is active, with the extras that they need, and with a duration where they take minutes."""
+    before, active, after = README.partition("\n. .venv/bin/activate\n")
+    assert active
+    assert "\ntvmconvgrad " not in before
+    for extra in ("bench", "tune"):
+        installed, command, _ = after.partition(f"\ntvmconvgrad {extra} ")
+        assert command
+        assert f'pip install -e ".[{extra}]"' in installed
+    long = [command for command in COMMANDS if command.split()[1] in LONG]
+    assert len(long) == len(LONG)
+    for command in long:
+        assert re.search(r"#.*\bminutes?\b", command), command
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the files that they write
     monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path / "logs"))
-    words = shlex.split(command)[1:]
+    words = shlex.split(command, comments=True)[1:]
     if words[0] == "tune":
         pytest.importorskip("xgboost")  # the README's own command for the tests does not install it
     result = CliRunner().invoke(main, words + QUICKLY.get(words[0], []))

@@ -18,7 +18,7 @@ from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import parse_bool, parse_ints, plain, show
+from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
 from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ class Compiled(spec.Operator):
             place = next((i for i, spellings in enumerate(slots) if name in spellings), None)
             if place is None:
                 known = ", ".join("/".join(spellings) for spellings in slots)
-                raise TypeError(f"{type(self).__name__} has no input {name!r}, expected {known}, out or target")
+                close = nearest(name, [*(word for spellings in slots for word in spellings), "out", "target"])
+                raise TypeError(f"{type(self).__name__} has no input {name!r}{close}, expected {known}, out or target")
             if place in bound:
                 raise TypeError(f"{name}: given twice, also as {'/'.join(slots[place])} by position or other spelling")
             bound[place] = value

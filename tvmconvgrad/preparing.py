@@ -28,7 +28,7 @@ def prepare(
     wanted: Source | Layer | LayerGradient | Problem | Iterable[Source | Layer | LayerGradient | Problem],
     *,
     target: TargetLike | Sequence[TargetLike] = None,
-    dtype: str | Sequence[str] = "f32",
+    dtype: str | Sequence[str] | None = None,
     batch: int | None = None,
     data_format: str = "NXC",
     filter_format: str | None = None,
@@ -40,14 +40,16 @@ def prepare(
 
     `wanted` is the name of a suite, a file of layers, a Layer, one of its gradients, a Problem (`op.problem(...)`), or
     several of them. Of layers it is both gradients (or `only` "filters" or "data") of those with `substring` in their
-    names, for the given types and layouts, with another `batch`. `target` is one or several, by default this machine's
-    CPU. `progress` shows a bar on a terminal, or is called with what was done, how many are done, and of how many.
+    names, in the layer's own type or each of `dtype`, for these layouts, with another `batch`. `target` is one or
+    several, by default this machine's CPU. `progress` shows a bar on a terminal, or is called with what was done, how
+    many are done, and of how many.
 
     Raises ValueError or TypeError for what does not fit before anything is built. Where a kernel cannot be built the
     others are; then it raises what `compile` would for the first of those.
     """
-    named = {"batch": batch, "data_format": data_format, "filter_format": filter_format, "only": only}
-    problems = list(_problems(_listed(wanted), {**named, "dtypes": _listed(dtype), "substring": substring}))
+    named: dict[str, Any] = {"batch": batch, "data_format": data_format, "filter_format": filter_format, "only": only}
+    named |= {"dtypes": None if dtype is None else _listed(dtype), "substring": substring}
+    problems = list(_problems(_listed(wanted), named))
     targets = [None if one is None else parse_target(one) for one in _listed(target)]
     found = [find_kernel(problem, one) for one in targets for problem in problems]
     orders = {order.key: order for order in (one.order for one in found if isinstance(one, Wanted))}

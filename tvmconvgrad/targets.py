@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tvmconvgrad import process
-from tvmconvgrad.spec.values import plain, show
+from tvmconvgrad.spec.values import nearest, plain, show
 
 DEFAULT = "llvm -mcpu=native"
 OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
@@ -119,11 +119,14 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     kind = plain(kind) if isinstance(kind, str) else kind
     if not isinstance(kind, str) or kind not in OPTIONS:
         expected = f"expected {' or '.join(OPTIONS)}"
-        raise ValueError(f"target: kind {show(kind)} in {show(given)} is not supported, {expected}")
+        raise ValueError(
+            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(str(kind), OPTIONS)}, {expected}"
+        )
     for name in options:
         if name not in OPTIONS[kind]:
             expected = f"expected one of {', '.join(OPTIONS[kind])}"
-            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown, {expected}")
+            close = nearest(str(name), OPTIONS[kind])
+            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown{close}, {expected}")
     if kind == "cuda":
         mode = _one_of("fpmath_mode", options, FPMATH_MODES)
         return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))), fpmath_mode=mode)
@@ -173,7 +176,7 @@ def _one_of(name: str, options: Mapping[str, Any], words: Sequence[str]) -> str:
     """An option's word; without one, the first."""
     found = _word(name, options.get(name)) or words[0]
     if found not in words:
-        raise ValueError(f"target: {name} is {show(found)}, expected {' or '.join(words)}")
+        raise ValueError(f"target: {name} is {show(found)}{nearest(found, words)}, expected {' or '.join(words)}")
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -94,3 +96,22 @@ def test_bad_number_of_threads(fails: Any, monkeypatch: pytest.MonkeyPatch) -> N
 def test_unknown_commands(fails: Any) -> None:
     assert "No such command 'frob'" in fails("frob")
     assert "No such command 'frob'" in fails("cache", "frob")
+
+
+@pytest.mark.parametrize("words", [["cache", "list"], ["cache", "size"], ["info"]])
+def test_a_folder_whose_name_is_no_text(words: list[str], tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    paths = os.pathsep.join(path or "." for path in sys.path)
+    variables = {"PYTHONPATH": paths, "TVMCONVGRAD_CACHE_DIR": folder, "PYTHONIOENCODING": "utf-8:strict"}
+    command = [sys.executable, "-m", "tvmconvgrad", *words]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{tmp_path}/caf\\udce9" in done.stdout
+
+
+def test_info_where_no_folder_can_be_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", "~nobody-of-this-name/kernels")
+    result = invoke("info")
+    assert result.exit_code == 0
+    assert re.search(r"^cache +none: TVMCONVGRAD_CACHE_DIR: '~nobody-of-this-name/kernels' ", result.stdout, re.M)
+    assert invoke("cache", "list").exit_code == 2

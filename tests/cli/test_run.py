@@ -149,7 +149,10 @@ def test_bad_files(tmp_path: Path, fails: Any) -> None:
     assert "expected two .npy files, the operator's inputs, got 1" in fails(*run, good)
     assert "does not exist" in fails(*run, good, tmp_path / "missing.npy")
     assert f"{text}: " in fails(*run, good, text)
-    assert "output_delta: is float64, but input_forward is float32" in fails(*run, good, double)
+    assert f"{double}: float64 is not supported, expected f32, f16 or bf16" in fails(*run, good, double)
+    half = tmp_path / "half.npy"
+    np.save(half, np.zeros((1, 6, 6, 2), np.float16))
+    assert "output_delta: is float16, but input_forward is float32" in fails(*run, good, half)
     assert "int8" in fails(*run, integers, integers)
     assert "--dtype goes with --shapes" in fails(*run, good, good, "--dtype", "f16")
     assert "one of these" in fails(*run, good, good, "--shapes", "1,6,6,2", "1,6,6,2")

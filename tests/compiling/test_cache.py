@@ -181,9 +181,9 @@ def test_a_disk_that_cannot_be_written_to_costs_a_warning(
 def test_a_folder_that_cannot_be_created_costs_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = KernelCache(tmp_path / "file" / "cache")
-    kept = pytest.warns(CacheWarning, match="cannot be kept")
-    with kept, pytest.warns(CacheWarning, match="without waiting"):
+    with pytest.warns(CacheWarning, match="cannot be kept") as found:
         assert cache.load_or_build(DESCRIPTION, build).library == LIBRARY
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("put", [Path.touch, put_link_to_itself])

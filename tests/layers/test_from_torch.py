@@ -215,7 +215,7 @@ def test_the_commands_errors(fails: Any, model_file: Path, tmp_path: Path) -> No
     assert error(f"{model_file}:number") == "model: got 5 of type int, expected a torch.nn.Module"
     assert "forward of Model on (2, 3, 9, 9) raised RuntimeError" in error(f"{model_file}:Model")
     assert "cannot be written" in error(f"{model_file}:make_model", "-o", tmp_path / "none" / "a.json")
-    assert "suffix '.yaml'" in error(f"{model_file}:make_model", "-o", tmp_path / "a.yaml")
+    assert "ends with '.yaml', expected .json or .toml" in error(f"{model_file}:make_model", "-o", tmp_path / "a.yaml")
     (tmp_path / "wrong.py").write_text("def")
     assert "wrong.py: cannot be imported: SyntaxError" in error(f"{tmp_path / 'wrong.py'}:make")
     (tmp_path / "leaves.py").write_text("raise SystemExit(3)")

@@ -9,6 +9,7 @@ import pytest
 
 from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.compiling.missing import MissingLinker, MissingToolkit, TooLarge
+from tvmconvgrad.compiling.temporary import TemporaryFolderError
 from tvmconvgrad.workers.errors import RaisedInWorker, describe
 
 
@@ -40,6 +41,7 @@ def sent(error: Exception) -> Exception:
         MissingToolkit("install nvcc"),
         TooLarge("too many threads"),
         FileNotFoundError(errno.ENOENT, "No such file or directory", "/nowhere"),
+        TemporaryFolderError("/tmp", "No space left on device"),
         OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
     ],
 )

@@ -186,7 +186,7 @@ BAD = [
     ({"dilations": None}, TypeError, "dilations is required"),
     ({"pads_begin": None}, ValueError, "pads_begin: missing; required when auto_pad is none"),
     ({"pads_end": None, "auto_pad": "None"}, ValueError, "pads_end: missing; required when auto_pad is none"),
-    ({"strides": 2}, TypeError, "strides: expected a sequence of ints, got 2 of type int"),
+    ({"strides": 2}, TypeError, "strides: got 2, expected one int per spatial axis, for example strides=(2, 2)"),
     ({"strides": "21"}, TypeError, "strides: expected a sequence of ints, got '21' of type str"),
     ({"strides": b"21"}, TypeError, "strides: expected a sequence of ints, got b'21' of type bytes"),
     ({"strides": {2, 1}}, TypeError, "strides: expected a sequence of ints"),

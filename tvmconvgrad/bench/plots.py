@@ -13,6 +13,7 @@ from matplotlib.ticker import NullFormatter
 from tvmconvgrad.bench.machine import Roof
 from tvmconvgrad.bench.results import Column, Measurement
 from tvmconvgrad.layers import KINDS
+from tvmconvgrad.new_file import new_file
 
 _COLOURS = (
     "#1f6f8b",
@@ -47,7 +48,8 @@ def draw(measured: Sequence[Measurement], columns: Sequence[Column], roof: Roof,
 
 
 def _written(figure: Figure, path: Path) -> Path:
-    figure.savefig(path, dpi=150)
+    with new_file(path) as file:
+        figure.savefig(file, dpi=150, format="png")
     return path
 
 

@@ -18,10 +18,10 @@ from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.summary import summarise
 from tvmconvgrad.bench.table import Table
 from tvmconvgrad.bench.variants import Variant
+from tvmconvgrad.cli.output import print_table
 from tvmconvgrad.layers import LayerGradient, Selection
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import Target
-
-_WIDTH = 400
 
 
 class Report:
@@ -62,11 +62,9 @@ class Report:
                     advance(f"{suite} {gradient.layer.name}")
                     self._measure(session, suite, gradient, table, console)
         for origin, count in Counter(entry.origin for entry in self.measured).items():
-            console.print(Text(f"decisions of {count} of {len(self.measured)} kernels: {origin}"))
+            console.print(Text(f"decisions of {count} of {counted(len(self.measured), 'kernel')}: {origin}"))
         groups = summarise(self.measured, self.columns, self.roof.gflops)
-        # on a terminal cells are broken where they must; a file is as wide as it takes
-        wide = console if console.is_terminal else Console(file=console.file, width=_WIDTH)
-        wide.print(table.summary(groups))
+        print_table(table.summary(groups), console)
 
     def _measure(self, session: Session, suite: str, gradient: LayerGradient, table: Table, console: Console) -> None:
         if not self.measured or self.measured[-1].suite != suite:

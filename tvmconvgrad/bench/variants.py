@@ -13,7 +13,7 @@ from tvmconvgrad.bench.peers.onednn.library import installed as onednn_installed
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.layouts import DEFAULT_FILTERS
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import nearest, show
 from tvmconvgrad.targets import ALGORITHMS, DEFAULT, parse_target
 
 OURS = "ours"
@@ -82,8 +82,11 @@ def ours_too(text: str, base: Variant) -> Variant:
             changed = replace(changed, checkout=_checkout(word.removeprefix("checkout=")))
         else:
             words = (*DATA_FORMATS, *DTYPES, *ALGORITHMS)
+            known = (*words, "untuned", "schedule=", "checkout=")
             expected = f"{', '.join(words)}, untuned, schedule=NAME or checkout=FOLDER"
-            raise ValueError(f"variant: {show(word)} in {show(text)} is unknown, expected {expected}")
+            raise ValueError(
+                f"variant: {show(word)} in {show(text)} is unknown{nearest(word, known)}, expected {expected}"
+            )
     return changed
 
 

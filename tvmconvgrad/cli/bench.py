@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import selection_options
-from tvmconvgrad.cli.output import console
+from tvmconvgrad.cli.errors import UserError, cannot_write, user_errors
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import NEW_FILE, Choice, selection_options
+from tvmconvgrad.cli.output import console, output_file
 from tvmconvgrad.layers import Selection, select_gradients
 from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.values import nearest
 from tvmconvgrad.targets import DEFAULT, parse_target
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
 _INSTALL = 'pip install "tvmconvgrad[bench]"'
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
 @click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
-@click.option("--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Our layout.")
+@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Our layout.")
 @click.option(
     "--peers", default="onednn,torch", show_default=True, help="Whom to measure beside: onednn, torch or none."
 )
@@ -43,9 +45,7 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
     "--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the integers in the inputs."
 )
 @click.option("--target", default=DEFAULT, show_default=True, help="What to compile for.")
-@click.option(
-    "--json", "json_file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write all numbers."
-)
+@click.option("--json", "json_file", metavar="FILE", type=NEW_FILE, help="Write all numbers.")
 @click.option(
     "--plots", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Draw ratios and roofline."
 )
@@ -90,7 +90,8 @@ def bench(
         more = [variants.ours_too(text, base) for text in ours_too]
         others = variants.peers(_peers(peers))
         cpus = choose_cpus(threads)
-    _check_files(json_file, plots)
+    if plots is not None and importlib.util.find_spec("matplotlib") is None:  # before minutes of measuring
+        raise UserError(f"--plots: matplotlib is not installed: {_INSTALL}")
     report = Report([base, *others, *more], chosen, cpus, rounds, seed, " ".join(["tvmconvgrad", *sys.argv[1:]]))
     return _measure(report, selection, json_file, plots)
 
@@ -120,16 +121,18 @@ def _run(report: Report, selection: Selection) -> int:
 
 
 def _write(report: Report, json_file: Path | None, plots: Path | None) -> None:
-    try:
-        if json_file is not None:
-            json_file.write_text(json.dumps(report.to_dict(), indent=1) + "\n", encoding="utf-8")
-        if plots is not None:
-            from tvmconvgrad.bench.plots import draw
+    if json_file is not None:
+        with output_file(json_file) as file:
+            file.write((json.dumps(report.to_dict(), indent=1) + "\n").encode())
+    if plots is not None:
+        from tvmconvgrad.bench.plots import draw
 
-            for path in draw(report.measured, report.columns, report.roof, plots):
-                console().print(f"drawn: {path}", markup=False)
-    except OSError as error:
-        raise UserError(f"{error.filename}: cannot be written: {error.strerror or error}") from error
+        try:
+            drawn = draw(report.measured, report.columns, report.roof, plots)
+        except OSError as error:
+            raise cannot_write(error.filename or plots, error) from error
+        for path in drawn:
+            console().print(f"drawn: {path}", markup=False)
 
 
 def _peers(text: str) -> tuple[str, ...]:
@@ -138,16 +141,10 @@ def _peers(text: str) -> tuple[str, ...]:
     names = () if text == "none" else tuple(text.split(","))
     for name in names:
         if name not in PEERS:
-            raise UserError(f"--peers: {name!r} is unknown, expected onednn, torch, both with a comma, or none")
+            close = nearest(name, (*PEERS, "none"))
+            expected = "expected onednn, torch, both with a comma, or none"
+            raise UserError(f"--peers: {name!r} is unknown{close}, {expected}")
     absent = missing(names)
     if absent:
         raise UserError(f"--peers: {' and '.join(absent)} not installed: {_INSTALL}, or leave out by --peers none")
     return names
-
-
-def _check_files(json_file: Path | None, plots: Path | None) -> None:
-    """Before minutes of measuring."""
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise UserError(f"{json_file}: there is no folder {json_file.absolute().parent}")
-    if plots is not None and importlib.util.find_spec("matplotlib") is None:
-        raise UserError(f"--plots: matplotlib is not installed: {_INSTALL}")

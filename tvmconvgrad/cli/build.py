@@ -6,7 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.errors import cannot_write, user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import layout_options, selection_options
 from tvmconvgrad.cli.output import in_bytes, print_facts
 from tvmconvgrad.deploy.api import build as build_bundle
@@ -14,7 +15,7 @@ from tvmconvgrad.progress import progress_bar
 from tvmconvgrad.targets import DEFAULT
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
 @click.option(
     "--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU or a GPU; repeatable."
@@ -65,6 +66,6 @@ def build(
                 progress=progress,
             )
         except OSError as error:
-            raise UserError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from error
+            raise cannot_write(error.filename or folder, error) from error
     sizes = {path.name: in_bytes(path.stat().st_size) for path in sorted(built.iterdir())}
     print_facts({"bundle": built, **sizes})

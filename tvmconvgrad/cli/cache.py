@@ -5,11 +5,13 @@ from __future__ import annotations
 import rich_click as click
 
 from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.help import Group
 from tvmconvgrad.cli.output import console, in_bytes
 from tvmconvgrad.compiling.cache import KernelCache, Summary
+from tvmconvgrad.spec.values import counted
 
 
-@click.group()
+@click.group(cls=Group)
 def cache() -> None:
     """Look at the built kernels that are kept on disk, or remove them.
 
@@ -28,7 +30,7 @@ def list_entries() -> None:
         entries = KernelCache().entries()
     for entry in entries:
         _show(entry)
-    console().print(f"{len(entries)} kernels in {KernelCache().folder}")
+    console().print(f"{counted(len(entries), 'kernel')} in {KernelCache().folder}")
 
 
 @cache.command()
@@ -47,10 +49,10 @@ def clear(yes: bool) -> None:
     with user_errors():
         count = len(store.entries())
     if not yes:
-        click.confirm(f"Remove {count} kernels from {store.folder}?", abort=True)
+        click.confirm(f"Remove {counted(count, 'kernel')} from {store.folder}?", abort=True)
     with user_errors():
         removed = store.clear()
-    console().print(f"removed {removed} kernels from {store.folder}")
+    console().print(f"removed {counted(removed, 'kernel')} from {store.folder}")
 
 
 def _show(entry: Summary) -> None:

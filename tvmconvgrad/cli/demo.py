@@ -8,17 +8,19 @@ from pathlib import Path
 import rich_click as click
 
 from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.output import console, print_facts
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import NEW_FILE
+from tvmconvgrad.cli.output import console, output_file, print_facts
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "-o",
     "--output",
     default="deblurred.png",
     help="Where the picture goes.",
     show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
 )
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses how the camera shakes.")
 def demo(output: Path, seed: int) -> int:
@@ -34,8 +36,6 @@ def demo(output: Path, seed: int) -> int:
     missing = [name for name, module in (("matplotlib", "matplotlib"), ("pillow", "PIL")) if not _installed(module)]
     if missing:
         raise UserError(f"the demo needs {' and '.join(missing)}: pip install 'tvmconvgrad[demo]'")
-    if not output.absolute().parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.absolute().parent}")
     return _demo(output, seed)
 
 
@@ -55,10 +55,8 @@ def _demo(output: Path, seed: int) -> int:
             bars.update(tasks[what], completed=done)
 
         result = deblurring.deblur(seed, progress)
-    try:
-        draw(result, output)
-    except OSError as error:
-        raise UserError(f"{output}: cannot be written: {error.strerror or error}") from error
+    with output_file(output) as file:
+        draw(result, file)
     print_facts(
         {
             "found filter": _compared(result.filter_errors[-1], deblurring.FILTER_BOUND, "the filter"),

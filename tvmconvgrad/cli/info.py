@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
 import sys
 
 import rich_click as click
 
 from tvmconvgrad import __version__, get_num_threads
 from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.output import in_bytes, print_facts
+from tvmconvgrad.compiling import c_tools
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.cuda import toolkit
+from tvmconvgrad.compiling.folder import CacheFolderError
 from tvmconvgrad.runtime.cuda import driver
-from tvmconvgrad.targets import host_features, parse_target
+from tvmconvgrad.spec.values import counted
+from tvmconvgrad.targets import ARCHITECTURES, host_architecture, host_features, linux_triple, parse_target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
 
 
-@click.command()
-def info() -> None:
-    """Versions, this machine's CPU as a target, threads, GPUs, and the cache."""
-    store = KernelCache()
+@click.command(cls=Command)
+@click.option("--cpus", is_flag=True, help="LLVM's names of CPUs, as -mcpu= takes them, and nothing else.")
+def info(cpus: bool) -> None:
+    """Versions, this machine's CPU as a target, threads, the C compiler, GPUs, and the cache.
+
+    \b
+    tvmconvgrad info
+    tvmconvgrad info --cpus
+    """
+    if cpus:
+        _print_cpus()
+        return
     with user_errors():
         facts: dict[str, object] = {
             "tvmconvgrad": __version__,
@@ -31,11 +44,42 @@ def info() -> None:
             "target": parse_target(),
             "features": " ".join(sorted(host_features())),
             "threads": get_num_threads(),
+            "C compiler": _c_compiler(),
             "GPUs": _gpus(),
             "CUDA's compiler": toolkit.installed() or "none",
-            "cache": f"{store.folder} ({len(store.entries())} kernels, {in_bytes(store.size())})",
+            "cache": _cache(),
         }
     print_facts(facts)
+
+
+def _cache() -> str:
+    """The cache's folder and what it holds, or why it cannot be used."""
+    store = KernelCache()
+    try:
+        return f"{store.folder} ({counted(len(store.entries()), 'kernel')}, {in_bytes(store.size())})"
+    except CacheFolderError as reason:
+        return f"none: {reason}"
+
+
+def _print_cpus() -> None:
+    from tvmconvgrad.compiling import compiler  # imports TVM
+
+    for architecture in sorted(set(ARCHITECTURES.values())):
+        for name in compiler.cpus(linux_triple(architecture)):
+            click.echo(f"{architecture}  {name}")
+
+
+def _c_compiler() -> str:
+    """What kernels are linked by, and its version."""
+    found = c_tools.find_compiler(host_architecture())
+    if found is None:
+        return "none: kernels are linked by gcc or clang, which CXX may name"
+    command = c_tools.words(found)
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"{found}, which does not work"
+    return f"{done.stdout.partition(chr(10))[0]}, {found}"
 
 
 def _gpus() -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from tvmconvgrad.choice import Choice
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import (
     Ints,
     compile_options,
@@ -16,15 +19,18 @@ from tvmconvgrad.cli.options import (
     shapes_option,
 )
 from tvmconvgrad.cli.output import console, in_bytes, print_facts
+from tvmconvgrad.compiling.aside import aside
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.spec.values import counted
+from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
     from tvmconvgrad.compiling.inspection import Inspection
 
 
-@click.command()
+@click.command(cls=Command)
 @operator_options
 @shapes_option(required=True)
 @dtype_option
@@ -47,7 +53,7 @@ def inspect(
 ) -> None:
     """Show what a kernel is, without running it: also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's under its old or its new name, as for tvmconvgrad run. Without --te, --tir,
+    OPERATOR is one of the specification's under its old or its new name, as `run` takes it. Without --te, --tir,
     --cuda and --asm: a summary, with the pads that are in force.
 
     \b
@@ -64,10 +70,8 @@ def inspect(
         resolved = parse_target(target)
         if 0 in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
-        from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
-
         tuned = lookup.find(reduced(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-        found = inspect_problem(problem, resolved, schedule, tuned.choice)
+        found = aside(partial(_inspected, problem, resolved, schedule, tuned.choice))
         if cuda and found.source is None:
             raise UserError(f"--cuda: a kernel for {resolved} is not made by way of CUDA's C++")
         wanted = {"te": te, "tir": tir, "source": cuda, "assembly": asm}
@@ -78,6 +82,12 @@ def inspect(
         return
     console().print(repr(op), style="bold", markup=False)
     print_facts(facts)
+
+
+def _inspected(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Inspection:
+    from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
+
+    return inspect_problem(problem, target, schedule, choice)
 
 
 def _summary(found: Inspection, origin: str) -> dict[str, object]:
@@ -93,5 +103,5 @@ def _summary(found: Inspection, origin: str) -> dict[str, object]:
         "schedule": found.schedule,
         "decisions": origin,
         "workspace": in_bytes(found.workspace_bytes),
-        **({"assembly": f"{len(found.assembly.splitlines())} lines"} if found.source is None else {}),
+        **({"assembly": counted(len(found.assembly.splitlines()), "line")} if found.source is None else {}),
     }

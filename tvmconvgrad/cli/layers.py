@@ -13,9 +13,11 @@ import rich_click as click
 from rich.table import Table
 
 from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import INTS, Ints
-from tvmconvgrad.cli.output import console
-from tvmconvgrad.layers import Layer, layers_text, write_layers
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import INTS, Ints, NewFile
+from tvmconvgrad.cli.output import console, output_file, print_table
+from tvmconvgrad.layers import Layer, layers_text
+from tvmconvgrad.layers.files import SUFFIXES
 from tvmconvgrad.spec.values import counted, nearest, parse_ints
 
 _TYPES = {
@@ -46,7 +48,7 @@ class ModelInput(click.ParamType):  # type: ignore[type-arg]
         return INTS.convert(shape, param, ctx), kind or None
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", metavar="MODEL.py:FUNCTION")
 @click.option(
     "--input",
@@ -56,9 +58,7 @@ class ModelInput(click.ParamType):  # type: ignore[type-arg]
     required=True,
     help="Shape of an input, repeatable, in order. Its type is that of most parameters, or behind a colon: 8,128:i64.",
 )
-@click.option(
-    "-o", "output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write .json or .toml."
-)
+@click.option("-o", "output", metavar="FILE", type=NewFile(*SUFFIXES), help="Write .json or .toml.")
 def layers(model: str, inputs: tuple[tuple[Ints, str | None], ...], output: Path | None) -> None:
     """List the convolution layers of a PyTorch model, as the file that `bench` and `build` take.
 
@@ -82,11 +82,8 @@ def layers(model: str, inputs: tuple[tuple[Ints, str | None], ...], output: Path
     if output is None:
         click.echo(layers_text(found.layers, ".json"), nl=False)
         return
-    with user_errors():
-        try:
-            write_layers(output, found.layers)
-        except OSError as error:
-            raise UserError(f"{output}: cannot be written: {error.strerror or error}") from error
+    with output_file(output) as file:
+        file.write(layers_text(found.layers, output.suffix).encode())
     _show(found.layers, output)
 
 
@@ -159,6 +156,5 @@ def _show(found: list[Layer], output: Path) -> None:
         kernel = "x".join(map(str, layer.kernel))
         source = "x".join(map(str, (layer.batch, *layer.input_size, layer.channels)))
         table.add_row(layer.name, str(layer.count), source, str(layer.filters), kernel, layer.dtype)
-    console().print(table)
-    about = f"{counted(len(found), 'layer')} of {sum(layer.count for layer in found)}"
-    console().print(f"{output}: {about}", markup=False)
+    print_table(table)
+    console().print(f"{output}: {counted(len(found), 'layer')} of {sum(layer.count for layer in found)}", markup=False)

@@ -11,9 +11,12 @@ from typing import TypeVar
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError
+from tvmconvgrad.cli.errors import UserError, cannot_write
+from tvmconvgrad.cli.help import Group
 from tvmconvgrad.cli.output import console, in_seconds
+from tvmconvgrad.new_file import write_text
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.entry import Entry
@@ -24,7 +27,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 _log_dir = click.option("--log-dir", metavar="FOLDER", type=_FOLDER, help="In place of the user's logs.")
 
 
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look after tuning logs: what `tvmconvgrad tune` has found, and kernels are made by.
 
@@ -51,7 +54,7 @@ def list_entries(log_dir: Path | None, shipped: bool) -> None:
     if entries:
         mean = geometric_mean([entry.gain for entry in entries])
         about = f", {mean:.3f} times as fast as the default in geometric mean"
-    console().print(f"{len(entries)} entries in {folder}{about}", markup=False)
+    console().print(f"{counted(len(entries), 'entry', 'entries')} in {folder}{about}", markup=False)
 
 
 @log.command()
@@ -69,7 +72,9 @@ def check(log_dir: Path | None, shipped: bool) -> int:
         for problem in (*content.problems, *refused):
             console().print(f"{path}: {problem}", markup=False)
         bad += len(content.problems) + len(refused)
-        console().print(f"{path}: {len(content.entries) - len(refused)} entries are of use", markup=False)
+        console().print(
+            f"{path}: {counted(len(content.entries) - len(refused), 'entry', 'entries')} of use", markup=False
+        )
     return 1 if bad else 0
 
 
@@ -86,7 +91,7 @@ def merge(files: tuple[Path, ...], log_dir: Path | None) -> None:
     new = {entry.key: entry for path in paths for entry in sorted(_read(path), key=_when)}
     added = [entry for entry in new.values() if entry.key not in mine or _when(mine[entry.key]) < _when(entry)]
     _written(lambda: logs.append(folder, added))
-    console().print(f"added {len(added)} entries to {folder}", markup=False)
+    console().print(f"added {counted(len(added), 'entry', 'entries')} to {folder}", markup=False)
 
 
 @log.command()
@@ -96,12 +101,12 @@ def prune(log_dir: Path | None, trials: bool) -> None:
     """Remove entries that are damaged, out of date, or followed by a later one."""
     folder = _folder(log_dir)
     removed = sum(_written(partial(logs.rewrite, path)) for path in logs.files(folder))
-    console().print(f"removed {removed} lines from {folder}", markup=False)
+    console().print(f"removed {counted(removed, 'line')} from {folder}", markup=False)
     if trials:
         found = list(folder.glob("*/trials"))
         for each in found:
             shutil.rmtree(each, ignore_errors=True)
-        console().print(f"removed the trials of {len(found)} targets", markup=False)
+        console().print(f"removed the trials of {counted(len(found), 'target')}", markup=False)
 
 
 @log.command()
@@ -118,10 +123,10 @@ def export(file: Path, log_dir: Path | None, target: str | None, metaschedule: b
         from tvmconvgrad.tuning.exporting import write_database  # imports TVM
 
         count = _written(lambda: write_database(file, entries))
-        console().print(f"wrote {count} records to {file}", markup=False)
+        console().print(f"wrote {counted(count, 'record')} to {file}", markup=False)
         return
-    _written(lambda: file.write_text("".join(entry.line() for entry in entries), encoding="utf-8"))
-    console().print(f"wrote {len(entries)} entries to {file}", markup=False)
+    _written(lambda: write_text(file, "".join(entry.line() for entry in entries)))
+    console().print(f"wrote {counted(len(entries), 'entry', 'entries')} to {file}", markup=False)
 
 
 def _folder(log_dir: Path | None, shipped: bool = False) -> Path:
@@ -167,7 +172,7 @@ def _written(write: Callable[[], T]) -> T:
     try:
         return write()
     except OSError as reason:
-        raise UserError(f"{reason.filename}: cannot be written: {reason.strerror or reason}") from reason
+        raise cannot_write(reason.filename, reason) from reason
 
 
 def _show(entry: Entry) -> None:
@@ -175,8 +180,8 @@ def _show(entry: Entry) -> None:
     console().print(f"{Problem.from_dict(entry.problem)}", style="bold", markup=False)
     lines = (
         f"{entry.target}; {in_seconds(entry.seconds)}, {gain}",
-        f"{entry.trials} trials on {entry.date[:10]}, threads: {entry.threads}, {entry.cpu}, TVM {entry.tvm}, "
-        f"schedules {entry.version}",
+        f"{counted(entry.trials, 'trial')} on {entry.date[:10]}, threads: {entry.threads}, {entry.cpu}, "
+        f"TVM {entry.tvm}, schedules {entry.version}",
         *([entry.plan] if entry.rule else []),
     )
     for line in lines:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 import tvmconvgrad
-from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.layers import KINDS
 from tvmconvgrad.operators import Compiled
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.layouts import FILTER_FORMATS
+from tvmconvgrad.spec.values import nearest
 from tvmconvgrad.targets import DEFAULT
 
 Ints = tuple[int, ...]
@@ -41,6 +44,47 @@ class IntList(click.ParamType):  # type: ignore[type-arg]
 
 
 INTS = IntList()
+
+
+class Choice(click.Choice[str]):
+    """A choice that tells which word a misspelt one may be."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word, or an error with all words."""
+        if value not in self.choices:
+            expected = ", ".join(map(repr, self.choices))
+            self.fail(f"{value!r} is not one of {expected}{nearest(str(value), self.choices)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class NewFile(click.ParamType):  # type: ignore[type-arg]
+    """The path of a file that will be written: that it can be is looked at before minutes of work."""
+
+    name = "file"
+
+    def __init__(self, *suffixes: str) -> None:
+        self._suffixes = suffixes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; UserError where it has none of the suffixes, or its folder is missing or read-only."""
+        path = Path(value)
+        option = f"{max(param.opts, key=len)}: " if isinstance(param, click.Option) else ""
+        if self._suffixes and path.suffix not in self._suffixes:
+            raise UserError(f"{option}{path} ends with {path.suffix!r}, expected {' or '.join(self._suffixes)}")
+        folder = path.absolute().parent
+        why = None
+        if not folder.is_dir():
+            why = f"there is no folder {folder}"
+        elif path.is_dir():
+            why = "it is a folder"
+        elif not os.access(path if path.exists() and not path.is_file() else folder, os.W_OK):
+            why = f"the folder {folder} is read-only"
+        if why is not None:
+            raise UserError(f"{option}{path}: cannot be written: {why}")
+        return path
+
+
+NEW_FILE = NewFile()
 
 # name, type, what it is; the operators themselves check everything else
 _ATTRIBUTES: list[tuple[str, Any, str]] = [
@@ -74,7 +118,7 @@ def attribute_options(command: Command) -> Command:
 def operator_options(command: Command) -> Command:
     """Add the argument OPERATOR, and its attributes."""
     command = attribute_options(command)
-    return click.argument("operator", metavar="OPERATOR", type=click.Choice(OPERATORS))(command)
+    return click.argument("operator", metavar="OPERATOR", type=Choice(OPERATORS))(command)
 
 
 def compile_options(command: Command) -> Command:
@@ -90,7 +134,7 @@ def shapes_option(required: bool) -> Callable[[Command], Command]:
 
 def dtype_option(command: Command) -> Command:
     """Add --dtype, None where it is not given."""
-    return click.option("--dtype", type=click.Choice(DTYPES), help="Type of all tensors.")(command)
+    return click.option("--dtype", type=Choice(DTYPES), help="Type of all tensors.")(command)
 
 
 _SELECTION = (
@@ -99,10 +143,10 @@ _SELECTION = (
         "dtypes",
         multiple=True,
         callback=lambda context, option, dtypes: dtypes or None,
-        type=click.Choice(DTYPES),
+        type=Choice(DTYPES),
         help="Type, in place of the layers' own (f32 where a file names none); repeatable.",
     ),
-    click.option("--only", type=click.Choice(KINDS), help="One of the two gradients of layers."),
+    click.option("--only", type=Choice(KINDS), help="One of the two gradients of layers."),
     click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names."),
     click.option("--batch", type=click.IntRange(1), help="Batch size in place of the layers' own."),
 )
@@ -120,10 +164,10 @@ def selection_options(command: Command) -> Command:
 def layout_options(command: Command) -> Command:
     """Add --data-format and --filter-format of the tensors of layers."""
     command = click.option(
-        "--filter-format", type=click.Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+        "--filter-format", type=Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
     )(command)
     return click.option(
-        "--data-format", default="NXC", show_default=True, type=click.Choice(DATA_FORMATS), help="Data's layout."
+        "--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Data's layout."
     )(command)
 
 

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NoReturn
 
+import rich.table
 from rich.console import Console
 from rich.text import Text
+
+from tvmconvgrad.cli.errors import cannot_write
+from tvmconvgrad.new_file import new_file
+
+_WIDTH = 120
+"""Columns of a table where neither a terminal nor COLUMNS says how many there are."""
+
+
+class _Output(Console):
+    """Standard output. Where nobody reads it, the command ends as others do."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Let the group of commands (errors.py) end it."""
+        raise
 
 
 def console() -> Console:
     """Where results go. Text that is read by programs is not broken into lines."""
-    return Console(highlight=False, soft_wrap=True)
+    return _Output(highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write a result to, which appears when it is complete; an error in words where it cannot be written."""
+    try:
+        with new_file(path) as file:
+            yield file
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def print_table(table: rich.table.Table, out: Console | None = None) -> None:
+    """Print a table as wide as the terminal, or as COLUMNS says; its cells are broken where they must."""
+    out = out or console()
+    if not out.is_terminal and "COLUMNS" not in os.environ:
+        out = _Output(file=out.file, highlight=False, width=_WIDTH)
+    out.print(table, soft_wrap=False)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

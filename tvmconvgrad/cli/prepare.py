@@ -5,6 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import layout_options, selection_options
 from tvmconvgrad.cli.output import print_facts
 from tvmconvgrad.compiling.folder import default_folder
@@ -12,7 +13,7 @@ from tvmconvgrad.preparing import prepare as prepare_kernels
 from tvmconvgrad.targets import DEFAULT
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
 @click.option(
     "--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU or a GPU; repeatable."
@@ -22,7 +23,7 @@ from tvmconvgrad.targets import DEFAULT
 def prepare(
     layers: tuple[str, ...],
     targets: tuple[str, ...],
-    dtypes: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
     data_format: str,
     filter_format: str | None,
     only: str | None,

@@ -11,6 +11,7 @@ from typing import Any
 import rich_click as click
 
 from tvmconvgrad.cli.errors import UserError
+from tvmconvgrad.cli.help import Group
 
 _INSTALL = 'pip install "tvmconvgrad[tune]"'
 _LOOPBACK = "127.0.0.1"
@@ -18,7 +19,7 @@ _host = click.option("--host", default=_LOOPBACK, show_default=True, help="Addre
 _expose = click.option("--expose", is_flag=True, help="Allow an address that other machines reach.")
 
 
-@click.group()
+@click.group(cls=Group)
 def rpc() -> None:
     """Start TVM's RPC tracker and servers, on which `tvmconvgrad tune --rpc` measures.
 

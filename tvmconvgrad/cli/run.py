@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,9 @@ import rich_click as click
 
 import tvmconvgrad
 from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import (
+    NEW_FILE,
     Ints,
     compile_options,
     dtype_option,
@@ -22,18 +25,21 @@ from tvmconvgrad.cli.options import (
     operator_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import in_bytes, in_seconds, print_facts
+from tvmconvgrad.cli.output import in_bytes, in_seconds, output_file, print_facts
 from tvmconvgrad.compiling.regular_file import open_regular
 from tvmconvgrad.reference import Verdict, judge
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda.memory import GpuArray
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.dtypes import DTYPES
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import TF32
 
 Array = npt.NDArray[Any]
+_MAGIC = b"\x93NUMPY"
 
 
-@click.command()
+@click.command(cls=Command)
 @operator_options
 @click.argument("files", nargs=-1, metavar="[FIRST.npy SECOND.npy]", type=click.Path(exists=True, dir_okay=False))
 @shapes_option(required=False)
@@ -44,7 +50,7 @@ Array = npt.NDArray[Any]
 @click.option("--threads", type=int, help="Threads of a call.  [default: all CPUs]")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="How often to measure the time.")
 @click.option("--check", is_flag=True, help="Compare with the definition; exit code 1 if wrong.")
-@click.option("--out", metavar="FILE.npy", type=click.Path(dir_okay=False, path_type=Path), help="Write the result.")
+@click.option("--out", metavar="FILE.npy", type=NEW_FILE, help="Write the result.")
 def run(
     operator: str,
     files: tuple[str, ...],
@@ -69,8 +75,7 @@ def run(
     \b
     tvmconvgrad run ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\
         --auto-pad same_upper --filter-shape 3,3,64,128 --check
-    tvmconvgrad run ConvolutionBackwardData diff_dst.npy weights.npy \\
-        --auto-pad valid --strides 2,2 --out diff_src.npy
+    tvmconvgrad run ConvolutionBackwardData diff_dst.npy weights.npy --auto-pad valid --strides 2,2 --out diff_src.npy
     """
     first, second = _inputs(files, shapes, dtype, seed)
     op = make_operator(operator, attributes, first.ndim - 2)
@@ -114,26 +119,30 @@ def _inputs(
 
 
 def _load(file: str) -> Array:
-    with user_errors(f"{file}: "):
-        try:
-            with open(open_regular(Path(file)), "rb") as content:
-                array: Array = np.load(content, allow_pickle=False)
-        except ValueError:
-            raise
-        except Exception as error:  # NumPy reads the header by Python's own means, whose errors are many
-            raise ValueError(f"cannot be read: {error}") from error
-        if not isinstance(array, np.ndarray):
-            raise ValueError("holds several arrays, expected a .npy file")
+    try:
+        with open(open_regular(Path(file)), "rb") as content:
+            if content.read(len(_MAGIC)) != _MAGIC:
+                raise UserError(f"{file}: is no .npy file, as numpy.save writes them")
+            content.seek(0)
+            array: Array = np.load(content, allow_pickle=False)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # NumPy reads the header by Python's own means, whose errors are many
+        what = "holds Python objects" if "allow_pickle" in str(error) else f"is damaged: {error}"
+        raise UserError(f"{file}: {what}, expected an array of f32, f16 or bf16") from error
     # NumPy's file format has no name for bf16, and keeps two bytes of no type
-    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
+    array = array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
+    if array.dtype not in [NUMPY_DTYPES[name] for name in DTYPES]:
+        raise UserError(f"{file}: {array.dtype} is not supported, expected f32, f16 or bf16")
+    return array
 
 
 def _save(path: Path, result: Array) -> None:
-    try:
-        with path.open("wb") as file:
-            np.save(file, result)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+    with output_file(path) as file:
+        # what is no file of the system NumPy writes by `write`, which tells why it fails; tofile does not
+        np.save(SimpleNamespace(write=file.write), result)
 
 
 def _measured(kernel: Kernel, first: Array, second: Array, repeat: int) -> tuple[Array, float]:
@@ -169,7 +178,7 @@ def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[s
 
 
 def _in_words(verdict: Verdict, size: int) -> str:
-    judged = "right" if verdict.is_right else f"WRONG in {verdict.wrong} of {size} elements"
+    judged = "right" if verdict.is_right else f"WRONG in {verdict.wrong} of {counted(size, 'element')}"
     if verdict.exact:
         return f"{judged}: equal to the definition" if verdict.is_right else f"{judged}, by up to {verdict.error:.3g}"
     return f"{judged}: off by up to {verdict.error:.2g}, where rounding allows {verdict.allowed:.2g}"

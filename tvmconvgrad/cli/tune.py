@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
-from rich.console import Console
-from rich.table import Table
 
 from tvmconvgrad.choice import SPACES
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.options import OPERATORS, Ints, attribute_options, make_operator, selection_options, shapes_option
-from tvmconvgrad.cli.output import console, in_bytes
+from tvmconvgrad.cli.errors import INTERRUPTED, UserError, cannot_write, user_errors
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import (
+    NEW_FILE,
+    OPERATORS,
+    Choice,
+    Ints,
+    NewFile,
+    attribute_options,
+    make_operator,
+    selection_options,
+    shapes_option,
+)
+from tvmconvgrad.cli.output import console, in_bytes, print_table
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.layers import select_gradients
 from tvmconvgrad.progress import progress_bar
@@ -21,6 +31,7 @@ from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.measure import LocalMeasurer, ServersGone
@@ -30,16 +41,14 @@ if TYPE_CHECKING:
     from tvmconvgrad.tuning.rpc import RpcMeasurer
     from tvmconvgrad.tuning.session import Display, Session
 
-_WIDTH = 400
-_INTERRUPTED = 130  # as shells report SIGINT
 _INSTALL = 'pip install "tvmconvgrad[tune]"'
 _NEEDED = ("psutil", "xgboost")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("what", nargs=-1, required=True, metavar="SUITE...|LAYERS.json|OPERATOR")
 @click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates of each layer.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all layers.  [default: unlimited]")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all.  [default: unlimited]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
 @click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
 @selection_options
@@ -47,25 +56,23 @@ _NEEDED = ("psutil", "xgboost")
     "--space",
     default=SPACES[0],
     show_default=True,
-    type=click.Choice(SPACES),
+    type=Choice(SPACES),
     help="Our schedules' decisions, or what TVM itself would search.",
 )
 @click.option("--again", is_flag=True, help="Search also where the log has a result of as many trials.")
 @click.option(
     "--log-dir", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="In place of the user's logs."
 )
-@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker; see tvmconvgrad rpc.")
+@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker, which `rpc` starts.")
 @click.option("--key", help="The servers' key, with --rpc.")
 @click.option(
     "--pack",
     metavar="FILE.zip",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Measure nothing: write the first candidates to a file, for a machine without a compiler.",
 )
 @click.option("--quiet", is_flag=True, help="Print the summary alone.")
-@click.option(
-    "--report", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a .html or .png report."
-)
+@click.option("--report", metavar="FILE", type=NewFile(".html", ".png"), help="Draw a .html or .png report.")
 @shapes_option(required=False)
 @attribute_options
 def tune(
@@ -101,6 +108,7 @@ def tune(
         --auto-pad same_upper --filter-shape 3,3,64,128 --minutes 1
     tvmconvgrad tune resnet_50 --target "cuda -arch=sm_90" --trials 24 --pack resnet_50.zip
     """
+    begin = time.monotonic()
     _check(report)
     folder = log_dir or logs.user_folder()
     if pack is not None:
@@ -131,7 +139,7 @@ def tune(
 
     measurer = servers or LocalMeasurer(chosen.kind)
     display = _display(quiet, trials)
-    return _run(Session(tasks, folder, Budget(trials, minutes), display, measurer, space, again), report)
+    return _run(Session(tasks, folder, Budget(trials, minutes, begin), display, measurer, space, again), report)
 
 
 def _refuse_with_pack(given: dict[str, Any]) -> None:
@@ -148,12 +156,12 @@ def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Pa
         try:
             count, failures = pack(path, target, tasks, trials, folder, progress)
         except OSError as reason:
-            raise UserError(f"--pack: {path}: cannot be written: {reason.strerror or reason}") from reason
+            raise cannot_write(f"--pack: {path}", reason) from reason
     for failure in failures:
         click.echo(f"left out: {failure}", err=True)
     size = in_bytes(path.stat().st_size)
-    layers = len(tasks) - len(failures)
-    console().print(f"written: {path}, {size}: {count} candidates for {layers} distinct problems", markup=False)
+    what = f"{counted(count, 'candidate')} for {counted(len(tasks) - len(failures), 'distinct problem')}"
+    console().print(f"written: {path}, {size}: {what}", markup=False)
     console().print(f"to be measured: python -m tvmconvgrad.tuning.away {path.name} found.jsonl", markup=False)
     return 1 if failures else 0
 
@@ -196,21 +204,20 @@ def _run(session: Session, report: Path | None) -> int:
             session.run()
         except OSError as reason:
             raise UserError(f"{session.folder}: {reason}") from reason
-    _print(summary(session.tasks, session.entries))
+    print_table(summary(session.tasks, session.entries))
     if report is not None:
         title = f"tuned for {session.tasks[0].target if session.tasks else 'nothing'}"
-        write(report, title, session.tasks, session.found, session.entries)
+        try:
+            write(report, title, session.tasks, session.found, session.entries)
+        except OSError as reason:
+            raise cannot_write(report, reason) from reason
         console().print(f"written: {report}", markup=False)
+    if session.left_out:
+        click.echo(f"No time was left for {counted(session.left_out, 'layer')}.", err=True)
     if session.interrupted:
         click.echo("Stopped. What was measured is kept; the same command goes on from there.", err=True)
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0
-
-
-def _print(table: Table) -> None:
-    """On a terminal cells are broken where they must; a file is as wide as it takes."""
-    out = console()
-    (out if out.is_terminal else Console(file=out.file, width=_WIDTH)).print(table)
 
 
 def _display(quiet: bool, trials: int) -> Display:
@@ -258,11 +265,5 @@ def _check(report: Path | None) -> None:
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise UserError(f"a search needs {' and '.join(absent)}: {_INSTALL}")
-    if report is None:
-        return
-    if report.suffix not in (".html", ".png"):
-        raise UserError(f"--report: {report} ends with {report.suffix!r}, expected .html or .png")
-    if not report.absolute().parent.is_dir():
-        raise UserError(f"--report: there is no folder {report.absolute().parent}")
-    if importlib.util.find_spec("matplotlib") is None:
+    if report is not None and importlib.util.find_spec("matplotlib") is None:
         raise UserError(f"--report: matplotlib is not installed: {_INSTALL}")

@@ -6,22 +6,26 @@ is damaged or foreign is set aside with a warning and built again.
 
 from __future__ import annotations
 
+import errno
 import os
-import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad import process
 from tvmconvgrad.compiling import folder as folders
-from tvmconvgrad.compiling.entry import DamagedFile, Entry, key_of, pack, read_entry
+from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, is_later, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
+from tvmconvgrad.compiling.locking import locked
+from tvmconvgrad.saying import cause, say
 
 SUFFIX = ".kernel"
-_importing = process.Section()  # of filelock, which must not be imported while a fork is under way
 LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely
+
+
+Build = Callable[[], tuple[bytes, Mapping[str, Any]]]
+"""What makes a library, and the facts about it."""
 
 
 class CacheWarning(UserWarning):
@@ -64,11 +68,10 @@ class KernelCache:
         _publish(self.folder, entry)
         return entry
 
-    def load_or_build(
-        self, description: Mapping[str, Any], build: Callable[[], tuple[bytes, Mapping[str, Any]]]
-    ) -> Entry:
+    def load_or_build(self, description: Mapping[str, Any], build: Build) -> Entry:
         """The stored entry, else what `build` returns as (library, facts), stored.
 
+        To be called where no signal's handler runs: by a thread that is not the main one.
         Of several processes one builds and the others wait for it. A disk that is full or read-only costs a
         CacheWarning; errors of `build` pass through.
         """
@@ -76,7 +79,8 @@ class KernelCache:
         entry = _read(folder, key)
         if entry is not None:
             return entry
-        with self._turn(folder, key):
+        with ExitStack() as turn:
+            self._wait_for_turn(turn, folder, key)
             entry = _read(folder, key)
             if entry is None:
                 entry = Entry.of(description, *build())
@@ -105,26 +109,22 @@ class KernelCache:
         folders.remove_stale(folder)
         return count
 
-    def _turn(self, folder: Path, key: str) -> AbstractContextManager[object]:
+    def _wait_for_turn(self, turn: ExitStack, folder: Path, key: str) -> None:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
-        # A singleton can be locked again by the thread that holds it, for a build that needs another kernel.
-        # RuntimeError: a process was forked while it held the lock.
-        if _importing.is_lost():
-            return nullcontext()
-        with _importing:
-            from filelock import FileLock  # only to build: calls of bundled kernels go without it
-
         locks = folder / "locks"
         try:
             folders.make_folder(folder)
-            locks.mkdir(mode=0o700, exist_ok=True)
-            lock = FileLock(locks / f"{int(key[:8], 16) % LOCKS:02d}.lock", is_singleton=True)
-            return lock.acquire(timeout=self._wait_seconds)
         except CacheFolderError:
             raise
-        except (OSError, RuntimeError) as reason:
-            _warn(f"a kernel is built without waiting for other processes: {reason}")
-            return nullcontext()
+        except OSError:
+            return  # there is nothing to wait for; that nothing can be kept is said later
+        try:
+            locks.mkdir(mode=0o700, exist_ok=True)
+            turn.enter_context(locked(locks / f"{int(key[:8], 16) % LOCKS:02d}.lock", self._wait_seconds))
+        except FileNotFoundError:
+            pass  # somebody removes the folder just now
+        except OSError as reason:
+            _warn(f"kernels are built without waiting for other processes, by locks in {locks}: {cause(reason)}")
 
 
 def _read(folder: Path, key: str) -> Entry | None:
@@ -136,7 +136,9 @@ def _read(folder: Path, key: str) -> Entry | None:
     except FileNotFoundError:
         pass
     except OSError as reason:
-        _warn(f"kernel {path} cannot be read: {reason}")
+        _warn(f"kernel {path} cannot be read: {cause(reason)}")
+    except LaterFormat:
+        pass
     except DamagedFile as reason:
         _warn(f"kernel {path} is set aside and will be built again: {reason}")
     return None
@@ -148,6 +150,8 @@ def _verified(path: Path, key: str) -> Entry:
         entry = read_entry(path)
         if entry.key != key:
             raise DamagedFile("it holds another kernel")
+    except LaterFormat:
+        raise
     except DamagedFile:
         folders.set_aside(path, seen)
         raise
@@ -160,13 +164,16 @@ def _keep(folder: Path, entry: Entry) -> None:
     except CacheFolderError:
         raise
     except OSError as reason:
-        _warn(f"built kernels cannot be kept in {folder}: {reason}")
+        _warn(f"built kernels cannot be kept in {folder}: {cause(reason)}")
 
 
 def _publish(folder: Path, entry: Entry) -> None:
+    path = folder / (entry.key + SUFFIX)
     folders.make_folder(folder)
     folders.remove_stale(folder)
-    folders.publish(folder / (entry.key + SUFFIX), pack(entry))
+    if is_later(path):
+        raise FileExistsError(errno.EEXIST, f"{path.name} is of a later version of tvmconvgrad, and stays")
+    folders.publish(path, pack(entry))
 
 
 def _exists(folder: Path) -> bool:
@@ -180,7 +187,7 @@ def _exists(folder: Path) -> bool:
 
 
 def _paths(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*" + SUFFIX)) if _exists(folder) else []
+    return folders.listed(folder, suffix=SUFFIX) if _exists(folder) else []
 
 
 def _length(path: Path) -> int:
@@ -191,4 +198,4 @@ def _length(path: Path) -> int:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, CacheWarning, stacklevel=4)
+    say(message, CacheWarning)

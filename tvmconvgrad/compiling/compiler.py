@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvm
-from tvm.support import cc
 from tvm.target import codegen
 
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import pipeline
+from tvmconvgrad.compiling import c_tools, pipeline
 from tvmconvgrad.compiling.cpu_features import foreign_to, in_system_words
 from tvmconvgrad.compiling.missing import MissingLinker
-from tvmconvgrad.compiling.room import check_room
+from tvmconvgrad.compiling.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import nearest
 from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
 
 _LIBRARY = Path(__file__).with_name("library.c")
 # Hidden: a symbol of the same name elsewhere in the process (TVM's own runtime) must not take its place.
 _C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
+_MACHINE = slice(18, 20)  # e_machine in ELF's header
+_MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
 def compile_problem(
@@ -37,9 +38,11 @@ def compile_problem(
     """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
-    apply, MissingLinker without a C compiler, OSError without room on the disk.
+    apply, MissingLinker without a C compiler, TemporaryFolderError without room on the disk.
     """
     begin = time.perf_counter()
+    check_cpu(target)
+    check_compiler(target_architecture(target))  # before seconds of compiling
     built = build(problem, target, schedule, choice)
     library = _link(built.executable, target_architecture(target))
     return library, _facts(problem, target, built, begin)
@@ -55,10 +58,7 @@ def compile_object(
     """
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "kernel.o")
-        built.executable.mod.write_to_file(str(path))
-        code = path.read_bytes()
+    code = _object(built.executable)
     pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
@@ -128,8 +128,9 @@ def required_features(target: Target) -> set[str]:
 
 def check_cpu(target: Target) -> None:
     """ValueError for a CPU, or a feature of one, that LLVM does not know, or that it has no code for."""
-    if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, target.mtriple or codegen.llvm_get_system_triple()):
-        raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu)}")
+    triple = target.mtriple or codegen.llvm_get_system_triple()
+    if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, triple):
+        raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu, triple)}")
     features = _features(target)
     # Before they are looked for: without its vectors a CPU has many another feature no more.
     foreign = foreign_to(target_architecture(target), features)
@@ -139,7 +140,8 @@ def check_cpu(target: Target) -> None:
         name = feature[1:]
         known = features if feature.startswith("+") else _features(replace(target, mattr=(f"+{name}",)))
         if name not in known:
-            raise ValueError(f"target: feature {feature} of {str(target)!r} is unknown to LLVM for this architecture")
+            unknown = f"is unknown to LLVM for this architecture{nearest(name, known)}"
+            raise ValueError(f"target: feature {feature} of {str(target)!r} {unknown}")
 
 
 def _features(target: Target) -> set[str]:
@@ -147,12 +149,19 @@ def _features(target: Target) -> set[str]:
     return set(map(str, codegen.llvm_get_cpu_features(_tvm_target(target))))
 
 
-def _what_it_is(mcpu: str) -> str:
+def _what_it_is(mcpu: str, triple_of: str) -> str:
     for architecture in sorted(set(ARCHITECTURES.values())):
         triple = linux_triple(architecture)
         if codegen.llvm_is_valid_cpu(mcpu, triple):
             return f"a CPU of {architecture}, expected with -mtriple={triple}"
-    return "unknown to LLVM"
+    close = difflib.get_close_matches(mcpu, cpus(triple_of), n=3)
+    hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    return f"unknown to LLVM{hint}; `tvmconvgrad info --cpus` lists its names"
+
+
+def cpus(triple: str) -> list[str]:
+    """LLVM's names of the CPUs of a triple's architecture."""
+    return sorted(map(str, codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", "mtriple": triple}))))
 
 
 def _tvm_target(target: Target) -> tvm.target.Target:
@@ -161,38 +170,66 @@ def _tvm_target(target: Target) -> tvm.target.Target:
 
 def _link(executable: Any, architecture: str) -> bytes:
     compiler = find_compiler(architecture)
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path, rest = Path(folder, "kernel.so"), Path(folder, "library.o")
+    with temporary_folder() as folder:
+        path, kernel, rest = (folder / name for name in ("kernel.so", "kernel.o", "library.o"))
+        kernel.write_bytes(_object(executable))
         rest.write_bytes(_library(compiler, architecture))
-        link = functools.partial(_run_linker, compiler, architecture)
-        executable.export_library(str(path), addons=[str(rest)], fcompile=link)
+        files = ["-o", str(path), str(kernel), str(rest)]
+        options = c_tools.options_for(architecture, "CFLAGS", "LDFLAGS")
+        command = [*c_tools.words(compiler), "-shared", "-fPIC", "-pthread", *files, *options]
+        _run(command, architecture, folder)
         return path.read_bytes()
 
 
-def _run_linker(compiler: str, architecture: str, output: str, objects: list[str]) -> None:
+def _object(executable: Any) -> bytes:
+    """The object file. LLVM ends the process where a disk is full, so that it goes to memory, if there are such files.
+
+    Another file is named by its folder's number: TVM takes paths of UTF-8 alone.
+    """
+    handle = memory_file()
+    if handle is not None:
+        with open(handle, "rb") as file:
+            executable.mod.write_to_file(f"/proc/self/fd/{handle}", "o")
+            return file.read()
+    with temporary_folder() as folder:
+        check_room(folder)
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            executable.mod.write_to_file(f"/proc/self/fd/{number}/kernel.o", "o")
+        finally:
+            os.close(number)
+        return Path(folder, "kernel.o").read_bytes()
+
+
+def _run(command: list[str], architecture: str, folder: Path) -> None:
+    """Run a C compiler that has its own files in a folder, too. Ctrl-C in a terminal does not reach it."""
+    environment = {**os.environ, "TMPDIR": str(folder)}
     try:
-        cc.create_shared(output, objects, options=["-pthread"], cc=compiler)
-    except RuntimeError as reason:
-        check_room(Path(output).parent)
-        raise MissingLinker(f"{advice(architecture)}; {compiler} failed:\n{reason}") from None
+        done = subprocess.run(command, capture_output=True, env=environment, start_new_session=True)
+    except OSError as reason:
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} cannot be run: {reason}") from None
+    if done.returncode:
+        text = (done.stdout + done.stderr).decode(errors="replace")
+        raise MissingLinker(f"{advice(architecture)}; {command[0]} failed: {' '.join(command)}\n{text}")
 
 
 def find_compiler(architecture: str) -> str:
-    """The C compiler that CXX or CC names, or else the usual one for this machine or for another architecture.
-
-    Raises MissingLinker where there is none.
-    """
-    if architecture == host_architecture():
-        found = cc.get_cc()
-    else:
-        found = os.environ.get("CXX") or os.environ.get("CC") or shutil.which(_cross_compiler(architecture))
+    """The command of the C compiler (c_tools.py). MissingLinker where there is none."""
+    found = c_tools.find_compiler(architecture)
     if found is None:
         raise MissingLinker(advice(architecture))
-    return str(found)
+    return found
 
 
-def _cross_compiler(architecture: str) -> str:
-    return f"{linux_triple(architecture)}-gcc"
+def check_compiler(architecture: str) -> None:
+    """Raise MissingLinker unless the C compiler compiles for an architecture."""
+    compiler = find_compiler(architecture)
+    machine = int.from_bytes(
+        _library(compiler, architecture)[_MACHINE], "little"
+    )  # as x86-64 and AArch64 write numbers
+    if machine != _MACHINES.get(architecture, machine):
+        theirs = next((name for name, number in _MACHINES.items() if number == machine), "another architecture")
+        raise MissingLinker(f"{advice(architecture)}; {compiler} failed: it compiles for {theirs}")
 
 
 def advice(architecture: str) -> str:
@@ -200,21 +237,16 @@ def advice(architecture: str) -> str:
     usual, what = "gcc or clang", "a C compiler"
     if architecture != host_architecture():
         package = f"gcc-{linux_triple(architecture).replace('_', '-')}"
-        usual, what = f"{_cross_compiler(architecture)} (Debian's {package})", f"a C compiler for {architecture}"
+        usual, what = f"{c_tools.cross_compiler(architecture)} (Debian's {package})", f"a C compiler for {architecture}"
     return f"a kernel is linked by {what} and none was found that works: install {usual}, or name it in CXX"
 
 
 @functools.cache
 def _library(compiler: str, architecture: str) -> bytes:
     """The object file of library.c, compiled once in a process."""
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as folder:
-        path = Path(folder, "library.o")
-        command = [compiler, *_C_OPTIONS, "-c", str(_LIBRARY), "-o", str(path)]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        except OSError as reason:
-            raise MissingLinker(f"{advice(architecture)}; {compiler} cannot be run: {reason}") from None
-        except subprocess.CalledProcessError as reason:
-            check_room(folder)
-            raise MissingLinker(f"{advice(architecture)}; {' '.join(command)} failed:\n{reason.stderr}") from None
+    with temporary_folder() as folder:
+        path = folder / "library.o"
+        options = c_tools.options_for(architecture, "CFLAGS")
+        command = [*c_tools.words(compiler), *_C_OPTIONS, *options, "-c", str(_LIBRARY), "-o", str(path)]
+        _run(command, architecture, folder)
         return path.read_bytes()

@@ -18,7 +18,9 @@ from typing import Any
 
 from tvmconvgrad.compiling.regular_file import UnfitFile, open_regular
 
-MAGIC = b"cgkern\x00\x01"  # the last byte is the version of the format
+MAGIC = b"cgkern\x00\x01"
+"""The last byte is the version of the format. All versions have this header, by which a later one's file is told from a
+damaged one."""
 HEADER = struct.Struct(">8s3Q32s")  # magic; lengths of description, facts, library; SHA-256 of all but itself
 _MOST = 1 << 30
 """Bytes of a kernel; a file may claim any number, and have it, without a byte on the disk."""
@@ -26,6 +28,10 @@ _MOST = 1 << 30
 
 class DamagedFile(Exception):
     """A file that is not, or no longer, what was published under its name."""
+
+
+class LaterFormat(DamagedFile):
+    """A file that a later version of this package wrote: it stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -65,28 +71,30 @@ def pack(entry: Entry) -> bytes:
     parts = (canonical(entry.description), canonical(entry.facts), entry.library)
     lengths = [len(part) for part in parts]
     payload = b"".join(parts)
-    return HEADER.pack(MAGIC, *lengths, _digest(lengths, payload)) + payload
+    return HEADER.pack(MAGIC, *lengths, _digest(MAGIC, lengths, payload)) + payload
 
 
 def read_entry(path: Path) -> Entry:
     """The verified content of `path`.
 
     DamagedFile when it is not a regular file that only this user can write, or when any byte differs from
-    what was published. OSError when it cannot be read.
+    what was published; LaterFormat for a later version's. OSError when it cannot be read.
     """
     with open(_open(path), "rb") as file:
         header = file.read(HEADER.size)
-        if len(header) < HEADER.size or not header.startswith(MAGIC):
+        if len(header) < HEADER.size or not header.startswith(MAGIC[:-1]) or header[: len(MAGIC)] < MAGIC:
             raise DamagedFile("it does not begin like a kernel of this version")
-        _, *lengths, digest = HEADER.unpack(header)
+        magic, *lengths, digest = HEADER.unpack(header)
         # Before anything of that length is read: a damaged header may tell any number.
         if HEADER.size + sum(lengths) != os.fstat(file.fileno()).st_size:
             raise DamagedFile("its length is not the one in its header")
         if sum(lengths) > _MOST:
             raise DamagedFile(f"it has {sum(lengths)} bytes, more than any kernel")
         payload = file.read(sum(lengths))
-    if len(payload) != sum(lengths) or _digest(lengths, payload) != digest:
+    if len(payload) != sum(lengths) or _digest(magic, lengths, payload) != digest:
         raise DamagedFile("its content does not match its digest")
+    if magic != MAGIC:
+        raise LaterFormat("it is of a later version of tvmconvgrad")
     facts, library = lengths[0], lengths[0] + lengths[1]
     try:
         return Entry.of(json.loads(payload[:facts]), payload[library:], json.loads(payload[facts:library]))
@@ -94,8 +102,19 @@ def read_entry(path: Path) -> Entry:
         raise DamagedFile(f"its description or facts are not JSON objects: {reason}") from None
 
 
-def _digest(lengths: list[int], payload: bytes) -> bytes:
-    return hashlib.sha256(struct.pack(">8s3Q", MAGIC, *lengths) + payload).digest()
+def is_later(path: Path) -> bool:
+    """Whether a later version of this package has written a file."""
+    try:
+        read_entry(path)
+    except LaterFormat:
+        return True
+    except (OSError, DamagedFile):
+        pass
+    return False
+
+
+def _digest(magic: bytes, lengths: list[int], payload: bytes) -> bytes:
+    return hashlib.sha256(struct.pack(">8s3Q", magic, *lengths) + payload).digest()
 
 
 def _open(path: Path) -> int:

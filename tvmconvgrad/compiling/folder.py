@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -22,21 +23,43 @@ TEMPORARY = "tmp-"
 STALE_SECONDS = 3600.0  # a file is written in milliseconds: whoever began it an hour ago is dead
 QUARANTINE = "quarantine"
 QUARANTINE_FILES = 16
+ATTEMPTS = 5
 
 
 class CacheFolderError(PermissionError):
-    """The cache folder could hold what another user wrote, or is no folder."""
+    """The cache folder could hold what another user wrote, is no folder, or cannot be known."""
+
+
+class UnknownFolder(CacheFolderError):
+    """A folder of the user's is needed that neither its variable nor a home folder tells."""
 
 
 def default_folder() -> Path:
-    """$TVMCONVGRAD_CACHE_DIR when set and not empty, else the user's cache folder (XDG)."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    with process.lock:
-        import platformdirs  # only for the cache: bundled kernels go without it
+    """$TVMCONVGRAD_CACHE_DIR when set and not empty, else the user's cache folder (XDG). UnknownFolder."""
+    return named_folder(VARIABLE, "user_cache_path")
 
-    return platformdirs.user_cache_path("tvmconvgrad", appauthor=False)
+
+def named_folder(variable: str, usual: str) -> Path:
+    """The folder that a variable names, else the user's by a function of platformdirs. UnknownFolder."""
+    chosen = os.environ.get(variable)
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        with process.lock:
+            import platformdirs  # bundled kernels go without it
+
+        path: Path = getattr(platformdirs, usual)("tvmconvgrad", appauthor=False)
+    except (RuntimeError, OSError) as reason:  # no home folder; no current one
+        raise UnknownFolder(_unknown(variable, chosen, str(reason))) from None
+    if not path.is_absolute():
+        raise UnknownFolder(_unknown(variable, chosen, f"{path} is relative"))
+    return path
+
+
+def _unknown(variable: str, chosen: str | None, why: str) -> str:
+    if chosen:
+        return f"{variable}: {chosen!r} names no folder ({why}): expected an absolute path"
+    return f"{variable} is not set, and the user's own folder cannot be known ({why}): name a folder in {variable}"
 
 
 def make_folder(folder: Path) -> None:
@@ -44,11 +67,15 @@ def make_folder(folder: Path) -> None:
 
     Other OSErrors mean that it cannot be created.
     """
-    try:
+
+    def make() -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folder(folder)
+
+    try:
+        _persistently(make)
     except FileExistsError:
         _refuse(folder, "is not a folder")
-    check_folder(folder)
 
 
 def check_folder(folder: Path) -> None:
@@ -74,7 +101,27 @@ def _refuse(folder: Path, why: str) -> NoReturn:
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Make `data` the content of `path` in one step: a reader sees the old file or the whole new one."""
+    """Make `data` the content of `path` in one step: a reader sees the old file or the whole new one.
+
+    Where the folder or the unfinished file vanishes meanwhile, it is written anew.
+    """
+
+    def write() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _publish(path, data)
+
+    _persistently(write)
+
+
+def _persistently(act: Callable[[], None]) -> None:
+    """Act; and again where somebody removes the folder meanwhile."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(FileNotFoundError, FileExistsError):
+            return act()
+    return act()
+
+
+def _publish(path: Path, data: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -88,12 +135,24 @@ def publish(path: Path, data: bytes) -> None:
         raise
 
 
+def listed(folder: Path, prefix: str = "", suffix: str = "") -> list[Path]:
+    """What is in a folder under such names, in their order; nothing when it has vanished."""
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    return [folder / name for name in names if name.startswith(prefix) and name.endswith(suffix)]
+
+
 def remove_stale(folder: Path) -> None:
-    """Remove what killed writers left in `folder`."""
-    oldest = time.time() - STALE_SECONDS
-    for path in folder.glob(TEMPORARY + "*"):
+    """Remove what killed writers left in `folder`.
+
+    Clocks jump: a file of the future may be as old as one of the past, and a writer whose file vanishes writes it anew.
+    """
+    now = time.time()
+    for path in listed(folder, prefix=TEMPORARY):
         with suppress(OSError):
-            if path.lstat().st_mtime < oldest:
+            if abs(now - path.lstat().st_mtime) > STALE_SECONDS:
                 path.unlink()
 
 

@@ -192,11 +192,20 @@ static void look_for_another(int seen) {
     looks_on(cpu, -1);
 }
 
+/* A thread's variables are allocated when it first uses them, and the C library aborts where there is no memory. */
+static int has_variables(void) {
+    void *volatile room = malloc(2 * PAGE); /* volatile: what is not used is not allocated */
+    free(room);
+    if (room) stack = (Stack){NULL, NULL, NULL};
+    return room != NULL;
+}
+
+/* A worker that finds no memory goes. Its number is not given to another one: the others do its tasks. */
 static void *work(void *number) {
     int place = (int)(intptr_t)number;
     leave_launcher();
     pthread_mutex_lock(&mutex);
-    for (;;) {
+    for (int goes_on = has_variables(); goes_on;) {
         int seen = posts;
         if (job) join(job, place);
         pthread_mutex_unlock(&mutex);
@@ -209,6 +218,7 @@ static void *work(void *number) {
         leave_launcher();
         pthread_mutex_lock(&mutex);
     }
+    pthread_mutex_unlock(&mutex);
     return NULL;
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ _DETAIL = (slice(60, 320), slice(120, 380))
 """Rows and columns of the face: the whole photograph would be too small to see the blur."""
 
 
-def draw(result: Deblurring, path: Path) -> None:
+def draw(result: Deblurring, file: BinaryIO) -> None:
     """Write the picture as PNG. OSError when it cannot be written."""
     figure = Figure(figsize=(12, 8.6), dpi=100, facecolor="white", layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr, call-arg]
@@ -26,7 +26,7 @@ def draw(result: Deblurring, path: Path) -> None:
     _photographs(axes[0], result)
     _filters(axes[1, :2], result)
     _errors(axes[1, 2], result)
-    figure.savefig(path, format="png")
+    figure.savefig(file, format="png")
 
 
 def _photographs(axes: Sequence[Axes], result: Deblurring) -> None:

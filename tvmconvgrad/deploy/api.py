@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tvmconvgrad.compiling.aside import aside, import_compiler
 from tvmconvgrad.compiling.separate import compiling
 from tvmconvgrad.deploy.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
@@ -57,17 +58,20 @@ def build(
     path = Path(folder)
 
     check_replaceable(path)
+    aside(import_compiler)
     if architecture == CUDA:
         if static:
             raise ValueError("static: a bundle for GPUs has no library")
         with compiling():
-            from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle  # imports TVM's compiler: seconds
+            aside(import_compiler)
+            from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle
 
             build_cuda_bundle(chosen, gradients, found, path, progress)
         return path.absolute()
 
     with compiling():
-        from tvmconvgrad.deploy.bundle import build_bundle, make_plan  # imports TVM's compiler: seconds
+        aside(import_compiler)
+        from tvmconvgrad.deploy.bundle import build_bundle, make_plan
 
         build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)
     return path.absolute()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
@@ -71,6 +72,8 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     no C compiler works, and OSError where the folder cannot be written.
     """
     tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
+    compiler.check_compiler(plan.architecture)
+    tools.check(plan.static)
     with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)
         libraries = describing.libraries(plan.name, plan.static)
@@ -110,7 +113,7 @@ def _compile(
     entry, target = symbol(kernel, place), list(plan.requires)[place]
     problem = reduced(kernel.problem)
     compile_object = partial(compiler.compile_object, problem, target, entry)
-    (built, facts), origin = lookup.make_tuned(problem, target, compile_object)
+    (built, facts), origin = aside(partial(lookup.make_tuned, problem, target, compile_object))
     path.write_bytes(built)
     tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.cuda import compiler
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.bundle import Progress, with_hashes
@@ -74,7 +75,8 @@ def _pairs(wanted: Sequence[Wanted], targets: Sequence[Target]) -> list[tuple[Wa
 
 def _build(wanted: Wanted, target: Target, pool: ThreadPoolExecutor) -> Built:
     problem = reduced(wanted.gradient.problem)
-    built, origin = lookup.make_tuned(problem, target, partial(compiler.build, problem, target, None))
+    make = partial(lookup.make_tuned, problem, target, partial(compiler.build, problem, target, None))
+    built, origin = aside(make)
     return built, origin, pool.submit(compiler.compile_program, built.program, target)
 
 

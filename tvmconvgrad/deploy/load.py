@@ -21,7 +21,7 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import Function, load_bundle
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
-from tvmconvgrad.spec.values import parse_path
+from tvmconvgrad.spec.values import counted, parse_path
 from tvmconvgrad.targets import Target, host_architecture, host_features, parse_target
 
 _MOST = 1 << 28
@@ -62,7 +62,7 @@ class Bundle(Mapping[str, Kernel]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<Bundle {self.manifest.name} in {self.folder}: {len(self)} kernels for {self.target}>"
+        return f"<Bundle {self.manifest.name} in {self.folder}: {counted(len(self), 'kernel')} for {self.target}>"
 
     def find(
         self, problem: Problem, target: Target | None = None, schedule: str | None = None, gpu: str | None = None

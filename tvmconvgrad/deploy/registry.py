@@ -12,7 +12,7 @@ from tvmconvgrad.deploy.errors import MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.values import parse_bool, parse_path
+from tvmconvgrad.spec.values import nearest, parse_bool, parse_path
 from tvmconvgrad.targets import Target
 
 VARIABLE = "TVMCONVGRAD_BUILD"
@@ -78,7 +78,7 @@ def _obstacle() -> str | None:
     else:
         text = os.environ.get(VARIABLE, "").strip()
         if text not in _WORDS:
-            raise ValueError(f"{VARIABLE}: got {text!r}, expected never or allowed")
+            raise ValueError(f"{VARIABLE}: got {text!r}{nearest(text, _WORDS)}, expected never or allowed")
         allowed, who = _WORDS[text], f"{VARIABLE}={text}"
     if not allowed:
         return f"building is forbidden by {who}"

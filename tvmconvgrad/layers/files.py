@@ -11,6 +11,7 @@ from typing import Any
 
 from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.new_file import write_text
 from tvmconvgrad.spec.values import nearest, show
 
 SUFFIXES = (".json", ".toml")
@@ -40,7 +41,7 @@ def read_layers(path: str | Path) -> list[Layer]:
 def write_layers(path: str | Path, layers: Sequence[Layer]) -> None:
     """Write layers, all fields of each, in the format that the file's suffix names; OSError where that fails."""
     path = Path(path)
-    path.write_text(layers_text(layers, _suffix(path)), encoding="utf-8")
+    write_text(path, layers_text(layers, _suffix(path)))
 
 
 def layers_text(layers: Sequence[Layer], suffix: str) -> str:

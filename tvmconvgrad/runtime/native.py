@@ -139,7 +139,7 @@ class _Libraries:
         """The library of a bundle, whose function `set_threads` is called as the number of threads changes."""
         with process.lock:
             with library_file(library) as path:
-                loaded = ctypes.CDLL(str(path))
+                loaded = ctypes.CDLL(path)
             self.bundles.append(_COUNT(_address(loaded, set_threads)))
             self.bundles[-1](self.threads)
         return loaded
@@ -149,7 +149,7 @@ class _Libraries:
         with process.lock:  # a child that is forked while the system's loader is at work could load no more
             self._close_unused()
             with library_file(library) as path:
-                loaded = ctypes.CDLL(str(path))
+                loaded = ctypes.CDLL(path)
             if self.first is None:
                 self.first = loaded
                 self._set_threads_of_first()

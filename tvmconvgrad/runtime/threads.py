@@ -3,50 +3,108 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from tvmconvgrad.runtime import native
+from tvmconvgrad.runtime.cpus import usable_cpus
 from tvmconvgrad.spec.values import parse_int
 
 VARIABLE = "TVMCONVGRAD_NUM_THREADS"
+OPENMP = "OMP_NUM_THREADS"
 _MOST = 4096
 
 _requested: int | None = None
-_ready = False
+_bound: Callable[[], int] | None = None
+_usual: int | None = None  # what nobody has set, as it was at the first call
+_told: int | None = None  # what the pool knows
+_ready = False  # whether that stays so
 
 
 def set_num_threads(count: int) -> None:
     """Use `count` threads for each call from now on, in every thread of this process; results do not depend on it.
 
-    A call that comes while another one uses the pool runs on its own thread alone. The affinity of threads is left as
-    it is. Raises TypeError or ValueError unless `count` is an int from 1 to 4096.
+    A call that comes while another one uses the pool runs on its own thread alone, and where the system gives fewer
+    threads, a call works with those. The affinity of threads is left as it is. Raises TypeError or ValueError unless
+    `count` is an int from 1 to 4096.
     """
-    global _requested, _ready
+    global _requested
     _requested = _checked("num_threads", count)
-    _ready = False
+    forget()
 
 
 def get_num_threads() -> int:
-    """How many threads a call uses: as set, else by the environment variable TVMCONVGRAD_NUM_THREADS, else all CPUs.
+    """How many threads a call uses.
 
-    All CPUs that this process may run on, when the first kernel was called. ValueError for a variable that is no
-    number from 1 to 4096.
+    The first of these that there is: what `set_num_threads` was told, the environment variable TVMCONVGRAD_NUM_THREADS,
+    the first number of OMP_NUM_THREADS, all CPUs that the affinity mask and a container's quota, rounded up, let this
+    process use. The last two as they were when the first kernel was called; and once a PyTorch tensor has been
+    passed, no more of them than torch.get_num_threads(). ValueError for a TVMCONVGRAD_NUM_THREADS that is no number
+    from 1 to 4096; in OMP_NUM_THREADS whatever is none is passed over.
     """
-    if _requested is not None:
-        return _requested
-    text = os.environ.get(VARIABLE, "").strip()
-    if not text:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ValueError(f"{VARIABLE}: got {text!r}, expected an int from 1 to {_MOST}")
-    return _checked(VARIABLE, int(text))
+    chosen = _chosen()
+    return chosen if chosen is not None else _within_bound(_default() if _usual is None else _usual)
 
 
 def prepare() -> None:
     """Tell the pool how many threads to use, unless it knows."""
-    global _ready
     if not _ready:
-        native.set_threads(get_num_threads())
-        _ready = True
+        _prepare()
+
+
+def follow(count: Callable[[], int]) -> None:
+    """Let calls have at most `count()` threads, where nobody sets their number: PyTorch's, which may change."""
+    global _bound
+    _bound = count
+    forget()
+
+
+def forget() -> None:
+    """Find the number out anew, at the next call."""
+    global _usual, _ready
+    _usual, _ready = None, False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)  # a worker process may have fewer CPUs
+
+
+def _prepare() -> None:
+    global _usual, _told, _ready
+    count = _chosen() if _usual is None else None
+    follows = count is None and _bound is not None
+    if count is None:
+        _usual = _default() if _usual is None else _usual
+        count = _within_bound(_usual)
+    if count != _told:
+        native.set_threads(count)
+        _told = count
+    _ready = not follows
+
+
+def _chosen() -> int | None:
+    """The number that somebody has set for this package."""
+    if _requested is not None:
+        return _requested
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return None
+    if not _is_number(text):
+        raise ValueError(f"{VARIABLE}: got {text!r}, expected an int from 1 to {_MOST}")
+    return _checked(VARIABLE, int(text))
+
+
+def _default() -> int:
+    first = os.environ.get(OPENMP, "").partition(",")[0].strip()
+    number = int(first) if _is_number(first) else 0
+    return min(number, _MOST) or min(usable_cpus(), _MOST)
+
+
+def _within_bound(count: int) -> int:
+    return count if _bound is None else max(1, min(count, _bound()))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def _checked(name: str, count: object) -> int:

@@ -8,7 +8,7 @@ import sys
 from math import prod
 from typing import Any
 
-from tvmconvgrad.runtime import python_calls
+from tvmconvgrad.runtime import python_calls, threads
 from tvmconvgrad.runtime.arrays import Kind, Shape, UnseenKind, WrongDevice, check_places
 
 _MOST_SHAPES = 4096
@@ -129,8 +129,9 @@ def _dense_strides(shape: Shape) -> Shape:
 
 
 def torch_kind(torch: Any) -> Kind:
-    """What a kernel's call does with tensors of the module `torch`."""
+    """What a kernel's call does with tensors of the module `torch`, whose number of threads is heeded from now on."""
     python_calls.meet_torch(torch)
+    threads.follow(torch.get_num_threads)
     return TorchKind(torch)
 
 

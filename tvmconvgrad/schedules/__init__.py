@@ -10,7 +10,7 @@ from tvmconvgrad.schedules.cuda import cuda_rules
 from tvmconvgrad.schedules.llvm import llvm_rules
 from tvmconvgrad.schedules.zero import ZERO
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import nearest, show
 from tvmconvgrad.targets import Target
 
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
@@ -47,7 +47,9 @@ def schedule(
     when no rule has that name, when it does not take the problem, or when a number is no candidate.
     """
     if name is not None and name not in names(target):
-        raise ValueError(f"schedule: {show(name)} is unknown for {target}, expected one of {', '.join(names(target))}")
+        known = names(target)
+        expected = f"expected one of {', '.join(known)}"
+        raise ValueError(f"schedule: {show(name)} is unknown for {target}{nearest(name, known)}, {expected}")
     usable = applicable(problem, target)
     chosen = usable[0] if name is None else name
     if chosen not in usable:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, plain
+from tvmconvgrad.spec.values import (
+    MAX_SPATIAL_RANK,
+    Shape,
+    check_count,
+    parse_choice,
+    parse_int,
+    parse_ints,
+    plain,
+    show,
+)
 
 AUTO_PADS = ("none", "same_upper", "same_lower", "valid")
 DATA_FORMATS = ("NXC", "NCX")
@@ -41,7 +50,7 @@ def parse_attributes(
 
 
 def _parse_strides(value: object) -> Shape:
-    strides = parse_ints("strides", value, low=1)
+    strides = _one_per_axis("strides", value, low=1)
     if not 1 <= len(strides) <= MAX_SPATIAL_RANK:
         expected = f"1 to {MAX_SPATIAL_RANK}, one per spatial axis"
         raise ValueError(f"strides: {strides} has {len(strides)} entries, expected {expected}")
@@ -51,9 +60,17 @@ def _parse_strides(value: object) -> Shape:
 def _parse_per_axis(name: str, given: Mapping[str, object], strides: Shape, *, low: int) -> Shape | None:
     if given[name] is None:
         return None
-    values = parse_ints(name, given[name], low=low)
+    values = _one_per_axis(name, given[name], low=low, rank=len(strides))
     check_count(name, values, len(strides), f"one per spatial axis as in strides {strides}")
     return values
+
+
+def _one_per_axis(name: str, value: object, *, low: int, rank: int = 2) -> Shape:
+    """Parse a list. A single int, which frameworks take for all axes, is none: the specification wants s64[]."""
+    if type(value) is int:
+        example = show((value,) * rank)
+        raise TypeError(f"{name}: got {show(value)}, expected one int per spatial axis, for example {name}={example}")
+    return parse_ints(name, value, low=low)
 
 
 def _parse_shape(name: str, value: object, strides: Shape) -> Shape | None:

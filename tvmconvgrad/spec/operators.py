@@ -44,10 +44,10 @@ class ConvolutionBackpropFilters(Operator):
     def __init__(
         self,
         *,
-        strides: Ints | None = None,
+        strides: Ints,
         pads_begin: Ints | None = None,
         pads_end: Ints | None = None,
-        dilations: Ints | None = None,
+        dilations: Ints,
         auto_pad: str | None = "none",
         groups: SupportsIndex = 1,
         data_format: str = "NXC",
@@ -76,7 +76,7 @@ class ConvolutionBackpropData(Operator):
     """Gradient of Convolution by its input: (output_delta, filter, output_shape?) -> input_delta.
 
     Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X). Without output_shape, the shape follows from
-    the other attributes when auto_pad is none or valid. Specification: ConvolutionBackpropData-1.
+    the other attributes when auto_pad is none or valid, or strides are 1. Specification: ConvolutionBackpropData-1.
     """
 
     output_padding: Shape | None
@@ -91,10 +91,10 @@ class ConvolutionBackpropData(Operator):
     def __init__(
         self,
         *,
-        strides: Ints | None = None,
+        strides: Ints,
         pads_begin: Ints | None = None,
         pads_end: Ints | None = None,
-        dilations: Ints | None = None,
+        dilations: Ints,
         auto_pad: str | None = "none",
         output_padding: Ints | None = None,
         groups: SupportsIndex = 1,
@@ -139,10 +139,10 @@ class ConvTransposeBackpropFilters(Operator):
     def __init__(
         self,
         *,
-        strides: Ints | None = None,
+        strides: Ints,
         pads_begin: Ints | None = None,
         pads_end: Ints | None = None,
-        dilations: Ints | None = None,
+        dilations: Ints,
         auto_pad: str | None = "none",
         output_padding: Ints | None = None,
         groups: SupportsIndex = 1,
@@ -185,10 +185,10 @@ class ConvTransposeBackpropData(Operator):
     def __init__(
         self,
         *,
-        strides: Ints | None = None,
+        strides: Ints,
         pads_begin: Ints | None = None,
         pads_end: Ints | None = None,
-        dilations: Ints | None = None,
+        dilations: Ints,
         auto_pad: str | None = "none",
         output_padding: Ints | None = None,
         groups: SupportsIndex = 1,

@@ -50,12 +50,9 @@ def data_geometry(op: Operator, x: Argument, filter_: Argument, y: Argument | No
     for i, (axis, x_size) in enumerate(zip(axes, x.spatial, strict=True)):
         if x_size == 0 and axis.output_padding is None and not axis.same:
             raise x.misfit("X", "expected at least 1: without output_padding every Convolution has some output", i)
-        if y is None:
-            _check_inferred(op, axis, x, i)
-        else:
+        if y is not None:
             _raise(y, i, big_misfit(axis, x_size, y.spatial[i], x.name, transposed=False))
-    inferred = (axis.big(size, axis.explicit) for axis, size in zip(axes, x.spatial, strict=True))
-    sizes = tuple(inferred) if y is None else y.spatial
+    sizes = tuple(_inferred(op, axis, x, i) for i, axis in enumerate(axes)) if y is None else y.spatial
     return _geometry(op, axes, x["N"], channels, x["C"], sizes, x.spatial)
 
 
@@ -112,15 +109,21 @@ def _check_split_channels(op: Operator, filter_: Argument, y: Argument) -> None:
         raise filter_.misfit(letter, f"expected {expected}, the channels of {y.name} over groups")
 
 
-def _check_inferred(op: Operator, axis: Axis, x: Argument, i: int) -> None:
+def _inferred(op: Operator, axis: Axis, x: Argument, i: int) -> int:
+    """The one big size that goes with x; ValueError where there is none, or are several."""
     shape = op.spelled("output_shape")
+    if axis.same and axis.stride == 1:
+        return x.spatial[i]
     if axis.same:
-        reason = f"required with auto_pad {axis.auto_pad}, since several fit"
+        least, most = axis.stride * (x.spatial[i] - 1) + 1, axis.stride * x.spatial[i]
+        several = f"sizes {max(0, least)} to {most} of spatial axis {i} fit strides {axis.stride}"
+        reason = f"required with auto_pad {axis.auto_pad}, since {several}"
         raise ValueError(f"{shape}: missing; {reason}; give it as attribute or as third input")
     size = axis.big(x.spatial[i], axis.explicit)
     if size < 0:
         begin, end = axis.explicit
         raise x.misfit("X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i)
+    return size
 
 
 def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, x: Shape) -> Geometry:

@@ -17,6 +17,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 S64_MAX = 2**63 - 1
 MAX_SPATIAL_RANK = 3
+_FEW = 3
 MAX_RANK = MAX_SPATIAL_RANK + 2
 
 
@@ -125,7 +126,7 @@ def parse_choice(name: str, value: object, allowed: Collection[str]) -> str:
         raise TypeError(f"{name}: got {show(value)} of type {type(value).__name__}, {expected}")
     word = plain(value)
     if word not in allowed:
-        hint = "; letter case matters" if word.upper() in allowed else ""
+        hint = "; letter case matters" if word.upper() in allowed else nearest(word, allowed)
         raise ValueError(f"{name}: got {show(value)}, {expected}{hint}")
     return word
 
@@ -136,12 +137,16 @@ def check_count(name: str, values: Shape, count: int, reason: str) -> None:
         raise ValueError(f"{name}: {values} has {len(values)} entries, expected {count}, {reason}")
 
 
+def counted(count: int, thing: str, things: str = "") -> str:
+    """Return a number of things in words: "1 layer", "2 layers"."""
+    return f"{count} {thing if count == 1 else things or thing + 's'}"
+
+
 def nearest(word: str, words: Collection[str]) -> str:
-    """Return " (did you mean 'x'?)" for the one of `words` that is most like `word`, or ""."""
-    close = difflib.get_close_matches(word, words, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    """Return " (did you mean 'x'?)" for the one of `words` that is most like `word` in any letter case, or "".
 
-
-def counted(count: int, noun: str) -> str:
-    """Return for example "1 layer" or "2 layers"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    Words of a few letters are often like each other: there no more than one letter is missing or too many.
+    """
+    folded = {each.lower(): each for each in words}
+    close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6 if len(word) > _FEW else 0.75)
+    return f" (did you mean {folded[close[0]]!r}?)" if close else ""

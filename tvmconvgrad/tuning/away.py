@@ -24,8 +24,10 @@ from statistics import median
 
 from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.new_file import write_text
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import Target, check_host
 from tvmconvgrad.tuning.deciding import FINALISTS, decide
 from tvmconvgrad.tuning.entry import DamagedEntry, Entry, key, parse
@@ -59,19 +61,22 @@ def measure_pack(
             say(f"{about}: no time is left")
         else:
             try:
-                entry = _measure(pack, packed, task, measurer, say)
+                entry, why = _measure(pack, packed, task, measurer, say)
             except TrialFailed as reason:
                 failed += 1
                 say(f"{about}: {reason}")
                 continue
             with found.open("a", encoding="utf-8") as file:
                 file.write(entry.line())
-            say(f"{about}: {_outcome(entry)}")
+            say(f"{about}: {_outcome(entry, why)}")
     return failed
 
 
-def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say: Say) -> Entry:
-    """What is found for a task. TrialFailed where its default cannot be measured."""
+def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say: Say) -> tuple[Entry, str]:
+    """What is found for a task, and why nothing is better than the default, where that is so.
+
+    TrialFailed where its default cannot be measured.
+    """
     with tempfile.TemporaryDirectory(prefix="tvmconvgrad-away-") as folder:
         default, *others = map(str, pack.unpack(packed, Path(folder)))
         measurer.prepare(task, default)
@@ -87,7 +92,7 @@ def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say
         finalists = sorted(times, key=lambda number: times[number])[:FINALISTS]
         verdict = decide(measurer, default, [others[number] for number in finalists], best)
     winner = None if verdict.winner is None else packed.candidates[1 + finalists[verdict.winner]]
-    return Entry.of(
+    entry = Entry.of(
         task,
         pack.tvm,
         winner,
@@ -96,11 +101,12 @@ def _measure(pack: Pack, packed: PackedTask, task: Task, measurer: Measurer, say
         gain=verdict.gain,
         seconds=verdict.seconds,
     )
+    return entry, verdict.why
 
 
-def _outcome(entry: Entry) -> str:
-    what = f"{entry.gain:.2f} times as fast by {entry.plan}" if entry.rule else "the default is best"
-    return f"{entry.trials} trials, {entry.seconds * 1e6:.1f} us, {what}"
+def _outcome(entry: Entry, why: str) -> str:
+    what = f"{entry.gain:.2f} times as fast by {entry.plan}" if entry.rule else f"the default is best: {why}"
+    return f"{counted(entry.trials, 'trial')}, {entry.seconds * 1e6:.1f} us, {what}"
 
 
 def _known(found: Path) -> set[tuple[str, int, str]]:
@@ -114,7 +120,7 @@ def _known(found: Path) -> set[tuple[str, int, str]]:
     if whole != text:
         if not known:
             raise DamagedEntry(f"{found}: is no log")
-        found.write_text(whole, encoding="utf-8")
+        write_text(found, whole)
     return known
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
+from tvmconvgrad.new_file import write_text
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
 from tvmconvgrad.tuning.entry import Entry
@@ -39,5 +40,5 @@ def write_database(folder: Path, entries: Sequence[Entry]) -> int:
         records.append(json.dumps([len(workloads), record.as_json()]))
         workloads.append(json.dumps(workload.as_json()))
     for name, lines in ((WORKLOADS, workloads), (RECORDS, records)):
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_text(folder / name, "".join(f"{line}\n" for line in lines))
     return len(records)

@@ -7,24 +7,23 @@ warning a file: it never stops a program.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION
-from tvmconvgrad.compiling.folder import publish
+from tvmconvgrad.compiling.folder import named_folder, publish
+from tvmconvgrad.compiling.locking import locked
 from tvmconvgrad.compiling.regular_file import read_regular
+from tvmconvgrad.saying import cause, say
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import show
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning.entry import DamagedEntry, Entry, parse
 from tvmconvgrad.tuning.task import tvm_version
-
-if TYPE_CHECKING:
-    from filelock import FileLock
 
 VARIABLE = "TVMCONVGRAD_TUNING_DIR"
 FILE = "entries.jsonl"
@@ -38,10 +37,9 @@ class TuningWarning(UserWarning):
     """A log, or a part of one, is not used; the default schedule is, and results are right."""
 
 
-def warn_set_aside(problem: Problem, why: str, stacklevel: int = 5) -> None:
-    """Say that an entry does not apply any more; `stacklevel` as in warnings.warn."""
-    message = f"the tuning log's entry for {problem} is set aside, and the default schedule used: {why}"
-    warnings.warn(message, TuningWarning, stacklevel=stacklevel)
+def warn_set_aside(problem: Problem, why: str) -> None:
+    """Say that an entry does not apply any more."""
+    say(f"the tuning log's entry for {problem} is set aside, and the default schedule used: {why}", TuningWarning)
 
 
 class Content(NamedTuple):
@@ -52,14 +50,9 @@ class Content(NamedTuple):
 
 
 def user_folder() -> Path:
-    """$TVMCONVGRAD_TUNING_DIR when set and not empty, else a folder of the user's data (XDG)."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    with process.lock:
-        import platformdirs  # kernels of bundles go without it
-
-    return platformdirs.user_data_path("tvmconvgrad", appauthor=False) / "tuning"
+    """$TVMCONVGRAD_TUNING_DIR when set and not empty, else a folder of the user's data (XDG). UnknownFolder."""
+    folder = named_folder(VARIABLE, "user_data_path")
+    return folder if os.environ.get(VARIABLE) else folder / "tuning"
 
 
 def target_folder(folder: Path, target: Target | str) -> Path:
@@ -119,7 +112,7 @@ def rewrite(path: Path) -> int:
 def warn(path: Path, problems: list[str]) -> None:
     """Say once what is not used."""
     more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-    warnings.warn(f"tuning log {path} is not used in full: {problems[0]}{more}", TuningWarning, stacklevel=2)
+    say(f"tuning log {path} is not used in full: {problems[0]}{more}", TuningWarning)
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -137,7 +130,12 @@ def _check_current(entry: Entry, target: str | None) -> None:
         raise DamagedEntry(f"it is for TVM {show(entry.tvm)}, and {tvm_version()} is installed")
 
 
-def _locked(path: Path) -> FileLock:
-    from filelock import FileLock  # only to write: look-up goes without it
-
-    return FileLock(path.with_name("lock"), is_singleton=True)
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing a log. Where they cannot be kept, it is written all the same."""
+    with ExitStack() as turn:
+        try:
+            turn.enter_context(locked(path.with_name("lock"), math.inf))
+        except OSError as reason:
+            say(f"tuning logs in {path.parent} are written without a lock: {cause(reason)}", TuningWarning)
+        yield

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from tvmconvgrad import process
 from tvmconvgrad.choice import VERSION, Choice, made_by
+from tvmconvgrad.compiling.folder import UnknownFolder
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.targets import Target
@@ -37,7 +38,7 @@ def find(problem: Problem, target: Target) -> Tuned:
 
     Whatever is wrong with a log costs a TuningWarning, once for each file.
     """
-    for entry, owner in _found(problem, target, logs.user_folder()):
+    for entry, owner in _found(problem, target, _user_folder()):
         return Tuned(entry.choice, f"{'tuned' if entry.choice else 'default, found to be the best'}: {owner}")
     return Tuned(None, DEFAULT)
 
@@ -57,14 +58,24 @@ def make_tuned(problem: Problem, target: Target, make: Callable[[Choice | None],
     tuned = find(problem, target)
     made, refused = made_by(tuned.choice, make)
     if refused:
-        logs.warn_set_aside(problem, refused, stacklevel=6)
+        logs.warn_set_aside(problem, refused)
     return made, DEFAULT if refused else tuned.origin
 
 
-def _found(problem: Problem, target: Target, folder: Path) -> Iterator[tuple[Entry, str]]:
+def _user_folder() -> Path | None:
+    """Where the user's logs are, if there can be any."""
+    try:
+        return logs.user_folder()
+    except UnknownFolder:
+        return None
+
+
+def _found(problem: Problem, target: Target, folder: Path | None) -> Iterator[tuple[Entry, str]]:
     """The entries of a problem, with whose log they are of: what the folder has goes before what was shipped."""
     wanted = None
     for logs_of, owner in ((folder, "the user's log"), (logs.SHIPPED, "the shipped log")):
+        if logs_of is None:
+            continue
         entries = _entries(logs.target_folder(logs_of, target) / logs.FILE, str(target))
         if not entries:
             continue

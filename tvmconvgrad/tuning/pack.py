@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from tvmconvgrad.choice import VERSION, Choice
 from tvmconvgrad.compiling.regular_file import open_regular
+from tvmconvgrad.new_file import new_file
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import show
 from tvmconvgrad.targets import Target, parse_target
@@ -63,38 +64,35 @@ class PackedTask:
 
 
 class PackWriter:
-    """A pack for a target under way, at a path; use it as a context. OSError where it cannot be written."""
+    """A pack under way."""
 
-    def __init__(self, path: Path, target: Target, tvm: str) -> None:
-        self._about = {"format": FORMAT, "version": VERSION, "tvm": tvm, "target": str(target)}
-        self._tasks: list[PackedTask] = []
-        self._path = path
-        self._zip = ZipFile(path, "w", ZIP_DEFLATED)
+    def __init__(self, archive: ZipFile) -> None:
+        self.tasks: list[PackedTask] = []
+        self._zip = archive
 
     @property
     def candidates(self) -> int:
         """How many it has."""
-        return sum(len(task.candidates) for task in self._tasks)
+        return sum(len(task.candidates) for task in self.tasks)
 
     def add(self, task: Task, built: Iterable[tuple[Choice, Path]]) -> None:
         """A task with its candidates' libraries, the default's first."""
-        number = len(self._tasks)
+        number = len(self.tasks)
         choices: list[Choice] = []
         for choice, library in built:
             self._zip.write(library, _member(number, len(choices)))
             choices.append(choice)
-        self._tasks.append(PackedTask(number, task.problem, task.names, tuple(choices)))
+        self.tasks.append(PackedTask(number, task.problem, task.names, tuple(choices)))
 
-    def __enter__(self) -> PackWriter:
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
-            tasks = [task.to_dict() for task in self._tasks]
-            self._zip.writestr(CONTENTS, json.dumps({**self._about, "tasks": tasks}))
-        self._zip.close()
-        if kind is not None:
-            self._path.unlink()
+@contextmanager
+def new_pack(path: Path, target: Target, tvm: str) -> Iterator[PackWriter]:
+    """Write a pack for a target, which is at the path if the block succeeds. OSError where it cannot be written."""
+    about = {"format": FORMAT, "version": VERSION, "tvm": tvm, "target": str(target)}
+    with new_file(path) as file, ZipFile(file, "w", ZIP_DEFLATED) as archive:
+        writer = PackWriter(archive)
+        yield writer
+        archive.writestr(CONTENTS, json.dumps({**about, "tasks": [task.to_dict() for task in writer.tasks]}))
 
 
 class Pack:

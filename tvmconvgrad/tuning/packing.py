@@ -12,7 +12,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.pack import PackWriter
+from tvmconvgrad.tuning.pack import new_pack
 from tvmconvgrad.tuning.runner import Builder
 from tvmconvgrad.tuning.session import builders
 from tvmconvgrad.tuning.space import Candidate
@@ -33,7 +33,7 @@ def pack(
     problem, what differs from any of these in one decision, and random ones.
     """
     failures: list[str] = []
-    with Pool("tvmconvgrad.tuning.building", builders()) as pool, PackWriter(path, target, tvm_version()) as writer:
+    with Pool("tvmconvgrad.tuning.building", builders()) as pool, new_pack(path, target, tvm_version()) as writer:
         for done, task in enumerate(tasks):
             progress(task.title, done, len(tasks))
             try:

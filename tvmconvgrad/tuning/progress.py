@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.tuning.entry import Entry
 from tvmconvgrad.tuning.search import Found
 from tvmconvgrad.tuning.task import Task
@@ -45,13 +46,13 @@ class Lines(Quiet):
     def begin(self, tasks: Sequence[Task]) -> Iterator[None]:
         """How many there are."""
         self._all = len(tasks)
-        self._say(f"{self._all} layers to tune, as distinct problems")
+        self._say(f"{counted(self._all, 'distinct problem')} to tune")
         yield
 
     def trial(self, found: Found) -> None:
         """How far this layer is, now and then."""
         if time.monotonic() - self._said > _EVERY:
-            self._say(f"{found.task.title}: {len(found.times)} trials, {standing(found)}")
+            self._say(f"{found.task.title}: {counted(len(found.times), 'trial')}, {standing(found)}")
 
     def done(self, task: Task, entry: Entry | None, why: str) -> None:
         """What has become of it."""
@@ -103,12 +104,11 @@ class Bars(Quiet):
 
 
 def standing(found: Found) -> str:
-    """The best speed so far, and what was gained over the first candidate, the default."""
+    """The best speed so far. What is gained over the default is known when both have run in turn, at the end."""
     if found.best is None:
         return "nothing measured"
-    gain = f", {found.first / found.best:.2f} times the default" if found.first else ""
     failed = sum(each is None for each in found.times)
-    return f"{gflops(found.task, found.best):.1f} GFLOP/s{gain}{f', {failed} failed' if failed else ''}"
+    return f"up to {gflops(found.task, found.best):.1f} GFLOP/s{f', {failed} failed' if failed else ''}"
 
 
 def outcome(task: Task, entry: Entry | None, why: str) -> str:
@@ -117,7 +117,7 @@ def outcome(task: Task, entry: Entry | None, why: str) -> str:
         return f"not tuned: {why}"
     speed = f"{entry.seconds * 1e3:.3g} ms, {gflops(task, entry.seconds):.1f} GFLOP/s"
     gain = "the default is best" if entry.rule is None else f"{entry.gain:.2f} times as fast as the default"
-    return f"{speed}, {gain}, {entry.trials} trials{f' ({why})' if why else ''}"
+    return f"{speed}, {gain}, {counted(entry.trials, 'trial')}{f'; {why}' if why else ''}"
 
 
 def gflops(task: Task, seconds: float) -> float:

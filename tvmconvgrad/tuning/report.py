@@ -13,6 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.new_file import new_file, write_text
+from tvmconvgrad.spec.values import counted
 from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.progress import gflops
 from tvmconvgrad.tuning.search import Found
@@ -36,7 +38,9 @@ _HEAD = ("layer", "trials", "ms", "GFLOP/s", "gain", "schedule")
 
 def summary(tasks: Sequence[Task], entries: Sequence[Entry]) -> rich.table.Table:
     """A row for each task that has an entry, and the mean gain."""
-    table = rich.table.Table(box=SIMPLE_HEAD, title=f"{len(entries)} of {len(tasks)} layers", title_justify="left")
+    table = rich.table.Table(
+        box=SIMPLE_HEAD, title=f"{len(entries)} of {counted(len(tasks), 'layer')}", title_justify="left"
+    )
     for word in _HEAD:
         numbers = word not in (_HEAD[0], _HEAD[-1])
         table.add_column(word, justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
@@ -53,7 +57,8 @@ def write(path: Path, title: str, tasks: Sequence[Task], found: Sequence[Found],
     """Write the report in the format that the suffix names; OSError."""
     figure = _curves(title, found)
     if path.suffix == ".png":
-        figure.savefig(path, dpi=150)
+        with new_file(path) as file:
+            figure.savefig(file, dpi=150, format="png")
         return
     import jinja2
     import markupsafe
@@ -64,7 +69,7 @@ def write(path: Path, title: str, tasks: Sequence[Task], found: Sequence[Found],
     template = jinja2.Environment(autoescape=True).from_string(_PAGE)
     curves = markupsafe.Markup(svg[svg.index("<svg") :])
     page = template.render(title=title, curves=curves, head=_HEAD, rows=_rows(tasks, entries))
-    path.write_text(page, encoding="utf-8")
+    write_text(path, page)
 
 
 def _rows(tasks: Sequence[Task], entries: Sequence[Entry]) -> list[list[str]]:
@@ -91,17 +96,18 @@ def best_so_far(times: Sequence[float | None]) -> list[float]:
 
 
 def _curves(title: str, found: Sequence[Found]) -> Figure:
-    """How much faster than the default the best so far is, after each trial; a line for each layer."""
+    """The speed of the best so far, after each trial; a line for each layer.
+
+    Not by the default's: what is gained over that, only the final tells.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     panel = figure.subplots()
     for each in found:
-        if each.first is not None:
-            gains = [each.first / best for best in best_so_far(each.times)]
-            panel.step(range(1, len(gains) + 1), gains, where="post", label=each.task.title, linewidth=1)
-    panel.axhline(1.0, color="#222222", linewidth=0.6)
-    panel.set(xlabel="trials", ylabel="times as fast as the default", title=title)
+        speeds = [gflops(each.task, best) for best in best_so_far(each.times)]
+        panel.step(range(1, len(speeds) + 1), speeds, where="post", label=each.task.title, linewidth=1)
+    panel.set(xlabel="trials", ylabel="GFLOP/s of the best so far, each alone", title=title)
     panel.spines[["top", "right"]].set_visible(False)
     if 0 < len(found) <= _MOST_NAMED:
         panel.legend(fontsize=8, frameon=False)

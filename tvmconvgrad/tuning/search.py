@@ -10,7 +10,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import median
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +18,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.tuning.deciding import FINALISTS, decide
+from tvmconvgrad.tuning.deciding import FINAL_SECONDS, FINALISTS, decide
 from tvmconvgrad.tuning.measure import Measurer
 from tvmconvgrad.tuning.runner import Builder, Runner
 from tvmconvgrad.tuning.space import Candidate
@@ -43,13 +42,13 @@ class Limits:
 
     trials: int
     deadline: float = float("inf")
-    """On time.monotonic's clock."""
+    """On time.monotonic's clock, the final included."""
     stopped: Callable[[], bool] = lambda: False
 
     @property
-    def over(self) -> bool:
-        """Whether time is up."""
-        return self.stopped() or time.monotonic() >= self.deadline
+    def left(self) -> float:
+        """Seconds."""
+        return self.deadline - time.monotonic()
 
 
 @dataclass
@@ -60,14 +59,14 @@ class Found:
     times: list[float | None] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Why candidates failed, of this search alone."""
-    first: float | None = None
-    """Of the default, before anything else was measured."""
     default_seconds: float = 0.0
     winner: Choice | None = None
     gain: float = 1.0
     """How much faster the winner is than the default, run in turn."""
     seconds: float = 0.0
     """Of the winner, or of the default where nothing is better."""
+    why: str = ""
+    """Why nothing is better than the default, where that is so."""
     exhausted: bool = False
     """Whether the space has no candidate that was not measured."""
 
@@ -89,7 +88,8 @@ class Search:
         report: Callable[[Found], None] = lambda _: None,
     ) -> None:
         task = space.task
-        self._measurer, self._report = measurer, report
+        self._measurer, self._report, self._pool = measurer, report, pool
+        self._end = float("inf")
         self._cores = pool.size
         self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
@@ -103,20 +103,36 @@ class Search:
 
     def run(self, limits: Limits) -> Found:
         """Measure candidates until the limits are met, then let the best run against the default. SearchFailed."""
+        begin = time.monotonic()
         default = self._build_default()
+        # the finalists are built once more, some at a time; then they run
+        final = FINAL_SECONDS + 2 * (time.monotonic() - begin)
+        self._end = self._pool.until = limits.deadline - final
         self._runner.best = self.found.best or float("inf")
         left = max(limits.trials - len(self.found.times), 0)
         context = self._space.begin(self._target, self._cores, left, BATCH, self._trials.database)
-        while not limits.over and len(self.found.times) < limits.trials:
+        while not self._over(limits) and len(self.found.times) < limits.trials:
             candidates = context.generate_measure_candidates()
+            if self._over(limits):
+                break
             if not candidates:
                 self.found.exhausted = True
                 break
-            self._space.learn(*self._measure(list(candidates), limits))
+            measured, results = self._measure(list(candidates), limits)
+            if results:
+                self._space.learn(measured, results)
         context.post_tuning()
-        if not limits.stopped():
-            self._decide(default)
+        self._pool.until = float("inf")
+        if limits.stopped():
+            return self.found
+        if limits.left < 0:
+            raise SearchFailed("time was up before anything could be compared with the default")
+        self._decide(default, limits.left)
         return self.found
+
+    def _over(self, limits: Limits) -> bool:
+        """Whether only time for the final is left."""
+        return limits.stopped() or time.monotonic() >= self._end
 
     def _build_default(self) -> str:
         (library,) = self._build([self._space.default().measured])
@@ -124,22 +140,28 @@ class Search:
             raise SearchFailed(f"{self.found.task.title}: the default cannot be built: {library.error_msg}")
         path = str(library.artifact_path)
         self._measurer.prepare(self.found.task, path)
-        if self.found.first is None:
-            self.found.first = median(self._measurer.measure(path, float("inf")))
+        self._measurer.measure(path, float("inf"))  # that fails now or never, and not after all trials
         return path
 
     def _build(self, candidates: Sequence[Any]) -> list[Any]:
         return list(self._builder.build([BuilderInput(each.sch.mod, self._target) for each in candidates]))
 
     def _measure(self, candidates: Sequence[Any], limits: Limits) -> tuple[list[Any], list[Any]]:
-        """Candidates with their results. All are built first, then each runs alone.
+        """Candidates with their results, as far as there is time. Some are built, then each of them runs alone."""
+        some = 2 * max(self._cores, self._measurer.parallel)
+        results: list[Any] = []
+        for first in range(0, len(candidates), some):
+            results += self._measure_some(candidates[first : first + some], limits)
+            if len(results) < min(first + some, len(candidates)):
+                break
+        return list(candidates[: len(results)]), results
 
-        What is built is measured, also when time is up meanwhile: building takes most of it.
-        """
+    def _measure_some(self, candidates: Sequence[Any], limits: Limits) -> list[Any]:
+        """The results of the first of these candidates, as many as there is time for."""
         results: list[Any] = []
         built = self._build(candidates)
         for candidate, result in zip(candidates, self._results(candidates, built)):
-            if limits.stopped():
+            if self._over(limits):
                 break
             found = result()
             if self._runner.gone is not None:
@@ -152,7 +174,7 @@ class Search:
                 self.found.failures.append(f"{self._space.describe(candidate.sch)}: {why}")
                 _logger.warning("%s: %s", self.found.task.title, self.found.failures[-1])
             self._report(self.found)
-        return list(candidates[: len(results)]), results
+        return results
 
     def _results(self, candidates: Sequence[Any], built: Sequence[Any]) -> list[Callable[[], Any]]:
         """What each candidate's result is to be had by."""
@@ -163,13 +185,14 @@ class Search:
             for one in built
         ]
 
-    def _decide(self, default: str) -> None:
+    def _decide(self, default: str, seconds: float) -> None:
         """Run the best beside the default, in turn, and keep one that gains for certain."""
         finalists = self._finalists()
         built = self._build([each.measured for each in finalists])
         able = [(each, one.artifact_path) for each, one in zip(finalists, built) if one.error_msg is None]
-        verdict = decide(self._measurer, default, [path for _, path in able], self.found.best)
+        verdict = decide(self._measurer, default, [path for _, path in able], self.found.best, seconds)
         self.found.default_seconds, self.found.seconds, self.found.gain = verdict.default, verdict.seconds, verdict.gain
+        self.found.why = verdict.why
         self.found.winner = None if verdict.winner is None else able[verdict.winner][0].choice
 
     def _finalists(self) -> list[Candidate]:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tvmconvgrad.choice import SPACES, STOCK, VERSION
 from tvmconvgrad.tuning import logs, lookup
+from tvmconvgrad.tuning.deciding import FINAL_SECONDS
 from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.measure import Measurer, ServersGone
 from tvmconvgrad.tuning.metaschedule import logging_to
@@ -28,6 +29,7 @@ from tvmconvgrad.tuning.workers import Pool, TrialFailed
 TRIALS = "trials"
 SEARCH_LOG = "search.log"
 _MOST_BUILDERS = 16
+_LEAST_SHARE = 20.0  # seconds: less is no search
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,13 @@ class Budget:
 
     trials: int = 64
     minutes: float | None = None
+    begin: float = field(default_factory=time.monotonic)
+    """When the minutes began: before the compiler was imported, for who waits."""
+
+    @property
+    def end(self) -> float:
+        """On time.monotonic's clock."""
+        return float("inf") if self.minutes is None else self.begin + 60 * self.minutes
 
 
 class Display(Protocol):
@@ -67,10 +76,12 @@ class Session:
     entries: list[Entry] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
     interrupted: bool = False
+    left_out: int = 0
+    """How many tasks no time was left for."""
 
     def run(self) -> None:
         """Search until all is done, time is up, or Ctrl-C is pressed: then what was measured is kept."""
-        end = float("inf") if self.budget.minutes is None else time.monotonic() + 60 * self.budget.minutes
+        end = self.budget.end
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             stack.enter_context(logging_to(self.folder / SEARCH_LOG))
@@ -79,10 +90,12 @@ class Session:
             stack.callback(self.measurer.close)
             stack.enter_context(self.display.begin(self.tasks))
             for place, task in enumerate(self.tasks):
-                if self.interrupted or time.monotonic() >= end:
+                left = end - time.monotonic()
+                if self.interrupted or left < FINAL_SECONDS:
+                    self.left_out = 0 if self.interrupted else len(self.tasks) - place
                     break
-                share = (end - time.monotonic()) / (len(self.tasks) - place)
-                self._tune(task, time.monotonic() + share, pool)
+                share = max(left / (len(self.tasks) - place), _LEAST_SHARE)
+                self._tune(task, time.monotonic() + min(share, left), pool)
 
     def _tune(self, task: Task, deadline: float, pool: Pool) -> None:
         known = None if self.again else self._known(task)
@@ -90,6 +103,7 @@ class Session:
             self.entries.append(known)
             self.display.done(task, known, "was tuned before")
             return
+        pool.until = deadline
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
             similar = lookup.similar(task.problem, task.target, self.folder)
@@ -114,7 +128,7 @@ class Session:
                 return
             logs.append(self.folder, [entry])
             self.entries.append(entry)
-            self.display.done(task, entry, "")
+            self.display.done(task, entry, found.why)
 
     def _known(self, task: Task) -> Entry | None:
         """The log's entry for a task, if it is of as many trials."""

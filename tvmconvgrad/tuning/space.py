@@ -26,7 +26,7 @@ from tvmconvgrad.tuning import making
 from tvmconvgrad.tuning.metaschedule import ArgInfo, MeasureCandidate
 from tvmconvgrad.tuning.noted import choice_of, noted
 from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.workers import Answer, Pool, TrialFailed
+from tvmconvgrad.tuning.workers import Answer, Pool, TimeIsUp, TrialFailed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -84,6 +84,8 @@ class DecisionSpace:
     def default(self, rule: str | None = None) -> Candidate:
         """What a rule does without a search, by default the cheapest rule. TrialFailed where no worker can tell."""
         found = self.make(rule or self.rules[0], {})
+        if found is None and self._pool is not None and self._pool.over:
+            raise TimeIsUp("time was up before the search began")
         if found is None:
             raise TrialFailed("the default cannot be scheduled")
         return found

@@ -16,13 +16,15 @@ from statistics import median
 from typing import Any, Protocol
 
 import tvm
-from filelock import FileLock, Timeout
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
 from tvmconvgrad.compiling.folder import publish
+from tvmconvgrad.compiling.locking import acquire, release
 from tvmconvgrad.compiling.regular_file import read_regular
+from tvmconvgrad.saying import cause, say
 from tvmconvgrad.schedules import traces
+from tvmconvgrad.tuning.logs import TuningWarning
 from tvmconvgrad.tuning.space import Candidate
 from tvmconvgrad.tuning.task import Task
 
@@ -73,11 +75,13 @@ class Trials:
     def __init__(self, folder: Path, space: Space) -> None:
         task, workload = space.task, space.workload()
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(folder / "lock")
+        self._lock: int | None = None
         try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
+            self._lock = acquire(folder / "lock", 0)
+        except TimeoutError:
             raise TaskBusy(f"{task.title}: another process is tuning it into {folder}") from None
+        except OSError as reason:
+            say(f"trials in {folder} are written without a lock: {cause(reason)}", TuningWarning)
         self._path, self._digests = folder / RECORDS, folder / DIGESTS
         self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
@@ -108,7 +112,9 @@ class Trials:
 
     def close(self) -> None:
         """Let other processes have the folder."""
-        self._lock.release()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            release(lock)
 
     def _know(self, record: Any) -> None:
         self.database.commit_tuning_record(record)

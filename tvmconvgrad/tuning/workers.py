@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -11,7 +12,7 @@ from tvmconvgrad.workers import pool, worker
 from tvmconvgrad.workers.errors import WorkerFailed
 from tvmconvgrad.workers.worker import Answer, Request
 
-__all__ = ["Answer", "Pool", "Request", "TrialFailed", "Worker"]
+__all__ = ["Answer", "Pool", "Request", "TimeIsUp", "TrialFailed", "Worker"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -19,6 +20,10 @@ Result = TypeVar("Result")
 
 class TrialFailed(RuntimeError):
     """A candidate could not be built or run, or its result is wrong: the text says how."""
+
+
+class TimeIsUp(TrialFailed):
+    """The pool takes no requests any more."""
 
 
 class Worker(worker.Worker):
@@ -39,6 +44,23 @@ class Pool(pool.Pool):
         super().__init__(lambda: Worker(module, sturdy=True), size=lambda: size, idle=lambda: None)
         self.size = size
         self._callers = ThreadPoolExecutor(size)
+        self.until = float("inf")
+        """When it takes no requests any more, on time.monotonic's clock."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it takes no requests any more."""
+        return time.monotonic() >= self.until
+
+    def ask(self, request: Request, timeout: float) -> Answer:
+        """The answer of whoever is idle first. TimeIsUp after `until`, for what is not under way."""
+
+        def work(one: worker.Worker) -> Answer:
+            if self.over:
+                raise TimeIsUp("time is up")
+            return one.ask(request, timeout)
+
+        return self.do(object(), work)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """What a function that asks once at a time has for each item, in order: as many at a time as there are workers.

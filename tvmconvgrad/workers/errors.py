@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from contextlib import suppress
 from typing import Any
 
-_PLACES = ("builtins", "tvmconvgrad.choice", "tvmconvgrad.compiling.missing", "tvmconvgrad.workers.errors")
+_PLACES = (
+    "builtins",
+    "tvmconvgrad.choice",
+    "tvmconvgrad.compiling.missing",
+    "tvmconvgrad.compiling.temporary",
+    "tvmconvgrad.workers.errors",
+)
 """Modules with exceptions that the parent can have: they import no compiler."""
 
 
@@ -53,12 +60,18 @@ def _nearest(about: dict[str, Any]) -> Exception:
         kind = getattr(importlib.import_module(module), name, None) if module in _PLACES else None
         if kind is None or kind in (Exception, BaseException):
             continue
-        try:
-            found: Exception = kind(*about["args"]) if place == 0 else kind(_named(about))
-        except Exception:  # made from other things than its words
-            continue
-        return found
+        with suppress(Exception):  # it may be made from other things than its words
+            return _made(kind, about["args"]) if place == 0 else kind(_named(about))
     return RuntimeError(_named(about))
+
+
+def _made(kind: type[Exception], args: list[Any]) -> Exception:
+    """An exception with such arguments, whatever its class makes them of."""
+    if kind.__module__ == "builtins":
+        return kind(*args)
+    found = kind.__new__(kind, *args)
+    found.args = tuple(args)
+    return found
 
 
 def _named(about: dict[str, Any]) -> str:

@@ -11,15 +11,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tvmconvgrad.compiling.temporary import TemporaryFolderError
+from tvmconvgrad.saying import cause
+
 PREFIX = "tvmconvgrad-worker-"
 _STALE_SECONDS = 3600.0  # a worker takes its folder in less than that
 _TRIES = 10  # others may be writing
 
 
 def make() -> str:
-    """A new one. Those whose worker and its parent were killed at once are removed."""
-    _remove_stale(tempfile.gettempdir())
-    return tempfile.mkdtemp(prefix=PREFIX)
+    """A new one; TemporaryFolderError. Those whose worker and its parent were killed at once are removed."""
+    with suppress(OSError):
+        _remove_stale(tempfile.gettempdir())
+    try:
+        return tempfile.mkdtemp(prefix=PREFIX)
+    except OSError as reason:
+        tried = os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
+        raise TemporaryFolderError(tried, cause(reason)) from None
 
 
 def take(folder: str) -> int:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from tvmconvgrad.compiling.cuda import nvrtc
 from tvmconvgrad.compiling.missing import MissingToolkit
-from tvmconvgrad.compiling.room import check_room
 
 _USUAL = "/usr/local/cuda"
 # No fast mathematics: a division by zero, or a denormal, is what it is on the CPU.
@@ -139,7 +138,6 @@ def _run(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
         except OSError as reason:
             raise MissingToolkit(f"{_ADVICE}; {nvcc} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:
-            check_room(folder)
             raise MissingToolkit(f"{_ADVICE}; {' '.join(command)} failed:\n{reason.stderr}") from None
         return made.read_bytes(), done.stdout + done.stderr
 

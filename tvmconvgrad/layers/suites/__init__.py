@@ -5,12 +5,10 @@ One gradient takes at most about 5 GFLOP: where a network's own batch or picture
 
 from __future__ import annotations
 
-import difflib
-
 from tvmconvgrad.layers.layer import Layer
 from tvmconvgrad.layers.suites import classifiers, pictures, small_filters, sounds
 from tvmconvgrad.layers.suites.building import Suite, distinct
-from tvmconvgrad.spec.values import parse_int, show
+from tvmconvgrad.spec.values import nearest, parse_int, show
 
 SUITES: dict[str, Suite] = {
     entry.name: entry
@@ -36,9 +34,9 @@ def suite(name: str, batch: int | None = None) -> list[Layer]:
     Raises ValueError for an unknown name, and ValueError or TypeError unless `batch` is a positive int.
     """
     if name not in SUITES:
-        close = difflib.get_close_matches(str(name), SUITES, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"suite: {show(name)} is unknown{hint}, expected one of {', '.join(SUITES)}")
+        raise ValueError(
+            f"suite: {show(name)} is unknown{nearest(str(name), SUITES)}, expected one of {', '.join(SUITES)}"
+        )
     found = SUITES[name]
     return distinct(found.layers(found.batch if batch is None else parse_int("batch", batch, low=1)))
 
