@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_LIGHT = ("numpy", "numpy.libs", "ml_dtypes", "filelock", "platformdirs")
+_LIGHT = ("numpy", "numpy.libs", "ml_dtypes", "platformdirs")
 _PROGRAM = """
 import sys
 import numpy as np
