@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from tvmconvgrad.workers.serving import serve
 
 _NICE = 10
 """What is built in the background is not to slow down what it is built for."""
+_STACK = 16 << 20  # bytes: a compiler's recursion is deep, and a thread's usual size may be small
 _OURS = ("TMPDIR",)
 """Variables that are not the caller's."""
 
@@ -79,6 +81,7 @@ def _take_up(environment: Mapping[str, str], folder: str) -> None:
 def main() -> None:
     """Answer until the parent is gone."""
     os.environ.pop(NAMED, None)  # this is the one
+    threading.stack_size(_STACK)
     import_tvm()
     serve({"compile": compile_for})
 
