@@ -63,7 +63,7 @@ def interrupted(height: int, signals: Callable[[float], object], seconds: float)
     return raised, late, not wrong(height)
 
 
-def main(seed: str, moments: str, longest: str = "0.45") -> None:
+def main(seed: str, moments: str, longest: str = "0.25") -> None:
     """Interrupt first calls."""
     signal.signal(signal.SIGALRM, _raise)
     chance = random.Random(int(seed))
