@@ -15,7 +15,7 @@ import warnings
 from pathlib import Path
 
 from tests.compiling import kernel_worker
-from tvmconvgrad import kernels, operators
+from tvmconvgrad import operators, process
 
 NEW_MOUNTS, PRIVATE = 0x20000, 0x44000
 ODD = os.fsdecode(b"a b'\"\n$(touch x);\\ \xff\xc3 %s {0}")
@@ -46,7 +46,7 @@ def outcome(temporary: Path, cache: Path, height: int) -> dict[str, object]:
     os.environ["TMPDIR"], os.environ["TVMCONVGRAD_CACHE_DIR"] = str(temporary), str(cache)
     tempfile.tempdir = None
     operators._kernel.cache_clear()
-    kernels._loaded.clear()
+    process.forget()
     kernel_worker.OP._seen.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

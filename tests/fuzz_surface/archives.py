@@ -17,7 +17,7 @@ from tests.fuzz_surface.subjects import Subject, use_problem
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.layers.files import layers_text, read_layers
 from tvmconvgrad.layers.layer import Layer
-from tvmconvgrad.tuning.pack import CONTENTS, DamagedPack, Pack, PackWriter
+from tvmconvgrad.tuning.pack import CONTENTS, DamagedPack, Pack, new_pack
 from tvmconvgrad.tuning.task import Task
 
 
@@ -28,7 +28,7 @@ class Packs(Subject):
         super().__init__(random, folder)
         self._path, self._out, library = folder / "pack.zip", folder / "out", folder / "library"
         library.write_bytes(random.randbytes(3000))
-        with PackWriter(self._path, task.target, "0.1") as writer:
+        with new_pack(self._path, task.target, "0.1") as writer:
             for _ in range(2):
                 writer.add(task, [(choice, library) for choice in choices])
         self._good, self._out = self._path.read_bytes(), folder / "out"

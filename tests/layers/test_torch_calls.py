@@ -222,7 +222,7 @@ def test_the_command(invoke: Any, fails: Any, tmp_path: Path) -> None:
     assert "1 layer of 1" in result.stdout
     (layer,) = read_layers(out)
     assert layer.dtype == "bf16"
-    assert "type 'f46' (did you mean 'f64'?), expected f32" in fails("layers", "a:b", "--input", "2,3:f46")
+    assert "type 'bf1' (did you mean 'bf16'?), expected f32" in fails("layers", "a:b", "--input", "2,3:bf1")
 
 
 def test_no_word_without_a_cause() -> None:

@@ -73,7 +73,7 @@ def test_versions_and_flags(flags: int, version: Any, dtype: str) -> None:
         ({"device": (2, 0)}, ""),
         ({"device": (-1, 0)}, "is on DLPack device"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),  # pointers differ between processes
 )
 def test_odd_capsules(how: dict[str, Any], words: str, place: int) -> None:
     kernel, inputs, want = layer(FILTERS)

@@ -109,6 +109,7 @@ def torch(stream: int = 40) -> Any:
             graph=types.SimpleNamespace(increment_version=increment_version),
         ),
         "nn": types.SimpleNamespace(Parameter=parameter),
+        "get_num_threads": lambda: 1,
         "strided": "torch.strided",
         "float32": np.dtype(np.float32),
         "float16": np.dtype(np.float16),

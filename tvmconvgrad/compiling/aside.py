@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_LATEST = 0.05
+"""Seconds after which a signal is heeded at the latest that comes between Python's last look and the system's wait."""
 _STACK = 16 << 20  # bytes: a compiler's recursion is deep, and the usual size may be small
 
 
@@ -30,6 +32,8 @@ def aside(work: Callable[[], T]) -> T:
     worker = _Worker(work)
     try:
         _start(worker)
+        while not worker.answer.done():
+            worker.join(_LATEST)
         return worker.answer.result()
     except RuntimeError as reason:
         if worker.ident is not None or "new thread" not in str(reason):
