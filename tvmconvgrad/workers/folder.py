@@ -11,10 +11,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tvmconvgrad.compiling import temporary
 from tvmconvgrad.compiling.temporary import TemporaryFolderError
 from tvmconvgrad.saying import cause
 
-PREFIX = "tvmconvgrad-worker-"
+PREFIX = temporary.WORKERS
 _STALE_SECONDS = 3600.0  # a worker takes its folder in less than that
 _TRIES = 10  # others may be writing
 
@@ -28,6 +29,14 @@ def make() -> str:
     except OSError as reason:
         tried = os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
         raise TemporaryFolderError(tried, cause(reason)) from None
+
+
+def is_elsewhere(folder: str) -> bool:
+    """Whether a new one would not lie beside it: TMPDIR is another one by now."""
+    try:
+        return os.path.dirname(folder) != tempfile.gettempdir()
+    except OSError:
+        return True
 
 
 def take(folder: str) -> int:

@@ -68,6 +68,8 @@ class Worker:
 
         A new process is prepared before, in the same time again.
         """
+        if self._folder is not None and folders.is_elsewhere(self._folder):
+            self.stop()
         if self._process is None:
             self.start()
             if self.prepare is not None:
