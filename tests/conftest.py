@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.compiling_here import compile_here
 from tests.support.fake_gpu import FakeGpus, make_driver, patch_toolkit
-from tests.support.prefetch import Prefetcher
+from tests.support.prefetch import prefetch
 from tvmconvgrad.runtime import threads
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -36,19 +37,12 @@ def threads_as_before() -> Iterator[None]:
     threads.forget()
 
 
-@pytest.fixture(scope="session")
-def prefetcher() -> Iterator[Prefetcher]:
-    found = Prefetcher()
-    yield found
-    found.close()
-
-
 @pytest.fixture(scope="module", autouse=True)
-def kernels_ahead(request: pytest.FixtureRequest, prefetcher: Prefetcher) -> None:
+def kernels_ahead(request: pytest.FixtureRequest) -> None:
     """Build in parallel the kernels of a module's selected tests: of those with a parameter that has a `call`."""
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     parameters = (value for item in here for value in item.callspec.params.values())
-    prefetcher.prefetch(value.call for value in parameters if hasattr(value, "call"))
+    prefetch(value.call for value in parameters if hasattr(value, "call"))
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +64,7 @@ def gpus(
     monkeypatch.setenv("TVMCONVGRAD_CACHE_DIR", str(cache))
     monkeypatch.setattr(driver, "driver", lambda: fake_driver.driver)
     patch_toolkit(monkeypatch, tmp_path_factory.mktemp("code"))
+    compile_here(monkeypatch)
     process.forget()
     gc.collect()
     fake_driver.driver._discarded.clear()  # of other tests

@@ -26,6 +26,7 @@ LONG = ("bench", "build", "tune")
 # one layer in place of minutes of them, and on machines without the peers too
 QUICKLY = {
     "bench": ["--peers", "none", "--rounds", "1", "--layer", "conv1", "--only", "filters"],
+    "prepare": ["--layer", "conv1", "--only", "filters", "--batch", "1"],
     "build": ["--layer", "conv1", "--only", "filters", "--batch", "1"],
     "tune": ["--layer", "res5b_branch2a", "--only", "filters", "--trials", "2"],
 }
@@ -42,7 +43,7 @@ def test_the_python_example() -> None:
 
 def test_there_are_commands() -> None:
     found = {command.split()[1] for command in COMMANDS}
-    assert found == {"run", "inspect", "bench", "build", "tune", "log", "info", "cache"}
+    assert found == {"run", "inspect", "bench", "build", "prepare", "tune", "log", "info", "cache"}
 
 
 def test_commands_can_be_run_where_they_stand() -> None:

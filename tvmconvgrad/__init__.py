@@ -9,11 +9,14 @@
     kernel = op.compile(input_forward.shape, output_delta.shape, dtype="f32", target="llvm -mcpu=native")
     kernel(input_forward, output_delta, out=filter_delta)
 
-Importing this package, and calling kernels that are in the cache or in a bundle, imports no compiler.
+    cg.prepare("resnet_50", progress=True)  # builds all of its kernels, on all CPUs
+
+Kernels are compiled in processes of their own: neither importing this package nor calling a kernel imports a compiler.
 """
 
 from tvmconvgrad.compiling.cache import CacheWarning
 from tvmconvgrad.compiling.folder import CacheFolderError
+from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
 from tvmconvgrad.deploy.api import build
 from tvmconvgrad.deploy.errors import BundleError, MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
@@ -28,6 +31,7 @@ from tvmconvgrad.operators import (
     ConvTransposeBackwardData,
     ConvTransposeBackwardWeights,
 )
+from tvmconvgrad.preparing import prepare
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
 from tvmconvgrad.targets import Target
@@ -40,6 +44,7 @@ __all__ = [
     "BundleError",
     "CacheFolderError",
     "CacheWarning",
+    "CompilerFailed",
     "ConvTransposeBackpropData",
     "ConvTransposeBackpropFilters",
     "ConvTransposeBackwardData",
@@ -49,6 +54,7 @@ __all__ = [
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "Kernel",
+    "MissingCompiler",
     "MissingKernel",
     "Target",
     "TuningWarning",
@@ -56,6 +62,7 @@ __all__ = [
     "build",
     "get_num_threads",
     "load",
+    "prepare",
     "set_num_threads",
     "use",
 ]

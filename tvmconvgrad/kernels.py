@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import platform
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from tvmconvgrad import memory, process
-from tvmconvgrad.choice import Choice, made_by
-from tvmconvgrad.compiling import sources
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.choice import Choice
+from tvmconvgrad.compiling import environment, service, sources
 from tvmconvgrad.compiling.entry import Entry
-from tvmconvgrad.compiling.separate import compile_by
+from tvmconvgrad.compiling.service import Order
 from tvmconvgrad.deploy import registry
 from tvmconvgrad.memory import Loaded
 from tvmconvgrad.runtime.cuda import driver
@@ -26,8 +26,40 @@ from tvmconvgrad.targets import Target, check_host, host_features, own_architect
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
 
-_COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
-"""The module whose `compile_problem` makes a kernel, by the target's kind."""
+COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
+"""The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A kernel that is not a bundle's: it is in memory, in the cache, or to be built."""
+
+    problem: Problem
+    same: Problem
+    """With as few axes as it allows, which is what it is built from."""
+    target: Target
+    schedule: str | None
+    tuned: lookup.Tuned
+
+    @property
+    def order(self) -> Order:
+        """What the compile service is asked for. ValueError when the target's code cannot run here."""
+        check_host(self.target)
+        description = describe(self.same, self.target, self.schedule, self.tuned.choice)
+        return Order(description, self.same, self.target, self.schedule, self.tuned.choice)
+
+    def kernel(self, entry: Entry | None = None) -> Kernel:
+        """The kernel, of the cache's entry where that is at hand; else waits until it is there."""
+        key = (self.same.key, self.target, self.schedule, self.tuned.choice)
+        loaded = memory.kernels.find(key)
+        if loaded is None:  # who waits for a build has no turn: whoever has built it may need the same
+            memory.bound()  # a nonsensical one is to be known before anything is built
+            order = self.order
+            loaded = memory.kernels.get(key, functools.partial(_load, order, entry or service.find_or_build(order)))
+        function, facts = loaded
+        origin = lookup.DEFAULT if facts.get("set_aside") else self.tuned.origin
+        kind = _kind(self.target)
+        return kind(self.problem, self.target, facts["schedule"], facts["workspace_bytes"], function, origin)
 
 
 def get_kernel(
@@ -44,8 +76,20 @@ def get_kernel(
     false. Raises MissingKernel when no bundle has it and it must not be built, ValueError when the target's code cannot
     run here or no schedule has the name, CacheFolderError when the cache folder is not the user's alone, MissingLinker
     or MissingToolkit when it has to be built and there is no C compiler or none for GPUs, MissingGpu without the
-    driver.
+    driver, MissingCompiler and CompilerFailed when no process can build it.
     """
+    found = find_kernel(problem, target, schedule, tuned, gpu)
+    return found if isinstance(found, Kernel) else found.kernel()
+
+
+def find_kernel(
+    problem: Problem,
+    target: Target | None = None,
+    schedule: str | None = None,
+    tuned: bool = True,
+    gpu: int | None = None,
+) -> Kernel | Wanted:
+    """A bundle's kernel, or what to ask for elsewhere. Raises as `get_kernel` does where nothing has to be built."""
     there = None if gpu is None or target is not None else driver.driver().architecture(gpu)
     if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
         return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
@@ -57,10 +101,7 @@ def get_kernel(
     target = target or parse_target()
     same = reduced(problem)
     found = lookup.find(same, target) if tuned and schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-    wanted = (same, target, schedule, found.choice)
-    function, facts = memory.kernels.get((same.key, *wanted[1:]), functools.partial(_load, *wanted))
-    origin = lookup.DEFAULT if facts.get("set_aside") else found.origin
-    return _kind(target)(problem, target, facts["schedule"], facts["workspace_bytes"], function, origin)
+    return Wanted(problem, same, target, schedule, found)
 
 
 def _default(there: str | None) -> Target:
@@ -85,27 +126,18 @@ def describe(
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
-        "sources": sources.digest(_COMPILERS[target.kind]),
-        "apache-tvm": process.version("apache-tvm"),
-        "apache-tvm-ffi": process.version("apache-tvm-ffi"),
+        "sources": sources.digest(COMPILERS[target.kind]),
+        **environment.versions(),
         "machine": platform.machine(),
         "system": platform.system(),
     }
 
 
-def _load(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Loaded:
-    def build() -> tuple[bytes, dict[str, Any]]:
-        compile_problem = functools.partial(compile_by, _COMPILERS[target.kind], problem, target, schedule)
-        (library, facts), refused = made_by(choice, compile_problem)
-        # kept in place of what was chosen, so that nobody tries again
-        return library, {**facts, "set_aside": refused} if refused else facts
-
-    check_host(target)
-    entry = KernelCache().load_or_build(describe(problem, target, schedule, choice), build)
-    _check_runs_here(target, entry.facts)
+def _load(order: Order, entry: Entry) -> Loaded:
+    _check_runs_here(order.target, entry.facts)
     if entry.facts.get("set_aside"):
-        warn_set_aside(problem, entry.facts["set_aside"])
-    return Loaded(memory.kernels.with_room(lambda: _function(entry, problem, target)), entry.facts)
+        warn_set_aside(order.problem, entry.facts["set_aside"])
+    return Loaded(memory.kernels.with_room(lambda: _function(entry, order.problem, order.target)), entry.facts)
 
 
 def _function(entry: Entry, problem: Problem, target: Target) -> Function | CudaFunction:

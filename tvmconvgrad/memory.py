@@ -70,11 +70,11 @@ class KernelMemory:
 
     def get(self, key: Hashable, load: Callable[[], Loaded]) -> Loaded:
         """The kernel of a key: the one in memory, or what `load` returns, called by one thread for all."""
-        found = self._find(key)
+        found = self.find(key)
         if found is None:
             most = bound()
             with self._turns.of(key):
-                found = self._find(key) or self._keep(key, load(), most)
+                found = self.find(key) or self._keep(key, load(), most)
         return found
 
     def with_room(self, load: Callable[[], T]) -> T:
@@ -109,7 +109,8 @@ class KernelMemory:
             self._old.clear()
             self._alive.clear()
 
-    def _find(self, key: Hashable) -> Loaded | None:
+    def find(self, key: Hashable) -> Loaded | None:
+        """The kernel of a key where it is in memory."""
         with process.lock:
             found = self._young.pop(key, None) or self._old.pop(key, None)
             if found is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmconvgrad import memory, process, spec
 from tvmconvgrad.deploy import registry
@@ -20,6 +20,9 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
 from tvmconvgrad.targets import DEFAULT, Target, parse_target
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
@@ -98,12 +101,38 @@ class Compiled(spec.Operator):
         one by name; `tuned=False` takes the default one, whatever a tuning log has found.
         Raises ValueError or TypeError for what does not fit.
         """
-        if schedule is not None and not isinstance(schedule, str):
-            raise TypeError(f"schedule: {show(schedule)} is not a name")
-        name = None if schedule is None else plain(schedule)
-        take_tuned = parse_bool("tuned", tuned)
-        problem = self.problem(first_shape, second_shape, self._shape(shape_input), dtype)
-        return get_kernel(problem, _parsed(target), name, take_tuned)
+        shapes = (first_shape, second_shape, shape_input)
+        return get_kernel(*self._asked(*shapes, dtype, target, schedule, tuned))
+
+    def compile_async(
+        self,
+        first_shape: Shape,
+        second_shape: Shape,
+        shape_input: Any = None,
+        *,
+        dtype: Any = "f32",
+        target: TargetLike = None,
+        schedule: str | None = None,
+        tuned: bool = True,
+    ) -> Future[Kernel]:
+        """The kernel of `compile`, now or later: it is built in the background, several at once on several CPUs.
+
+        The future is done already where nothing has to be built; `asyncio.wrap_future` makes it awaitable. Raises
+        ValueError or TypeError for what does not fit; what the compiler finds, the future raises. A future that is
+        cancelled, or that nobody keeps until the program ends, costs no more than what is being built.
+        """
+        with process.lock:
+            from tvmconvgrad.asking import in_background
+
+        shapes = (first_shape, second_shape, shape_input)
+        return in_background(*self._asked(*shapes, dtype, target, schedule, tuned))
+
+    def _asked(
+        self, first: Shape, second: Shape, wanted: Any, dtype: Any, target: TargetLike, schedule: object, tuned: object
+    ) -> tuple[spec.Problem, Target | None, str | None, bool]:
+        """What a kernel is asked for by, checked."""
+        name, take_tuned = _schedule(schedule), parse_bool("tuned", tuned)
+        return self.problem(first, second, self._shape(wanted), dtype), _parsed(target), name, take_tuned
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""
@@ -229,6 +258,12 @@ def _parsed_text(target: str) -> Target:
 
 
 process.forgets(_parsed_text.cache_clear)
+
+
+def _schedule(name: object) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"schedule: {show(name)} is not a name")
+    return None if name is None else plain(name)
 
 
 def _parsed(target: TargetLike) -> Target | None:

@@ -259,21 +259,29 @@ def check_host(target: Target) -> None:
 
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, or of the newest generation that has no more than this CPU has."""
-    name, _ = _named_generation()
+    name, _ = named_generation()
     return name
 
 
 def _added_features() -> list[str]:
     """What this machine's CPU has beyond `host_cpu`, of the features that kernels make use of."""
-    _, known = _named_generation()
+    _, known = named_generation()
     return [feature for name, feature in _ADDED.items() if name in host_features() - known]
 
 
 @functools.cache
-def _named_generation() -> tuple[str, frozenset[str]]:
-    """`host_cpu`, and the features that the name implies."""
-    with process.lock:
-        import archspec.cpu  # only to name the CPU: bundled kernels go without it
+def named_generation() -> tuple[str, frozenset[str]]:
+    """`host_cpu`, and the features that the name implies; by the compiler's interpreter where archspec is missing."""
+    try:
+        with process.lock:
+            import archspec.cpu  # only to name the CPU: bundled kernels go without it
+    except ModuleNotFoundError:
+        from tvmconvgrad.compiling import environment
+
+        if environment.named() is None:
+            raise
+        name, features = environment.host_cpu()
+        return name, frozenset(features)
 
     cpu = archspec.cpu.host()
     for candidate in [cpu, *cpu.ancestors]:

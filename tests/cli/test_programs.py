@@ -51,7 +51,7 @@ def test_version(program: list[str]) -> None:
     assert start(program, "--version").stdout == f"tvmconvgrad, version {tvmconvgrad.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", ["run", "inspect", "demo", "cache"])
+@pytest.mark.parametrize("verb", ["run", "inspect", "prepare", "demo", "cache"])
 def test_help_shows_examples(verb: str) -> None:
     done = start(MODULE, verb, "--help")
     assert done.returncode == 0
@@ -62,7 +62,7 @@ def test_help_shows_examples(verb: str) -> None:
 def test_help_lists_the_verbs() -> None:
     done = start(MODULE, "--help")
     assert done.returncode == 0
-    for verb in ("run", "inspect", "demo", "cache", "info"):
+    for verb in ("run", "inspect", "prepare", "demo", "cache", "info"):
         assert re.search(rf"\b{verb}  ", done.stdout)
 
 

@@ -168,7 +168,7 @@ def test_a_shared_cache_folder_is_refused(tmp_path: Path, fails: Any, monkeypatc
 
 
 def test_a_missing_linker_is_explained(fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmconvgrad.compiling import c_tools
-
-    monkeypatch.setattr(c_tools, "find_compiler", lambda architecture: None)
+    for variable in ("CXX", "CC"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
     assert "install gcc or clang" in fails(*FILTERS[:3], "1,4,4,2", "1,4,4,3", *FILTERS[5:])

@@ -44,16 +44,16 @@ def main(heights: str, log: str) -> None:
 
 def count_builds(log: Path) -> None:
     """Leave a file for each build."""
-    from tvmconvgrad.compiling import compiler
+    from tvmconvgrad.compiling import service
 
-    build = compiler.compile_problem
+    build = service.compile_by
 
-    def counted(problem: Any, *rest: Any) -> Any:
+    def counted(worker: Any, order: service.Order, *rest: Any) -> Any:
         number = len(list(log.iterdir()))
-        (log / f"{problem.geometry.y[0]}-{number}-{id(problem)}").touch()
-        return build(problem, *rest)
+        (log / f"{order.problem.geometry.y[0]}-{number}-{id(order)}").touch()
+        return build(worker, order, *rest)
 
-    setattr(compiler, build.__name__, counted)
+    service.compile_by = counted
 
 
 if __name__ == "__main__":

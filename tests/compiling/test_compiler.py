@@ -13,8 +13,8 @@ import pytest
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
 from tvmconvgrad import kernels, process
-from tvmconvgrad.compiling import compiler
-from tvmconvgrad.compiling.compiler import MissingLinker
+from tvmconvgrad.compiling import compiler, service
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.targets import host_features, parse_target
 
 OP = cg.ConvolutionBackpropFilters(
@@ -94,7 +94,7 @@ def test_what_this_cpu_has_is_enough_for_itself() -> None:
     ],
 )
 def test_another_architecture_or_system(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "compile_problem", lambda *_: pytest.fail("nothing is to be built"))
+    monkeypatch.setattr(service, "compile_by", lambda *_: pytest.fail("nothing is to be built"))
     check_target(f"llvm {option}", option, "this machine is x86_64 with linux", "not run")
 
 

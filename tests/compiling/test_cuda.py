@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
+from tests.support.compiling_here import compile_here
 from tvmconvgrad import process, schedules
 from tvmconvgrad.compiling.cuda import compiler, nvrtc, toolkit
 from tvmconvgrad.compiling.cuda.codegen import generate
-from tvmconvgrad.compiling.cuda.compiler import TooLarge
-from tvmconvgrad.compiling.cuda.toolkit import MissingToolkit
+from tvmconvgrad.compiling.missing import MissingToolkit, TooLarge
 from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import parse_target
@@ -105,6 +105,7 @@ def test_architectures_that_the_toolkit_does_not_know() -> None:
 def no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolkit, "find_nvcc", lambda: None)
     monkeypatch.setattr(nvrtc, "find", lambda: None)
+    compile_here(monkeypatch)
 
 
 def test_no_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 import tvmconvgrad as cg
 from tvmconvgrad import process
 from tvmconvgrad.compiling import separate
+from tvmconvgrad.compiling.missing import MissingCompiler
 
 OP = cg.ConvolutionBackpropFilters(
     strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), filter_shape=(3, 4, 16)
@@ -43,7 +44,7 @@ def test_its_errors_are_those_of_the_builder() -> None:
 @pytest.mark.usefixtures("lost")
 def test_without_a_python_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "")
-    with pytest.raises(RuntimeError, match="forked while another thread was compiling"):
+    with pytest.raises(MissingCompiler, match="TVMCONVGRAD_COMPILER names no interpreter"):
         OP.compile(*SHAPES)
     with pytest.raises(RuntimeError, match="forked while another thread was compiling"):
         separate.compiling().__enter__()  # as for a bundle

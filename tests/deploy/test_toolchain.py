@@ -12,7 +12,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.support.compilers import compiler as some_compiler
 from tvmconvgrad.compiling import c_tools
-from tvmconvgrad.compiling.compiler import MissingLinker
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.deploy import bundle
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import Layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -45,8 +46,16 @@ class Call:
 
     def compile(self) -> Any:
         """The package's kernel."""
-        how = {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
-        return self._made().compile(*self.shapes, self.shape_input, **how)
+        return self._made().compile(*self.shapes, self.shape_input, **self._how)
+
+    def compile_async(self) -> Future[Any]:
+        """The same, now or later."""
+        future: Future[Any] = self._made().compile_async(*self.shapes, self.shape_input, **self._how)
+        return future
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
 
     def problem(self) -> Any:
         """The package's problem."""

@@ -14,6 +14,7 @@ from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
 from tvmconvgrad.cli.layers import layers
 from tvmconvgrad.cli.log import log
+from tvmconvgrad.cli.prepare import prepare
 from tvmconvgrad.cli.rpc import rpc
 from tvmconvgrad.cli.run import run
 from tvmconvgrad.cli.tune import tune
@@ -36,5 +37,5 @@ def main() -> None:
     """
 
 
-for command in (run, inspect, bench, tune, log, rpc, layers, build, demo, cache, info):
+for command in (run, inspect, bench, tune, log, rpc, layers, prepare, build, demo, cache, info):
     main.add_command(command)

@@ -8,11 +8,10 @@ import rich_click as click
 
 from tvmconvgrad.cli.errors import cannot_write, user_errors
 from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import Choice, selection_options
-from tvmconvgrad.cli.output import in_bytes, print_facts, progress_bar
+from tvmconvgrad.cli.options import layout_options, selection_options
+from tvmconvgrad.cli.output import in_bytes, print_facts
 from tvmconvgrad.deploy.api import build as build_bundle
-from tvmconvgrad.spec.attributes import DATA_FORMATS
-from tvmconvgrad.spec.layouts import FILTER_FORMATS
+from tvmconvgrad.progress import progress_bar
 from tvmconvgrad.targets import DEFAULT
 
 
@@ -26,10 +25,7 @@ from tvmconvgrad.targets import DEFAULT
 )
 @click.option("--name", help="The library's, and the beginning of all names in C.  [default: of LAYERS]")
 @click.option("--static", is_flag=True, help="A static library, too.")
-@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Data's layout.")
-@click.option(
-    "--filter-format", type=Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
-)
+@layout_options
 @selection_options
 def build(
     layers: tuple[str, ...],

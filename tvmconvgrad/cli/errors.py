@@ -14,7 +14,7 @@ import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
 from tvmconvgrad.cli.help import Group
-from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.missing import CompilerFailed, MissingTool
 from tvmconvgrad.compiling.temporary import TemporaryFolderError
 from tvmconvgrad.runtime.cuda.driver import MissingGpu
 
@@ -48,7 +48,7 @@ def user_errors(about: str = "") -> Iterator[None]:
         yield
     except (ValueError, TypeError, CacheFolderError, TemporaryFolderError, MissingKernel, MemoryError) as error:
         raise UserError(f"{about}{error}") from error
-    except (MissingTool, MissingGpu) as error:
+    except (CompilerFailed, MissingTool, MissingGpu) as error:
         raise UserError(str(error)) from error
 
 

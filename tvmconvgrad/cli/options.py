@@ -14,7 +14,9 @@ import tvmconvgrad
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.layers import KINDS
 from tvmconvgrad.operators import Compiled
+from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
+from tvmconvgrad.spec.layouts import FILTER_FORMATS
 from tvmconvgrad.spec.values import nearest
 from tvmconvgrad.targets import DEFAULT
 
@@ -157,6 +159,16 @@ def selection_options(command: Command) -> Command:
     for option in reversed(_SELECTION):
         command = option(command)
     return command
+
+
+def layout_options(command: Command) -> Command:
+    """Add --data-format and --filter-format of the tensors of layers."""
+    command = click.option(
+        "--filter-format", type=Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+    )(command)
+    return click.option(
+        "--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Data's layout."
+    )(command)
 
 
 def make_operator(name: str, options: Mapping[str, Any], rank: int) -> Compiled:

@@ -1,16 +1,15 @@
-"""What the commands print: pairs of a word and its value, one a line, sizes for people, how far something is."""
+"""What the commands print: pairs of a word and its value, one a line, sizes for people."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import rich.table
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from tvmconvgrad.cli.errors import cannot_write
@@ -76,15 +75,3 @@ def in_seconds(seconds: float) -> str:
         if seconds * factor < 1000:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-@contextmanager
-def progress_bar(quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal, unless it is to be quiet; is told what is under way, and how many of how many are done."""
-    if quiet or not console().is_terminal:
-        yield lambda what, done, total: None
-        return
-    shown = (TextColumn("{task.description:<60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*shown, console=console(), transient=True) as bar:
-        task = bar.add_task("")
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

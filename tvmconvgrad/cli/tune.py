@@ -23,9 +23,10 @@ from tvmconvgrad.cli.options import (
     selection_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import console, in_bytes, print_table, progress_bar
+from tvmconvgrad.cli.output import console, in_bytes, print_table
 from tvmconvgrad.cli.rpc import parse_address
 from tvmconvgrad.layers import select_gradients
+from tvmconvgrad.progress import progress_bar
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.spec import Problem

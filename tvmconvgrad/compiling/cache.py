@@ -11,12 +11,10 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.compiling import folder as folders
-from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, is_later, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
 from tvmconvgrad.compiling.locking import locked
@@ -73,15 +71,14 @@ class KernelCache:
     def load_or_build(self, description: Mapping[str, Any], build: Build) -> Entry:
         """The stored entry, else what `build` returns as (library, facts), stored.
 
-        It is built aside: what a signal's handler raises meanwhile reaches the caller at once.
+        To be called where no signal's handler runs: by a thread that is not the main one.
         Of several processes one builds and the others wait for it. A disk that is full or read-only costs a
         CacheWarning; errors of `build` pass through.
         """
         folder, key = self.folder, key_of(description)
         entry = _read(folder, key)
-        return aside(partial(self._build_in_turn, folder, key, description, build)) if entry is None else entry
-
-    def _build_in_turn(self, folder: Path, key: str, description: Mapping[str, Any], build: Build) -> Entry:
+        if entry is not None:
+            return entry
         with ExitStack() as turn:
             self._wait_for_turn(turn, folder, key)
             entry = _read(folder, key)

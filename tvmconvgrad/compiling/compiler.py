@@ -17,7 +17,7 @@ from tvm.target import codegen
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import c_tools, pipeline
 from tvmconvgrad.compiling.cpu_features import foreign_to, in_system_words
-from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.compiling.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
@@ -32,17 +32,13 @@ _MACHINE = slice(18, 20)  # e_machine in ELF's header
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 
-class MissingLinker(MissingTool):
-    """No C compiler was found to link a kernel with: its text says what to install."""
-
-
 def compile_problem(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
 ) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
-    apply, MissingLinker without a C compiler.
+    apply, MissingLinker without a C compiler, TemporaryFolderError without room on the disk.
     """
     begin = time.perf_counter()
     check_cpu(target)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tvmconvgrad.saying import cause
 
+WORKERS = "tvmconvgrad-worker-"
+"""How the folders of worker processes begin (workers/folder.py)."""
 _ROOM = 4 << 20  # bytes: more than the files of any kernel
 
 
@@ -41,7 +43,7 @@ def temporary_folder() -> Iterator[Path]:
         except Exception as error:
             why = _trouble(folder)
             if why is not None:
-                raise TemporaryFolderError(folder.parent, why) from error
+                raise TemporaryFolderError(_place(folder), why) from error
             raise
 
 
@@ -57,7 +59,12 @@ def check_room(folder: Path) -> None:
     """TemporaryFolderError unless a kernel's files can be written to a temporary folder."""
     why = _trouble(folder)
     if why is not None:
-        raise TemporaryFolderError(folder.parent, why)
+        raise TemporaryFolderError(_place(folder), why)
+
+
+def _place(folder: Path) -> Path:
+    """Where the user has put a temporary folder, which may lie in a worker's."""
+    return folder.parent.parent if folder.parent.name.startswith(WORKERS) else folder.parent
 
 
 def _trouble(folder: Path) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tvmconvgrad.compiling import compiler
 from tvmconvgrad.compiling.aside import aside
-from tvmconvgrad.compiling.compiler import MissingLinker
+from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted

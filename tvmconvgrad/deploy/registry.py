@@ -7,6 +7,7 @@ import os
 import sys
 
 from tvmconvgrad import process
+from tvmconvgrad.compiling.environment import NAMED, named
 from tvmconvgrad.deploy.errors import MissingKernel
 from tvmconvgrad.deploy.load import Bundle, load
 from tvmconvgrad.runtime.kernel import Kernel
@@ -81,6 +82,6 @@ def _obstacle() -> str | None:
         allowed, who = _WORDS[text], f"{VARIABLE}={text}"
     if not allowed:
         return f"building is forbidden by {who}"
-    if "tvm" not in sys.modules and importlib.util.find_spec("tvm") is None:
-        return "apache-tvm is not installed, which would build it"
+    if named() is None and "tvm" not in sys.modules and importlib.util.find_spec("tvm") is None:
+        return f"apache-tvm is not installed, which would build it, and {NAMED} names no interpreter that has it"
     return None

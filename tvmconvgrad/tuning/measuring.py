@@ -30,7 +30,7 @@ from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning.inputs import Array, WrongResult, make_inputs
-from tvmconvgrad.tuning.serving import serve
+from tvmconvgrad.workers.serving import serve
 
 Tensors = tuple[Array, ...]
 """Both inputs and the result."""

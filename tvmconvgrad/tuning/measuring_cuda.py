@@ -23,7 +23,7 @@ from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.runtime.cuda.memory import Memory
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.tuning.inputs import Array, WrongResult, make_inputs
-from tvmconvgrad.tuning.serving import serve
+from tvmconvgrad.workers.serving import serve
 
 _HERE = Where(0, driver.LEGACY_STREAM)
 _FLUSHED_BYTES = 256 << 20

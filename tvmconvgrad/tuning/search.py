@@ -90,7 +90,7 @@ class Search:
         task = space.task
         self._measurer, self._report, self._pool = measurer, report, pool
         self._end = float("inf")
-        self._cores = len(pool.workers)
+        self._cores = pool.size
         self._space = space
         self._target = tvm.target.Target(task.target.to_dict())
         with ExitStack() as stack:

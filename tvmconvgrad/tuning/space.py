@@ -159,7 +159,7 @@ class DecisionSpace:
         """All candidates that differ in one decision, in random order; they are made as they are asked for."""
         changes = self._changes(parent)
         drawn = self.random.sample(changes, len(changes))
-        at_once = len(self._pool.workers) if self._pool else 1
+        at_once = self._pool.size if self._pool else 1
         for first in range(0, len(drawn), at_once):
             some = self._all(partial(self._changed, parent), drawn[first : first + at_once])
             yield from (found for found in some if found is not None)

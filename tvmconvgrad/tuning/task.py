@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tvmconvgrad import process
 from tvmconvgrad.bench.cpus import cpu_name
 from tvmconvgrad.choice import VERSION
+from tvmconvgrad.compiling import environment
 from tvmconvgrad.compiling.entry import canonical
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
@@ -65,5 +65,5 @@ def this_machine() -> dict[str, Any]:
 
 
 def tvm_version() -> str:
-    """Of the installed compiler, found without importing it."""
-    return process.version("apache-tvm")
+    """Of the compiler, found without importing it."""
+    return environment.versions()["apache-tvm"]

@@ -11,6 +11,7 @@ import tvm
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling.cuda import codegen, toolkit
 from tvmconvgrad.compiling.cuda.codegen import Program
+from tvmconvgrad.compiling.missing import TooLarge
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
@@ -20,10 +21,6 @@ _SHARED_KIB = {75: 64, 80: 163, 86: 99, 87: 163, 88: 99, 89: 99, 120: 99, 121: 9
 _MOST_SHARED_KIB = 227
 _MOST_THREADS = 1024
 _MOST_BLOCKS = (2**31 - 1, 65535, 65535)
-
-
-class TooLarge(ValueError):
-    """A program exceeds what a GPU of the target has; the text says what."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvmconvgrad.compiling.cuda import nvrtc
-from tvmconvgrad.compiling.missing import MissingTool
+from tvmconvgrad.compiling.missing import MissingToolkit
 
 _USUAL = "/usr/local/cuda"
 # No fast mathematics: a division by zero, or a denormal, is what it is on the CPU.
@@ -30,10 +30,6 @@ _REPORT = re.compile(
 )
 # C7510, C7514: products one after the other; C7517, C7519: a wait or a hand-over of sums that the code does not have.
 _SERIALIZED = r"\(C75\d\d\) .* function '{}'"
-
-
-class MissingToolkit(MissingTool):
-    """CUDA's toolkit was not found, or does not work."""
 
 
 class Usage(NamedTuple):

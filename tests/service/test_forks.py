@@ -1,0 +1,71 @@
+"""Processes that fork while a service is there: the child has one of its own, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.service.processes import run, temporary_files
+
+_WAIT = """
+def wait(child):
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, 9)
+    return "hangs"
+"""
+
+
+def test_the_child_of_a_process_with_a_service_has_its_own(tmp_path: Path) -> None:
+    code = """
+build(1)
+mine = pids()
+child = os.fork()
+if child == 0:
+    assert pids() == []
+    assert build(2) and not set(pids()) & set(mine)
+    sys.exit(7)
+print(wait(child), bool(build(3)), pids() == mine)
+"""
+    assert run(_WAIT + code, tmp_path) == "7 True True"
+    assert temporary_files(tmp_path) == []
+
+
+def test_forks_while_other_threads_wait(tmp_path: Path) -> None:
+    code = """
+found = []
+threads = [threading.Thread(target=lambda n=n: found.append(build(n, "sleep 0.4"))) for n in range(4)]
+for thread in threads:
+    thread.start()
+statuses = []
+for number in range(4):
+    until(lambda: builds() > number // 2)
+    child = os.fork()
+    if child == 0:
+        sys.exit(7 if build(number, "sleep 0.4") and build(10 + number) else 1)
+    statuses.append(wait(child))
+for thread in threads:
+    thread.join()
+print(statuses, len(found))
+"""
+    assert run(_WAIT + code, tmp_path) == "[7, 7, 7, 7] 4"
+    assert temporary_files(tmp_path) == []
+
+
+def test_a_future_of_the_parent_says_so_in_the_child(tmp_path: Path) -> None:
+    code = """
+os.environ["ACTING"] = "sleep 1"
+future = OP.compile_async(*SHAPES)
+until(lambda: builds() == 1)
+child = os.fork()
+if child == 0:
+    try:
+        future.result(30)
+    except RuntimeError as error:
+        os._exit(7 if "forked while the kernel was built" in str(error) else 1)
+print(wait(child), future.exception(30) is not None)  # what was made is no library
+"""
+    assert run(_WAIT + code, tmp_path) == "7 True"

@@ -1,0 +1,54 @@
+"""tvmconvgrad prepare"""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from tvmconvgrad.cli.errors import user_errors
+from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.options import layout_options, selection_options
+from tvmconvgrad.cli.output import print_facts
+from tvmconvgrad.compiling.folder import default_folder
+from tvmconvgrad.preparing import prepare as prepare_kernels
+from tvmconvgrad.targets import DEFAULT
+
+
+@click.command(cls=Command)
+@click.argument("layers", nargs=-1, required=True, metavar="LAYERS.json|SUITE...")
+@click.option(
+    "--target", "targets", multiple=True, default=(DEFAULT,), show_default=True, help="A CPU or a GPU; repeatable."
+)
+@layout_options
+@selection_options
+def prepare(
+    layers: tuple[str, ...],
+    targets: tuple[str, ...],
+    dtypes: tuple[str, ...] | None,
+    data_format: str,
+    filter_format: str | None,
+    only: str | None,
+    substring: str,
+    batch: int | None,
+) -> None:
+    """Build the gradients of layers into the cache, on all CPUs: a program that calls them then need not wait.
+
+    LAYERS is a file as `tvmconvgrad bench` and `layers` have it, or the name of a suite. What is in the cache is not
+    built again.
+
+    \b
+    tvmconvgrad prepare resnet_50
+    tvmconvgrad prepare layers.json --dtype bf16 --batch 64
+    """
+    with user_errors():
+        built = prepare_kernels(
+            layers,
+            target=targets,
+            dtype=dtypes,
+            batch=batch,
+            data_format=data_format,
+            filter_format=filter_format,
+            only=only,
+            substring=substring,
+            progress=True,
+        )
+    print_facts({"cache": default_folder(), "built": built})

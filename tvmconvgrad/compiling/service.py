@@ -1,0 +1,161 @@
+"""The compile service: kernels are built by worker processes that all threads of this process share.
+
+None is started before the first kernel that is not in the cache, and each ends after an idle minute. This process
+itself imports no compiler. Of what several want at the same time, one is built: by one job in a process (workers/pool),
+and by the cache's lock among processes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from base64 import b64decode
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmconvgrad import process
+from tvmconvgrad.choice import Choice, made_by
+from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiling.entry import Entry, key_of
+from tvmconvgrad.compiling.environment import NAMED, named
+from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+
+if TYPE_CHECKING:
+    from tvmconvgrad.workers.pool import Callback, Job, Pool
+    from tvmconvgrad.workers.worker import Worker
+
+PROGRAM = "tvmconvgrad.compiling.worker"
+VARIABLE = "TVMCONVGRAD_COMPILERS"
+IDLE_SECONDS = 60.0
+"""How long a worker waits for its next kernel."""
+SECONDS = 600.0
+"""How long a kernel may take, on a machine that is busy with other things; it usually takes less than one."""
+_MOST = 1024
+
+_pools: dict[str | None, Pool] = {}
+"""By the interpreter that the workers run."""
+
+
+class Order(NamedTuple):
+    """A kernel that is to be there; `description` is the cache's."""
+
+    description: dict[str, Any]
+    problem: Problem
+    target: Target
+    schedule: str | None
+    choice: Choice | None
+
+    @property
+    def key(self) -> str:
+        """Names it among all kernels."""
+        return key_of(self.description)
+
+
+def compilers() -> int:
+    """How many workers there may be. ValueError for a variable that is no number from 1 to 1024."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST):
+        raise ValueError(f"{VARIABLE}: got {text!r}, expected an int from 1 to {_MOST}")
+    return int(text)
+
+
+def find(order: Order) -> Entry | None:
+    """The kernel from the cache."""
+    return KernelCache().load(order.description)
+
+
+def find_or_build(order: Order) -> Entry:
+    """The kernel from the cache, or built now. Raises what the compiler raises, and CompilerFailed."""
+    found = find(order)
+    if found is not None:
+        return found
+    cache, work = _work(order, background=False)
+    return _pool().do((cache.folder, order.key), work)
+
+
+def begin(order: Order, callback: Callback, background: bool = True) -> Job[Entry]:
+    """Have a kernel built; a thread of the service calls back when it is there.
+
+    In the background it takes what processors have left over.
+    """
+    cache, work = _work(order, background)
+    return _pool().submit((cache.folder, order.key), work, callback)
+
+
+def leave(job: Job[Entry], callback: Callback) -> None:
+    """Wait no longer for a kernel. It is not built, unless it is begun or others wait for it."""
+    for pool in list(_pools.values()):
+        pool.leave(job, callback)
+
+
+def compile_by(
+    worker: Worker, order: Order, surroundings: dict[str, Any], choice: Choice | None
+) -> tuple[bytes, dict[str, Any]]:
+    """What a worker makes for an order by this choice in place of the order's. Another process has a second try."""
+    with process.lock:
+        from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
+
+    request = {
+        "do": "compile",
+        "description": order.description,
+        "problem": order.problem.to_dict(),
+        "target": str(order.target),
+        "schedule": order.schedule,
+        "choice": None if choice is None else choice.to_dict(),
+        **surroundings,
+    }
+    failures: list[str] = []
+    while len(failures) < 2:
+        try:
+            answer = worker.ask(request, SECONDS)
+        except RaisedInWorker as reason:
+            raise reason.error from reason.error.__cause__
+        except WorkerFailed as reason:
+            failures.append(str(reason))
+        else:
+            return b64decode(answer["library"]), answer["facts"]
+    told = f"{order.problem} for {str(order.target)!r}: compiling it failed twice, in a process each"
+    raise CompilerFailed(f"{told}: {'; then '.join(failures)}")
+
+
+def _pool() -> Pool:
+    compilers()  # a nonsensical number is for the caller to know
+    python = named()
+    if python is None and not sys.executable:
+        raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
+    if python not in _pools:
+        with process.lock:
+            from tvmconvgrad.workers.pool import Pool  # only to build
+            from tvmconvgrad.workers.worker import Worker
+
+        make = functools.partial(Worker, PROGRAM, sturdy=True, python=python)
+        _pools.setdefault(python, Pool(make, size=compilers, idle=lambda: IDLE_SECONDS))
+    return _pools[python]
+
+
+def _work(order: Order, background: bool) -> tuple[KernelCache, functools.partial[Entry]]:
+    """The cache as it is now, and what a worker is to do for an order as things are now."""
+    cache = KernelCache(KernelCache().folder)
+    surroundings = {"environment": dict(os.environ), "folder": _folder(), "background": background}
+    return cache, functools.partial(_keep, cache, order, surroundings)
+
+
+def _keep(cache: KernelCache, order: Order, surroundings: dict[str, Any], worker: Worker) -> Entry:
+    def build() -> tuple[bytes, dict[str, Any]]:
+        compile_as = functools.partial(compile_by, worker, order, surroundings)
+        (library, facts), refused = made_by(order.choice, compile_as)
+        # kept in place of what was chosen, so that nobody tries again
+        return library, {**facts, "set_aside": refused} if refused else facts
+
+    return cache.load_or_build(order.description, build)
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.sep
