@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ CASES = pytest.mark.parametrize("case", [DATA, FILTERS], ids=["data", "filters"]
 @pytest.fixture(autouse=True)
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Stand-ins for both libraries; nothing that was met before is known."""
+    importlib.import_module("tvm")  # which looks at the true torch, if there is one
     monkeypatch.setattr(arrays, "_kinds", {np.ndarray: arrays.NUMPY})
     monkeypatch.setattr(tensors, "_kinds", {})
     monkeypatch.setattr(tensors, "_quick", {})
