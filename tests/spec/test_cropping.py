@@ -84,5 +84,10 @@ def test_a_part_in_words() -> None:
 def test_by_way_of_json() -> None:
     part = cropped(problem(1, 1, 3, 5, 1, 1, Gradient.DATA))
     assert Problem.from_dict(part.to_dict()) == part
+    nothing = cropped(problem(1, 2, 1, 2, 1, 1, Gradient.DATA))
+    assert nothing.is_zero
+    assert Problem.from_dict(nothing.to_dict()) == nothing
+    with pytest.raises(ValueError, match="has no such part"):
+        Problem.from_dict(part.to_dict() | {"crop": {**part.to_dict()["crop"], "k_begins": (3,)}})
     whole = problem(9, 9, 3, 1, 1, 1, Gradient.DATA)
     assert "crop" not in whole.to_dict()

@@ -145,7 +145,7 @@ class Problem:
                 **data,
                 "operator": parse_choice("operator", data["operator"], tuple(_GRADIENTS)),
                 "gradient": Gradient(data["gradient"]),
-                "geometry": _geometry_from_dict(data["geometry"]),
+                "geometry": _geometry_from_dict(data["geometry"], least_taps=0 if data.get("crop") else 1),
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
                 "filter_axes": parse_choice(
                     "filter_axes", data["filter_axes"], tuple(_filter_formats(data["operator"]).values())
@@ -160,6 +160,8 @@ class Problem:
         names = (*problem.input_names, problem.output_name)
         if len(names) != 3 or not all(isinstance(name, str) for name in names):
             raise ValueError(f"not a problem's description: {show(names)} are no names of two inputs and a result")
+        if not _is_inside(problem):
+            raise ValueError(f"not a problem's description: {show(data['crop'])} has no such part")
         if problem.gradient is not _GRADIENTS[problem.operator]:
             raise ValueError(f"not a problem's description: {problem.operator} has another gradient")
         return problem
@@ -192,11 +194,11 @@ def _filter_formats(operator: str) -> dict[str, str]:
     return CONV_TRANSPOSE_FILTERS if _is_transposed(operator) else CONVOLUTION_FILTERS
 
 
-def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
-    scalars, positive = ("batch", "groups", "c", "o"), ("groups", "k", "strides", "dilations")
-    ints = {name: parse_int(name, data[name], low=int(name in positive)) for name in scalars}
+def _geometry_from_dict(data: dict[str, Any], least_taps: int) -> Geometry:
+    scalars, least = ("batch", "groups", "c", "o"), {"groups": 1, "k": least_taps, "strides": 1, "dilations": 1}
+    ints = {name: parse_int(name, data[name], low=least.get(name, 0)) for name in scalars}
     others = {name: value for name, value in data.items() if name not in scalars}
-    sizes = {name: parse_ints(name, value, low=int(name in positive)) for name, value in others.items()}
+    sizes = {name: parse_ints(name, value, low=least.get(name, 0)) for name, value in others.items()}
     values: dict[str, Any] = {**ints, **sizes}
     geometry = Geometry(**values)
     if {len(of_axes) for of_axes in sizes.values()} not in ({1}, {2}, {3}):
@@ -208,6 +210,17 @@ def _geometry_from_dict(data: dict[str, Any]) -> Geometry:
 
 def _crop_from_dict(data: dict[str, Any]) -> Crop:
     return Crop(**{name: parse_ints(name, value, low=0) for name, value in data.items()})
+
+
+def _is_inside(problem: Problem) -> bool:
+    """Whether the geometry is a part of the whole tensors."""
+    for side in "yxk":
+        whole, begins, part = getattr(problem.whole, side), problem.begins(side), getattr(problem.geometry, side)
+        if not len(whole) == len(begins) == len(part):
+            return False
+        if any(begin + extent > size for size, begin, extent in zip(whole, begins, part)):
+            return False
+    return True
 
 
 def _times(sizes: Shape) -> str:
