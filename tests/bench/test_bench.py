@@ -25,7 +25,8 @@ def bench(*words: object) -> Result:
 
 
 @without_peers
-def test_from_end_to_end(layers_file: Path, tmp_path: Path) -> None:
+def test_from_end_to_end(layers_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # in which no title is broken
     files = ("--json", tmp_path / "found.json", "--plots", tmp_path / "plots")
     words = ("--rounds", 1, "--only", "filters", "--dtype", "f32", "--dtype", "bf16", "--ours-too", "NCX,f32")
     result = bench(layers_file, *words, *files)

@@ -32,6 +32,7 @@ NEEDED = {
     "tune": ["stem"],
     "layers": ["model.py:model", "--input", "1,2"],
     "build": ["stem", "-o", "bundle"],
+    "prepare": ["stem"],
     "merge": ["."],
     "export": ["a.jsonl"],
     "server": ["--tracker", "127.0.0.1:1", "--key", "k"],

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ def aside(work: Callable[[], T]) -> T:
     try:
         _start(worker)
         while not worker.answer.done():
-            worker.join(_LATEST)
+            wait([worker.answer], _LATEST)  # not by Thread.join: interrupted, it takes the thread for ended
         return worker.answer.result()
     except RuntimeError as reason:
         if worker.ident is not None or "new thread" not in str(reason):
