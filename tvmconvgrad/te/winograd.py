@@ -35,6 +35,7 @@ from tvm import te, tirx
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
+from tvmconvgrad.te.zeros import with_zeros
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -107,9 +108,10 @@ class Axis:
 
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     """Along which axes a problem can be computed so: of those with three taps the last ones. None where a stride is
-    greater than one, groups are several, or only a part of the tensors is computed."""
+    greater than one, groups are several, or a filter gradient is zero for some taps."""
     geometry = problem.geometry
-    if geometry.groups > 1 or max(geometry.strides) > 1 or problem.crop:
+    taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
+    if geometry.groups > 1 or max(geometry.strides) > 1 or taps_are_zero:
         return (False,) * geometry.rank
     able = [k == 3 for k in geometry.k]
     return tuple(is_able and sum(able[axis:]) <= MOST_AXES for axis, is_able in enumerate(able))
@@ -171,7 +173,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
         inside += tensors.within(j, columns, extent)
         return Place(inside, list(tensors.data_index(problem, "y" if is_data else "x", n, j, x)))
 
-    return Sum((first, second), (result,), ("data", "filter"), ("sum",), places=(place,))
+    return with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), place, [])
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:

@@ -73,7 +73,7 @@ class Trials:
     """The database of one task in a folder of its own. Use `close` when the search is over."""
 
     def __init__(self, folder: Path, space: Space) -> None:
-        task, workload = space.task, space.workload()
+        task = space.task
         folder.mkdir(parents=True, exist_ok=True)
         self._lock: int | None = None
         try:
@@ -82,6 +82,14 @@ class Trials:
             raise TaskBusy(f"{task.title}: another process is tuning it into {folder}") from None
         except OSError as reason:
             say(f"trials in {folder} are written without a lock: {cause(reason)}", TuningWarning)
+        try:
+            self._open(folder, space)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, folder: Path, space: Space) -> None:
+        task, workload = space.task, space.workload()
         self._path, self._digests = folder / RECORDS, folder / DIGESTS
         self._space = space
         self._target = tvm.target.Target(task.target.to_dict())

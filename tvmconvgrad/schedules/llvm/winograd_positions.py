@@ -84,6 +84,7 @@ class WinogradPositionsRule:
         data, at = Data("data", "tiled_data", planner.sizes().tiled, summed), task if plan.packs == "task" else None
         transform_data(sch, data, problem.data_format, lanes, at, in_parallel=at is None)
         _transform_filter(sch, problem, axes, plan, lanes, block if plan.packs == "before" else None)
+        blocks.fill_zeros(sch, expression)
         sch.parallel(task)
         sch.decompose_reduction(total, reduction)
         module = place(sch.mod, expression, problem.output_shape)
