@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.cuda.test_calls import DATA, Foreign, empty, example
 from tests.support.case import assert_same
 from tests.support.fake_gpu import FakeGpus
-from tvmconvgrad import memory
+from tvmconvgrad import memory, process
 from tvmconvgrad.memory import Loaded
 from tvmconvgrad.runtime.cuda import function
 from tvmconvgrad.runtime.cuda.function import CudaFunction
@@ -20,7 +20,8 @@ BOUND = 4
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A memory of few kernels."""
+    """A memory of few kernels, and of none of before."""
+    process.forget()
     monkeypatch.setenv(memory.VARIABLE, str(BOUND))
     monkeypatch.setattr(function, "_recorded", set())
 
