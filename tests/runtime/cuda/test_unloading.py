@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ def call_copies(count: int, gpu: int = 0) -> None:
     one = op.compile(*(array.shape for array in inputs), target="cuda -arch=sm_90")
     code: Any = one.function
     for number in range(count):
+        gc.collect()
         found = memory.kernels.get(
             (gpu, number), lambda: Loaded(CudaFunction(code._code, code._launches, code._arch), {})
         )
