@@ -211,3 +211,18 @@ def test_without_leave_it_is_no_schedule() -> None:
     case = Case(OPERATORS[0], CONVOLUTIONS[0])
     with pytest.raises(ValueError, match="schedule: 'winograd-filter' is unknown for"):
         replace(case.call, schedule="winograd-filter").compile()
+
+
+def test_elements_between_two_taps_are_left_to_others() -> None:
+    """Along the second axis the taps meet elements 0 and 2: element 1 is zero, whatever the position holds."""
+    conv = Convolution(1, 1, 1, 3, (3, 3), (7, 1), (3, 2), (1, 1), (1, 2), (3, 0), (3, 0))
+    case = Case("ConvolutionBackpropData", conv, output_padding=(0, 0))
+    tensors = {name: np.full(conv.shapes[name], np.inf, np.float32) for name in "xw"}
+    import tvmconvgrad
+
+    call = case.call
+    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    result = operator(*case.arrays(tensors), target="llvm -mcpu=native -algorithm=auto")
+    assert_same(result[:, :, 1], np.zeros_like(result[:, :, 1]))
+    kernel = operator.compile(*call.shapes, target="llvm -mcpu=native -algorithm=auto")
+    assert "winograd" not in kernel.schedule

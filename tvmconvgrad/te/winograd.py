@@ -108,10 +108,12 @@ class Axis:
 
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     """Along which axes a problem can be computed so: of those with three taps the last ones. None where a stride is
-    greater than one, groups are several, or a filter gradient is zero for some taps."""
+    greater than one, groups are several, a filter gradient is zero for some taps, or taps leave gaps between them."""
     geometry = problem.geometry
     taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
-    if geometry.groups > 1 or max(geometry.strides) > 1 or taps_are_zero:
+    sizes = geometry.x if problem.gradient is Gradient.DATA else geometry.y
+    has_gaps = any(k > 1 and d > size for k, d, size in zip(geometry.k, geometry.dilations, sizes))
+    if geometry.groups > 1 or max(geometry.strides) > 1 or taps_are_zero or has_gaps:
         return (False,) * geometry.rank
     able = [k == 3 for k in geometry.k]
     return tuple(is_able and sum(able[axis:]) <= MOST_AXES for axis, is_able in enumerate(able))
