@@ -22,8 +22,8 @@ from tvmconvgrad.spec import Geometry, Problem
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
 SPARSE = 4
-"""From how many elements of Y for each product on, along an axis, those that are met are gathered. No known layer has
-more than 2; what a gathered row costs more than a plain one was not measured."""
+"""From how many elements of Y for each product on, along an axis, those that are met are gathered. No layer of the
+suites has so many; from how many on it pays was not measured."""
 BITS = "uint16"
 """Of operands that keep their 16 bits: TVM would make f32 of any stage of bf16."""
 
