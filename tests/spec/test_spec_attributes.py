@@ -126,7 +126,7 @@ def test_filter_formats_of_convolution(operator):
     assert type(operator(**GOOD, filter_format=Format.OIX).filter_format) is str
 
 
-@pytest.mark.parametrize("layout", ["XIO", "OIX", "IOX", "XOI"])
+@pytest.mark.parametrize("layout", ["XIO", "OIX", "IOX", "XOI", "IXO"])
 @pytest.mark.parametrize("operator", TRANSPOSED)
 def test_filter_formats_of_conv_transpose(operator, layout):
     assert operator(**GOOD, weights_format=layout).filter_format == layout
@@ -248,9 +248,9 @@ def test_bad_attributes(operator, attributes, error, message):
 
 
 @pytest.mark.parametrize("operator", CONV)
-@pytest.mark.parametrize("layout", ["IOX", "XOI"])
-def test_convolution_has_two_filter_formats(operator, layout):
-    with pytest.raises(ValueError, match=f"filter_format: got '{layout}', expected 'XIO' or 'OIX'$"):
+@pytest.mark.parametrize("layout", ["IOX", "XOI", "IXO"])
+def test_convolution_has_three_filter_formats(operator, layout):
+    with pytest.raises(ValueError, match=f"filter_format: got '{layout}', expected 'XIO' or 'OIX' or 'OXI'$"):
         operator(**GOOD, filter_format=layout)
 
 

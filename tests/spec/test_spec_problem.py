@@ -43,12 +43,13 @@ GEOMETRY = Geometry(
 BIG = {"NXC": (2, 9, 10, 6), "NCX": (2, 6, 9, 10)}
 SMALL = {"NXC": (2, 5, 8, 9), "NCX": (2, 9, 5, 8)}
 # the order of Geometry's letters, and the shape: c//groups is 2, o is 9
-CONVOLUTION = {"XIO": ("XCO", (2, 3, 2, 9)), "OIX": ("OCX", (9, 2, 2, 3))}
+CONVOLUTION = {"XIO": ("XCO", (2, 3, 2, 9)), "OIX": ("OCX", (9, 2, 2, 3)), "OXI": ("OXC", (9, 2, 3, 2))}
 TRANSPOSED = {
     "XIO": ("XOC", (2, 3, 9, 2)),
     "OIX": ("COX", (2, 9, 2, 3)),
     "IOX": ("OCX", (9, 2, 2, 3)),
     "XOI": ("XCO", (2, 3, 2, 9)),
+    "IXO": ("OXC", (9, 2, 3, 2)),
 }
 OPERATORS = {
     ConvolutionBackpropFilters: ("filter", ("input_forward", "output_delta"), "filter_delta"),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tvmconvgrad.spec.values import Ints, Shape, check_count, parse_ints
 
-# The filter's axes in the letters of Geometry: C is c//groups long, O is o long.
-CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX"}
-CONV_TRANSPOSE_FILTERS = {"XIO": "XOC", "OIX": "COX", "IOX": "OCX", "XOI": "XCO"}
+# The filter's axes in the letters of Geometry: C is c//groups long, O is o long. The last of each is not the
+# specification's: a filter of PyTorch's has it in memory where it is channels_last.
+CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX", "OXI": "OXC"}
+CONV_TRANSPOSE_FILTERS = {"XIO": "XOC", "OIX": "COX", "IOX": "OCX", "XOI": "XCO", "IXO": "OXC"}
 DEFAULT_FILTERS = {"NXC": "XIO", "NCX": "OIX"}
 """The filter's layout that goes with each layout of data, where a layer's or a variant's is not given."""
 FILTER_FORMATS = tuple(CONVOLUTION_FILTERS | CONV_TRANSPOSE_FILTERS)

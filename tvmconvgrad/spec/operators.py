@@ -7,7 +7,8 @@ All take keywords only, both spellings of an attribute (not in one call), and ch
 * auto_pad: none, same_upper, same_lower or valid, in any case. same_upper puts an odd element at the end.
 * groups: positive, divides the channels of both sides.
 * data_format: NXC or NCX.
-* filter_format (weights_format): XIO or OIX; for the ConvTranspose operators XOI or IOX too.
+* filter_format (weights_format): XIO or OIX, for the ConvTranspose operators XOI or IOX too; and beyond the
+  specification OXI, for the ConvTranspose operators IXO, which PyTorch's channels_last filters have in memory.
 * filter_shape (weights_shape), output_shape (dst_shape): the result's shape; a call's third input wins.
 * output_padding: non-negative; where given, y = strides*(x - 1) + extent - pads + output_padding must hold.
 """
@@ -30,7 +31,8 @@ from tvmconvgrad.spec.values import Ints, Shape
 class ConvolutionBackpropFilters(Operator):
     """Gradient of Convolution by its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
 
-    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X). Specification: ConvolutionBackpropFilters-1.
+    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), OXI is (O, X, I/groups).
+    Specification: ConvolutionBackpropFilters-1.
     """
 
     filter_shape: Shape | None
@@ -75,8 +77,9 @@ class ConvolutionBackwardWeights(ConvolutionBackpropFilters):
 class ConvolutionBackpropData(Operator):
     """Gradient of Convolution by its input: (output_delta, filter, output_shape?) -> input_delta.
 
-    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X). Without output_shape, the shape follows from
-    the other attributes when auto_pad is none or valid, or strides are 1. Specification: ConvolutionBackpropData-1.
+    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), OXI is (O, X, I/groups). Without output_shape, the shape
+    follows from the other attributes when auto_pad is none or valid, or strides are 1.
+    Specification: ConvolutionBackpropData-1.
     """
 
     output_padding: Shape | None
@@ -123,7 +126,7 @@ class ConvolutionBackwardData(ConvolutionBackpropData):
 class ConvTransposeBackpropFilters(Operator):
     """Gradient of ConvTranspose by its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
 
-    Filters: XIO is (X, I, O/groups), OIX is (O/groups, I, X), and oneDNN 3's XOI and IOX of the same sizes.
+    Filters: XIO is (X, I, O/groups), OIX is (O/groups, I, X), oneDNN 3's XOI and IOX of the same sizes, and IXO.
     Specification: ConvTransposeBackpropFilters-1.
     """
 

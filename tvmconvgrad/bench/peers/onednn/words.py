@@ -26,8 +26,10 @@ ATTRIBUTES = {
     "data_format": 131,
     "weights_format": 135,
 }
-# ConvTranspose's filters have other names in oneDNN 3, whose channel axes are in the other order
-_TRANSPOSED_FILTERS = {"XIO": "XOI", "OIX": "IOX"}
+# ConvTranspose's filters have other names in oneDNN 3, whose channel axes are in the other order; it has none in which
+# space is between the channels
+_FILTERS = {"OXI": "OIX"}
+_TRANSPOSED_FILTERS = {"XIO": "XOI", "OIX": "IOX", "IXO": "IOX"}
 
 
 def graph_lacks(job: Job) -> bool:
@@ -39,9 +41,8 @@ def graph_lacks(job: Job) -> bool:
 
 def in_its_formats(job: Job) -> Job:
     """The same gradient with the filter in a layout that the Graph API has."""
-    if not job.transposed:
-        return job
-    return job.in_formats(job.data_format, _TRANSPOSED_FILTERS.get(job.filter_format, job.filter_format), job.dtype)
+    names = _TRANSPOSED_FILTERS if job.transposed else _FILTERS
+    return job.in_formats(job.data_format, names.get(job.filter_format, job.filter_format), job.dtype)
 
 
 def operator_name(job: Job) -> str:
