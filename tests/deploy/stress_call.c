@@ -97,6 +97,30 @@ static void *call_often(void *unused) {
     return unused;
 }
 
+typedef struct { void (*work)(int, void *); void *data; int part; } Part;
+
+static void *run_part(void *given_part) {
+    Part *part = given_part;
+    part->work(part->part, part->data);
+    return NULL;
+}
+
+/* Each part on a thread of its own, but for the first, which the caller is to do. */
+static void by_new_threads(void (*work)(int, void *), void *data, int parts, void *context) {
+    pthread_t helpers[MOST];
+    Part all[MOST];
+    if (context != &seen || parts > MOST) fail("context, or too many parts");
+    for (int i = 1; i < parts; ++i) {
+        all[i] = (Part){work, data, i};
+        pthread_create(&helpers[i], NULL, run_part, &all[i]);
+    }
+    for (int i = 1; i < parts; ++i) pthread_join(helpers[i], NULL);
+}
+
+static void by_nobody(void (*work)(int, void *), void *data, int parts, void *context) {
+    (void)work, (void)data, (void)parts, (void)context;
+}
+
 int main(void) {
     pthread_t callers[CALLERS];
     set_threads(MOST);
@@ -108,6 +132,16 @@ int main(void) {
     seen = 0;
     call_once(0);
     if (seen > 2) fail("more threads than set");
+    set_threads(MOST);
+    seen = 0;
+    set_launcher(by_nobody, NULL);
+    call_often(NULL);
+    if (seen != 1) fail("a launcher of nobody had help");
+    set_launcher(by_new_threads, &seen);
+    for (int i = 0; i < CALLERS; ++i) pthread_create(&callers[i], NULL, call_often, NULL);
+    for (int i = 0; i < CALLERS; ++i) pthread_join(callers[i], NULL);
+    if (seen < 3) fail("no thread of the launcher helped");
+    set_launcher(NULL, NULL);
     puts("ok");
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "calling.c"
 #include "python.c"
+#include "openmp.c"
 
 extern int __tvm_ffi_main(void *self, const Any *arguments, int32_t count, Any *result);
 
@@ -21,4 +22,11 @@ EXPORT int tvmconvgrad_run(const void *first, const void *second, void *result, 
 /* runtime/native.py has the number (PYTHON_SYMBOL). */
 EXPORT int tvmconvgrad_call_python_2(const PythonCall *call, Object *first, Object *second, Object *result) {
     return call_python(call, first, second, result);
+}
+
+/* runtime/native.py has the number (OPENMP_SYMBOL). */
+EXPORT int tvmconvgrad_run_by_openmp_1(
+    const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result
+) {
+    return run_by_openmp(openmp, count, run, first, second, result);
 }

@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "floating_point.c"
+
 #define EXPORT __attribute__((visibility("default")))
 #define ALIGNMENT 64
 #define PAGE 4096
@@ -29,6 +31,12 @@
 typedef struct { void *sync_handle; int32_t num_task; } Group;
 typedef int (*Task)(int task_id, Group *group, void *data);
 
+/* What runs a call's parts: it calls work(part, data) for each part from 0 to parts - 1, none of them twice, on whatever
+ * threads, at once where it can, and returns when those calls have. Any part does what the others leave, so that fewer
+ * parts, or none, compute the same. */
+typedef void (*Launch)(void (*work)(int part, void *data), void *data, int parts, void *context);
+typedef struct { Launch launch; void *context; } Launcher;
+
 /* Memory that a call brings along: a stack of `first` bytes for the thread that calls, and one of `each` bytes for every
  * other one that helps, up to `threads` with itself. */
 typedef struct { char *memory; uint64_t first, each; int threads; } Arena;
@@ -36,19 +44,6 @@ typedef struct { char *memory; uint64_t first, each; int threads; } Arena;
 /* The tasks from `next` to before `end`: of one thread, which takes them in order. In each call a thread has the same
  * ones, and finds in its cache what it read and wrote in the last. Others help from behind. */
 typedef struct { int next, end; } Share;
-
-typedef struct {
-    Task run;
-    void *data;
-    Group group;
-    int left, failed;
-    int threads; /* that may work on it */
-    Share *shares;
-    const Arena *arena;
-    uint64_t modes; /* of the thread that launches */
-} Job;
-
-typedef struct { uint64_t bytes; char rest[ALIGNMENT - 8]; } Header;
 
 /* The first bytes of a piece of a stack. */
 typedef union Piece {
@@ -59,9 +54,25 @@ typedef union Piece {
 typedef struct { char *top, *end; Piece *last; } Stack;
 
 typedef struct {
+    Task run;
+    void *data;
+    Group group;
+    int left, failed;
+    int threads; /* that may work on it */
+    Share *shares;
+    const Arena *arena;
+    uint64_t modes; /* of the thread that launches */
+    Stack stack;    /* its own */
+    pthread_mutex_t *mutex; /* guards the shares */
+} Job;
+
+typedef struct { uint64_t bytes; char rest[ALIGNMENT - 8]; } Header;
+
+typedef struct {
     int (*launch)(Task run, void *data, int num_task);
     void *(*allocate)(int device_type, int device_id, uint64_t bytes, int code, int bits);
     int (*release)(int device_type, int device_id, void *memory);
+    void (*launch_by)(const Launcher *launcher, int threads);
 } Services;
 
 /* Guards all that follows. It is not held while a task runs. */
@@ -74,9 +85,12 @@ static int launcher;     /* the CPU that the last job was launched on */
 static int looking[CPU_SETSIZE]; /* how many workers look for the next job, by their CPU */
 static int workers;
 static int threads = 1;
+static Launcher given;   /* in place of the workers; without a function: none */
 static Header *kept[KEPT];
 
 static __thread const Arena *arena; /* of the call that this thread makes; NULL: it brought none */
+static __thread const Launcher *own_launcher; /* of the call that this thread makes; NULL: what all calls have */
+static __thread int own_threads;              /* with it */
 static __thread Stack stack;        /* of the task that this thread runs; without an end: memory comes from the store */
 
 /* ---- fork: the child has none of the workers ---- */
@@ -95,38 +109,6 @@ static void after_fork_in_child(void) {
     memset(looking, 0, sizeof looking);
 }
 
-/* ---- floating-point modes: what a thread does with tiny numbers, and how it rounds ----
- *
- * Only what decides on results: a thread keeps its flags, and its own choice of what raises a signal. */
-#if defined __x86_64__
-#define MODES UINT64_C(0xE040) /* of MXCSR: flush to zero, rounding, denormals are zero */
-
-static uint64_t floating_point(void) { return __builtin_ia32_stmxcsr(); }
-
-static void set_floating_point(uint64_t word) { __builtin_ia32_ldmxcsr((unsigned)word); }
-#elif defined __aarch64__
-#define MODES UINT64_C(0x7C80007) /* of FPCR: AHP, DN, FZ, RMode, FZ16, NEP, AH, FIZ */
-
-static uint64_t floating_point(void) {
-    uint64_t word;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
-    return word;
-}
-
-static void set_floating_point(uint64_t word) { __asm__ volatile("msr fpcr, %0" : : "r"(word)); }
-#else
-#define MODES UINT64_C(0)
-
-static uint64_t floating_point(void) { return 0; }
-
-static void set_floating_point(uint64_t word) { (void)word; }
-#endif
-
-static void take_over(uint64_t modes) {
-    uint64_t word = floating_point();
-    if ((word & MODES) != modes) set_floating_point((word & ~MODES) | modes);
-}
-
 /* ---- threads ---- */
 
 /* The next task of a thread's share, or the last of the largest; -1: all have begun. */
@@ -138,12 +120,12 @@ static int claim(Job *mine, int place) {
     return largest->next < largest->end ? --largest->end : -1;
 }
 
-/* Run tasks until all have begun; the mutex is held before and after. */
+/* Run tasks until all have begun; the job's mutex is held before and after. */
 static void help(Job *mine, int place) {
     for (int task; (task = claim(mine, place)) >= 0;) {
-        pthread_mutex_unlock(&mutex);
+        pthread_mutex_unlock(mine->mutex);
         int status = mine->run(task, &mine->group, mine->data);
-        pthread_mutex_lock(&mutex);
+        pthread_mutex_lock(mine->mutex);
         mine->failed |= status != 0;
         __atomic_sub_fetch(&mine->left, 1, __ATOMIC_RELEASE);
     }
@@ -161,15 +143,20 @@ static void leave_launcher(void) {
         sched_setaffinity(0, sizeof all, &all);
 }
 
+/* The memory of a job's thread: the caller's is at place 0. */
+static Stack stack_of(const Job *mine, int place) {
+    const Arena *theirs = mine->arena;
+    if (place == 0) return mine->stack;
+    if (!theirs || !theirs->memory) return (Stack){NULL, NULL, NULL};
+    char *memory = theirs->memory + theirs->first + theirs->each * (uint64_t)(place - 1);
+    return (Stack){memory, memory + theirs->each, NULL};
+}
+
 /* The mutex is held before and after. A worker comes to a job once, and only to one that so many threads may share. */
 static void join(Job *other, int place) {
-    const Arena *theirs = other->arena;
     if (place >= other->threads) return;
     take_over(other->modes);
-    if (theirs && theirs->memory) {
-        char *memory = theirs->memory + theirs->first + theirs->each * (uint64_t)(place - 1);
-        stack = (Stack){memory, memory + theirs->each, NULL};
-    }
+    stack = stack_of(other, place);
     help(other, place);
     stack = (Stack){NULL, NULL, NULL};
 }
@@ -243,26 +230,39 @@ static int run_alone(Task run, void *data, int num_task) {
     return failed ? -1 : 0;
 }
 
-/* num_task 0 leaves the number to the runtime: more tasks than threads, so that a late or slowed thread takes fewer.
- * A pool that is busy with another thread's job is not waited for. */
-static int launch(Task run, void *data, int num_task) {
-    int count = __atomic_load_n(&threads, __ATOMIC_RELAXED);
-    if (arena && arena->threads < count) count = arena->threads;
-    int wanted = num_task > 0 ? num_task : count > 1 ? count * SHARES : 1;
-    if (wanted <= 1) return run_alone(run, data, 1);
+/* What a launcher's threads do, which are as they were afterwards. */
+static void work_on(int part, void *data) {
+    Job *mine = data;
+    Stack before = stack;
+    uint64_t modes = floating_point() & MODES;
+    take_over(mine->modes);
+    stack = stack_of(mine, part);
+    pthread_mutex_lock(mine->mutex);
+    help(mine, part);
+    pthread_mutex_unlock(mine->mutex);
+    stack = before;
+    take_over(modes);
+}
+
+static void launch_elsewhere(const Launcher *launcher, Job *mine) {
+    pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+    mine->mutex = &guard;
+    launcher->launch(work_on, mine, mine->threads, launcher->context);
+    work_on(0, mine); /* what is left where no part was run */
+}
+
+/* On this thread and the workers. -1 where they are busy with another thread's job, which is not waited for. */
+static int launch_here(Job *mine) {
     pthread_mutex_lock(&mutex);
     if (job) {
         pthread_mutex_unlock(&mutex);
-        return run_alone(run, data, num_task > 0 ? num_task : 1);
+        return -1;
     }
     int here = sched_getcpu();
     __atomic_store_n(&launcher, here, __ATOMIC_RELAXED);
-    if (workers < count - 1) hire(count - 1);
-    Share shares[count];
-    for (int place = 0; place < count; ++place)
-        shares[place] = (Share){(int)((int64_t)wanted * place / count), (int)((int64_t)wanted * (place + 1) / count)};
-    Job mine = {run, data, {NULL, wanted}, wanted, 0, count, shares, arena, floating_point() & MODES};
-    job = &mine;
+    if (workers < mine->threads - 1) hire(mine->threads - 1);
+    mine->mutex = &mutex;
+    job = mine;
     __atomic_add_fetch(&posts, 1, __ATOMIC_RELAXED);
     int yields = sleepers || looks_on(here, 0);
     if (sleepers) pthread_cond_broadcast(&posted);
@@ -271,14 +271,48 @@ static int launch(Task run, void *data, int num_task) {
         sched_yield();
         pthread_mutex_lock(&mutex);
     }
-    help(&mine, 0);
+    help(mine, 0);
     pthread_mutex_unlock(&mutex);
-    while (__atomic_load_n(&mine.left, __ATOMIC_ACQUIRE)) sched_yield();
+    while (__atomic_load_n(&mine->left, __ATOMIC_ACQUIRE)) sched_yield();
     /* Whoever still looks at the job holds the mutex. */
     pthread_mutex_lock(&mutex);
     job = NULL;
     pthread_mutex_unlock(&mutex);
+    return 0;
+}
+
+/* How many threads the call of this thread may have. */
+static int threads_of_call(void) { return own_launcher ? own_threads : __atomic_load_n(&threads, __ATOMIC_RELAXED); }
+
+static Launcher launcher_of_call(void) {
+    if (own_launcher) return *own_launcher;
+    if (!__atomic_load_n(&given.launch, __ATOMIC_RELAXED)) return (Launcher){NULL, NULL};
+    pthread_mutex_lock(&mutex);
+    Launcher found = given;
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+/* num_task 0 leaves the number to the runtime: more tasks than threads, so that a late or slowed thread takes fewer. */
+static int launch(Task run, void *data, int num_task) {
+    int count = threads_of_call();
+    if (arena && arena->threads < count) count = arena->threads;
+    int wanted = num_task > 0 ? num_task : count > 1 ? count * SHARES : 1;
+    if (wanted <= 1) return run_alone(run, data, 1);
+    Share shares[count];
+    for (int place = 0; place < count; ++place)
+        shares[place] = (Share){(int)((int64_t)wanted * place / count), (int)((int64_t)wanted * (place + 1) / count)};
+    Job mine = {run, data, {NULL, wanted}, wanted, 0, count, shares, arena, floating_point() & MODES, stack, NULL};
+    Launcher other = count > 1 ? launcher_of_call() : (Launcher){NULL, NULL};
+    if (other.launch) launch_elsewhere(&other, &mine);
+    else if (launch_here(&mine)) return run_alone(run, data, num_task > 0 ? num_task : 1);
     return mine.failed ? -1 : 0;
+}
+
+/* The calls of this thread from now on; NULL: what all calls have. */
+static void launch_by(const Launcher *launcher, int count) {
+    own_launcher = launcher;
+    own_threads = count;
 }
 
 /* ---- memory: new pages cost more than many kernels, so blocks are kept for the next call ---- */
@@ -370,11 +404,13 @@ extern int (*__TVMBackendParallelLaunch)(Task, void *, int) __attribute__((weak)
 extern void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) __attribute__((weak));
 extern int (*__TVMBackendFreeWorkspace)(int, int, void *) __attribute__((weak));
 
-static const Services own = {launch, allocate, release};
+static const Services own = {launch, allocate, release, launch_by};
+static const Services *used = &own;
 
 EXPORT const Services *tvmconvgrad_services(void) { return &own; }
 
 EXPORT void tvmconvgrad_use(const Services *services) {
+    used = services;
     if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = services->launch;
     if (&__TVMBackendAllocWorkspace) __TVMBackendAllocWorkspace = services->allocate;
     if (&__TVMBackendFreeWorkspace) __TVMBackendFreeWorkspace = services->release;

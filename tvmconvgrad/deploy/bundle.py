@@ -20,7 +20,7 @@ from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
 from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
-from tvmconvgrad.runtime.native import PYTHON_SYMBOL
+from tvmconvgrad.runtime.native import OPENMP_SYMBOL, PYTHON_SYMBOL
 from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
@@ -152,9 +152,11 @@ def _link(
 
 
 def public_symbols(made: Manifest) -> list[str]:
-    """What a bundle's header declares, and what Python calls (compiling/python.c)."""
-    common = ("status_text", "set_threads", "get_threads", "target", "get_kernel", PYTHON_SYMBOL)
-    return [f"{made.name}_{word}" for word in common] + [kernel.function for kernel in made.kernels]
+    """What a bundle's header declares, and what Python calls (compiling/python.c, openmp.c)."""
+    declared = ("status_text", "set_threads", "get_threads", "set_launcher", "target", "get_kernel")
+    return [f"{made.name}_{word}" for word in (*declared, PYTHON_SYMBOL, OPENMP_SYMBOL)] + [
+        kernel.function for kernel in made.kernels
+    ]
 
 
 def with_hashes(made: Manifest, folder: Path) -> Manifest:

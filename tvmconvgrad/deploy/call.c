@@ -55,7 +55,7 @@ static int run(const Kernel *kernel, Function function, void *const data[TENSORS
 static int call(const Kernel *kernel, const void *first, const void *second, void *result, void *workspace, size_t bytes) {
     void *const data[TENSORS] = {(void *)first, (void *)second, result};
     void *own = NULL;
-    int place = target(), count = __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    int place = target(), count = threads_of_call();
     if (place < 0) return UNSUPPORTED_CPU;
     int status = check_tensors(kernel, data);
     if (status == OK) status = check_workspace(kernel, workspace, bytes);
@@ -76,4 +76,11 @@ static int set_threads(int count) {
     if (count < 1 || count > MOST_THREADS) return BAD_THREADS;
     __atomic_store_n(&threads, count, __ATOMIC_RELAXED);
     return OK;
+}
+
+static void set_launcher(Launch launch, void *context) {
+    pthread_mutex_lock(&mutex);
+    __atomic_store_n(&given.launch, launch, __ATOMIC_RELAXED);
+    given.context = context;
+    pthread_mutex_unlock(&mutex);
 }

@@ -13,7 +13,7 @@ import jinja2
 from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
 from tvmconvgrad.deploy.names import comment
 from tvmconvgrad.deploy.statuses import STATUSES
-from tvmconvgrad.runtime.native import DL_DTYPES, PYTHON_SYMBOL
+from tvmconvgrad.runtime.native import DL_DTYPES, OPENMP_SYMBOL, PYTHON_SYMBOL
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.reducing import reduced
@@ -46,6 +46,7 @@ def render(template: str, manifest: Manifest, checks: Mapping[str, str]) -> str:
         "kernels": kernels,
         "small_integers": _SMALL_INTEGERS,
         "python_symbol": PYTHON_SYMBOL,
+        "openmp_symbol": OPENMP_SYMBOL,
     }
     return _environment().get_template(template).render(context)
 

@@ -41,6 +41,9 @@ class DLTensor(ctypes.Structure):
 PYTHON_SYMBOL = "call_python_2"
 """How the name of compiling/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
+OPENMP_SYMBOL = "run_by_openmp_1"
+"""The same of compiling/openmp.c's."""
+
 _TENSORS, _AXES = 3, 5
 
 
@@ -71,7 +74,8 @@ class Function:
     """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs.
 
     `name` is what the library's functions begin with, `run` the kernel's; `explain` makes an exception of a status that
-    is not 0. `call_python` is None where an older version of this package made the library.
+    is not 0. `call_python` is None where an older version of this package made the library, and `run_by_openmp` then
+    runs on the library's own threads.
     """
 
     # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.
@@ -83,11 +87,20 @@ class Function:
         self.address = _address(library, run)
         self._run = _RUN(self.address)
         self.call_python = _CALL_PYTHON(_address(library, python)) if _has(library, python) else None
+        openmp = f"{name}_{OPENMP_SYMBOL}"
+        self._run_by_openmp = _RUN_BY_OPENMP(_address(library, openmp)) if _has(library, openmp) else None
 
     def __call__(self, first: int, second: int, out: int) -> None:
         """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
         status = self._run(first, second, out, None, 0)
         if status:
+            raise self.explain(status)
+
+    def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int) -> None:
+        """The same on so many threads of the OpenMP runtime whose functions are at an address (runtime/openmp.py)."""
+        if self._run_by_openmp is None:
+            self(first, second, out)
+        elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out):
             raise self.explain(status)
 
 
@@ -107,6 +120,7 @@ def _has(library: ctypes.CDLL, name: str) -> bool:
 
 
 _RUN: Any = ctypes.CFUNCTYPE(ctypes.c_int, *(4 * [ctypes.c_void_p]), ctypes.c_size_t)
+_RUN_BY_OPENMP: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *(4 * [ctypes.c_void_p]))
 _ACT: Any = ctypes.CFUNCTYPE(None)
 _READ: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)
 _SAY: Any = ctypes.CFUNCTYPE(ctypes.c_char_p)
