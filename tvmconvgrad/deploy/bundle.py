@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiling import compiler, linking
 from tvmconvgrad.compiling.aside import aside
 from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
@@ -71,8 +71,8 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     `options` go to the C compiler. Raises ValueError where `folder` is anything else than a bundle, MissingLinker where
     no C compiler works, and OSError where the folder cannot be written.
     """
-    tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
-    compiler.check_compiler(plan.architecture)
+    tools = Toolchain(linking.find_compiler(plan.architecture), MissingLinker, options)
+    linking.check_compiler(plan.architecture)
     tools.check(plan.static)
     with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)

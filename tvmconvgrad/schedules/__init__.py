@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
@@ -20,9 +21,10 @@ RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
 """By the kind of target. A new family of targets joins here."""
 
 
-def rules(target: Target) -> list[Rule]:
+@lru_cache(maxsize=64)
+def rules(target: Target) -> tuple[Rule, ...]:
     """All rules for a target."""
-    return RULES[target.kind](target)
+    return tuple(RULES[target.kind](target))
 
 
 def names(target: Target) -> list[str]:
