@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
@@ -17,14 +16,13 @@ from tvmconvgrad.targets import Target
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
-RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
+RULES: dict[str, Callable[[Target], Sequence[Rule]]] = {"llvm": llvm_rules, "cuda": cuda_rules}
 """By the kind of target. A new family of targets joins here."""
 
 
-@lru_cache(maxsize=64)
-def rules(target: Target) -> tuple[Rule, ...]:
+def rules(target: Target) -> Sequence[Rule]:
     """All rules for a target."""
-    return tuple(RULES[target.kind](target))
+    return RULES[target.kind](target)
 
 
 def names(target: Target) -> list[str]:
