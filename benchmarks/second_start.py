@@ -1,18 +1,24 @@
 """How long a fresh process takes until it has called 20 kernels that are in the cache.
 
-    python benchmarks/second_start.py
+    python benchmarks/second_start.py [--beside CHECKOUT]
 
-The median of several processes, in seconds: the start of Python itself, imports, the first kernel, the other 19.
+The median of several processes, in seconds: the start of Python itself, imports, the first kernel, the other 19. With
+`--beside` also those of another checkout of this project, in turn, and the ratio.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
+from pathlib import Path
 from statistics import median
+
+HERE = Path(__file__).resolve().parents[1]
 
 RUNS = 9
 CHILD = """
@@ -36,14 +42,24 @@ print(json.dumps({"steps": steps, "heavy": sorted({"tvm", "tvm_ffi", "torch"} & 
 
 
 def main() -> None:
-    """Fill a cache, then measure."""
-    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-benchmark-") as folder:
-        environment = {**os.environ, "TVMCONVGRAD_CACHE_DIR": folder}
-        start(environment)
-        answers = [start(environment) for _ in range(RUNS)]
-    for name in answers[0]["steps"]:
-        print(f"{name:20} {median(answer['steps'][name] for answer in answers):7.3f} s")
-    print("imported besides:", ", ".join(answers[0]["heavy"]) or "neither TVM nor torch")
+    """Fill caches, then measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="a folder with another state of this project")
+    options = parser.parse_args()
+    checkouts = [HERE, *([options.beside.resolve()] if options.beside else [])]
+    with ExitStack() as stack:
+        folders = [stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmconvgrad-benchmark-")) for _ in checkouts]
+        own = [{"PYTHONPATH": str(path), "TVMCONVGRAD_CACHE_DIR": cache} for path, cache in zip(checkouts, folders)]
+        environments = [{**os.environ, **each} for each in own]
+        for environment in environments:
+            start(environment)
+        rounds = [[start(environment) for environment in environments] for _ in range(RUNS)]
+    answers = list(zip(*rounds))
+    for name in rounds[0][0]["steps"]:
+        here, *beside = (median(answer["steps"][name] for answer in each) for each in answers)
+        ratio = f"  beside {beside[0]:7.3f} s  ratio {here / beside[0]:.2f}" if beside else ""
+        print(f"{name:20} {here:7.3f} s{ratio}")
+    print("imported besides:", ", ".join(answers[0][0]["heavy"]) or "neither TVM nor torch")
 
 
 def start(environment: dict[str, str]) -> dict[str, dict[str, float]]:

@@ -42,6 +42,13 @@ def test_imports_load_no_compiler(module: str, tmp_path: Path) -> None:
     assert loaded(f"import {module}", tmp_path) == "[]"
 
 
+def test_building_a_bundle_loads_no_compiler(tmp_path: Path) -> None:
+    layer = "cg.layers.Layer(name='tiny', batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))"
+    build = f"import tvmconvgrad as cg, tvmconvgrad.layers\ncg.build([{layer}], {str(tmp_path / 'bundle')!r})"
+    assert loaded(build, tmp_path / "cache") == "[]"
+    assert (tmp_path / "bundle" / "manifest.json").exists()
+
+
 def test_neither_building_a_kernel_nor_calling_it_loads_the_compiler(tmp_path: Path) -> None:
     assert loaded(CALL, tmp_path) == "[]"
     assert list(tmp_path.glob("*.kernel"))

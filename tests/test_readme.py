@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -39,6 +40,26 @@ def test_the_python_example() -> None:
     shape, *kernel = done.stdout.splitlines()
     assert shape == "(3, 3, 64, 128)"
     assert kernel[0].startswith("ConvolutionBackpropFilters f32: input_forward NXC 8x56x56x64")
+
+
+def test_the_example_of_building_in_the_background(tmp_path: Path) -> None:
+    """What it asked for is the kernel that it says, and what it prepares is in the cache: one layer in place of all."""
+    blocks = re.findall(r"```(python|py)\n(.*?)```", README, re.DOTALL)
+    (before,), (example,) = ([text for kind, text in blocks if kind == wanted] for wanted in ("python", "py"))
+    assert 'cg.prepare("resnet_50", dtype="bf16", progress=True)' in example
+    example = example.replace('dtype="bf16"', 'dtype="bf16", substring="conv1"')
+    asks = """
+print(str(future.result(60)).splitlines()[0])
+print(cg.prepare("resnet_50", dtype="bf16", substring="conv1"))
+"""
+    environment = {**os.environ, "TVMCONVGRAD_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", before + example + asks]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    *_, kernel, missing = done.stdout.splitlines()
+    assert kernel.startswith("ConvolutionBackpropFilters f32: input_forward NXC 8x56x56x64")
+    assert missing == "0"
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]  # no temporary file stays
 
 
 def test_there_are_commands() -> None:

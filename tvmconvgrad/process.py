@@ -2,9 +2,8 @@
 
 * What threads share changes under `lock` alone. A fork waits for it: a child never finds it taken, or what it guards
   half done: a module that is half imported, a library that is half loaded. So nothing that takes long is done under it.
-* What takes long, compiling above all, is done without it. Threads that need the same wait for each other by `Turns`,
-  which are all free in a child: the thread that had one is not there. What such a thread leaves in a state that nobody
-  can go on from, a compiler's inside, is a `Section`, and the child does without.
+* What takes long is done without it. Threads that need the same wait for each other by `Turns`, which are all free in a
+  child: the thread that had one is not there.
 * What is remembered can be forgotten: whoever remembers says how by `forgets`, and `forget` does it all.
 
 This is imported by all of the package, and imports nothing of it.
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -48,47 +46,12 @@ def _free_lock() -> bool:
 def _begin_as_child() -> None:
     global lock, forks
     forks += 1
-    for section in _sections:
-        section.begin_as_child()
     if not _free_lock():
         lock = threading.RLock()  # the other one is of a thread that is not here
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_wait_for_lock, after_in_parent=_free_lock, after_in_child=_begin_as_child)
-
-
-class Section:
-    """A block that is `lost` in a forked child that left another thread in it behind, with things half done."""
-
-    def __init__(self) -> None:
-        self.lost = False
-        self._threads: list[int] = []
-        _sections.append(self)
-
-    def __enter__(self) -> None:
-        self._threads.append(threading.get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.remove(threading.get_ident())
-
-    def is_lost(self) -> bool:
-        """Whether it is lost, or what it imports may be: a module is half imported in a child, by any thread."""
-        return self.lost or (forks > 0 and any(map(_is_begun, list(sys.modules.values()))))
-
-    def begin_as_child(self) -> None:
-        """Whom the fork left behind is not in it any more."""
-        here = [thread for thread in self._threads if thread == threading.get_ident()]
-        self.lost = self.lost or len(here) < len(self._threads)
-        self._threads = here
-
-
-_sections: list[Section] = []
-
-
-def _is_begun(module: object) -> bool:
-    """Whether a module's import has begun and not ended."""
-    return getattr(getattr(module, "__spec__", None), "_initializing", False) is True
 
 
 class _Turn:

@@ -17,6 +17,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, example
 from tests.runtime.cuda.test_calls import Foreign
 from tests.support.case import assert_same
+from tests.support.compiling_here import compile_here
 from tests.support.fake_gpu import FakeGpus, patch_toolkit
 from tests.support.fake_libraries import aligned
 from tvmconvgrad.deploy import registry
@@ -33,6 +34,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     with pytest.MonkeyPatch.context() as patch:
         patch_toolkit(patch, folder)
+        compile_here(patch)
         return cg.build(SOME, folder / "bundle", name="some", targets=TARGETS)
 
 

@@ -41,7 +41,7 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     if act == "raise" and not (word == "refused" and request["choice"] is None):
         raise RAISED[word]
     facts = {"schedule": "none()", "workspace_bytes": 0, "requires": []}
-    return {"library": b64encode(str(about).encode()).decode(), "facts": facts}
+    return {"code": b64encode(str(about).encode()).decode(), "facts": facts}
 
 
 if __name__ == "__main__":

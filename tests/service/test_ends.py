@@ -132,3 +132,18 @@ with ThreadPoolExecutor(6) as threads:
     assert [process.communicate(timeout=PATIENCE)[0] for process in processes] == ["6\n"] * 4
     assert sorted(name.split("-")[0] for name in os.listdir(tmp_path / "log")) == list("012345")
     assert temporary_files(tmp_path) == []
+
+
+def test_processes_that_prepare_the_same_network(tmp_path: Path) -> None:
+    code = """
+import tvmconvgrad as cg
+os.environ["ACTING"] = "sleep 0.02"
+cg.prepare("resnet_50", only="filters", batch=1)
+print(cg.prepare("resnet_50", only="filters", batch=1), *pids())
+"""
+    processes = [start(code, tmp_path) for _ in range(8)]
+    said = [process.communicate(timeout=PATIENCE)[0].split() for process in processes]
+    assert [words[:1] for words in said] == [["0"]] * 8  # all of it was there
+    assert len(os.listdir(tmp_path / "log")) == len(list((tmp_path / "cache").glob("*.kernel"))) == 20
+    assert all(ended(int(pid)) for words in said for pid in words[1:])
+    assert temporary_files(tmp_path) == []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 from tests.service.processes import run, temporary_files
+from tvmconvgrad import process
 
 _WAIT = """
 def wait(child):
@@ -69,3 +72,23 @@ if child == 0:
 print(wait(child), future.exception(30) is not None)  # what was made is no library
 """
     assert run(_WAIT + code, tmp_path) == "7 True"
+
+
+def test_turns_of_threads_that_are_not_in_the_child() -> None:
+    turns, inside, over = process.Turns(), threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with turns.of("key"):
+            inside.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert inside.wait(60)
+    child = os.fork()
+    if child == 0:
+        with turns.of("key"), turns.of("key"):
+            os._exit(7)
+    over.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -118,8 +118,8 @@ def test_workers_killed_at_any_moment(acting: Acting) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         results = [threads.submit(want, first) for first in range(2)]
-        while kills < 12:
-            time.sleep(chance.uniform(0, 0.8))
+        while kills < 100:
+            time.sleep(chance.uniform(0, 0.3))
             for worker in chance.sample(acting.workers(), min(1, len(acting.workers()))):
                 worker.kill()
                 kills += 1

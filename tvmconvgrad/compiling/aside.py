@@ -9,7 +9,6 @@ Whoever asks for the same kernel again waits for the lock file that the work hol
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -49,11 +48,6 @@ def _start(worker: threading.Thread) -> None:
         worker.start()
     finally:
         threading.stack_size(before)
-
-
-def import_compiler() -> None:
-    """Import TVM and what compiles with it: seconds."""
-    importlib.import_module("tvmconvgrad.compiling.inspection")
 
 
 class _Worker(threading.Thread, Generic[T]):

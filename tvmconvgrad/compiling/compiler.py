@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +14,19 @@ import tvm
 from tvm.target import codegen
 
 from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import c_tools, pipeline
+from tvmconvgrad.compiling import pipeline
 from tvmconvgrad.compiling.cpu_features import foreign_to, in_system_words
-from tvmconvgrad.compiling.missing import MissingLinker
+from tvmconvgrad.compiling.linking import check_compiler, link
 from tvmconvgrad.compiling.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import nearest
-from tvmconvgrad.targets import ARCHITECTURES, Target, host_architecture, linux_triple, target_architecture
+from tvmconvgrad.targets import ARCHITECTURES, Target, linux_triple, target_architecture
 
-_LIBRARY = Path(__file__).with_name("library.c")
-# Hidden: a symbol of the same name elsewhere in the process (TVM's own runtime) must not take its place.
-_C_OPTIONS = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread")
-_MACHINE = slice(18, 20)  # e_machine in ELF's header
-_MACHINES = {"x86_64": 62, "aarch64": 183}
+_CONFIG = {"tirx.disable_assert": True}
+"""Whoever calls a kernel has checked its arguments (runtime/kernel.py), and passes them on as it was compiled for them
+(calling.c). Code that looks at them once more would take a tenth of the time to compile."""
 
 
 def compile_problem(
@@ -44,7 +41,7 @@ def compile_problem(
     check_cpu(target)
     check_compiler(target_architecture(target))  # before seconds of compiling
     built = build(problem, target, schedule, choice)
-    library = _link(built.executable, target_architecture(target))
+    library = link(_object(built.executable), target_architecture(target))
     return library, _facts(problem, target, built, begin)
 
 
@@ -105,13 +102,13 @@ def build(
 def compile_module(module: tvm.IRModule, target: Target) -> bytes:
     """The shared library of a scheduled program. MissingLinker without a C compiler."""
     executable, _ = _compile(module, target)
-    return _link(executable, target_architecture(target))
+    return link(_object(executable), target_architecture(target))
 
 
 def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, pipeline.WorkspaceMeter]:
     """Code that is not linked yet, and its workspace."""
     workspace = pipeline.WorkspaceMeter()
-    with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
+    with tvm.transform.PassContext(config=_CONFIG, disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
         executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
     return executable, workspace
 
@@ -144,9 +141,10 @@ def check_cpu(target: Target) -> None:
             raise ValueError(f"target: feature {feature} of {str(target)!r} {unknown}")
 
 
-def _features(target: Target) -> set[str]:
+@functools.lru_cache(maxsize=64)
+def _features(target: Target) -> frozenset[str]:
     """What a target has, in LLVM's words."""
-    return set(map(str, codegen.llvm_get_cpu_features(_tvm_target(target))))
+    return frozenset(map(str, codegen.llvm_get_cpu_features(_tvm_target(target))))
 
 
 def _what_it_is(mcpu: str, triple_of: str) -> str:
@@ -168,19 +166,6 @@ def _tvm_target(target: Target) -> tvm.target.Target:
     return tvm.target.Target(target.to_dict())
 
 
-def _link(executable: Any, architecture: str) -> bytes:
-    compiler = find_compiler(architecture)
-    with temporary_folder() as folder:
-        path, kernel, rest = (folder / name for name in ("kernel.so", "kernel.o", "library.o"))
-        kernel.write_bytes(_object(executable))
-        rest.write_bytes(_library(compiler, architecture))
-        files = ["-o", str(path), str(kernel), str(rest)]
-        options = c_tools.options_for(architecture, "CFLAGS", "LDFLAGS")
-        command = [*c_tools.words(compiler), "-shared", "-fPIC", "-pthread", *files, *options]
-        _run(command, architecture, folder)
-        return path.read_bytes()
-
-
 def _object(executable: Any) -> bytes:
     """The object file. LLVM ends the process where a disk is full, so that it goes to memory, if there are such files.
 
@@ -199,54 +184,3 @@ def _object(executable: Any) -> bytes:
         finally:
             os.close(number)
         return Path(folder, "kernel.o").read_bytes()
-
-
-def _run(command: list[str], architecture: str, folder: Path) -> None:
-    """Run a C compiler that has its own files in a folder, too. Ctrl-C in a terminal does not reach it."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    try:
-        done = subprocess.run(command, capture_output=True, env=environment, start_new_session=True)
-    except OSError as reason:
-        raise MissingLinker(f"{advice(architecture)}; {command[0]} cannot be run: {reason}") from None
-    if done.returncode:
-        text = (done.stdout + done.stderr).decode(errors="replace")
-        raise MissingLinker(f"{advice(architecture)}; {command[0]} failed: {' '.join(command)}\n{text}")
-
-
-def find_compiler(architecture: str) -> str:
-    """The command of the C compiler (c_tools.py). MissingLinker where there is none."""
-    found = c_tools.find_compiler(architecture)
-    if found is None:
-        raise MissingLinker(advice(architecture))
-    return found
-
-
-def check_compiler(architecture: str) -> None:
-    """Raise MissingLinker unless the C compiler compiles for an architecture."""
-    compiler = find_compiler(architecture)
-    machine = int.from_bytes(
-        _library(compiler, architecture)[_MACHINE], "little"
-    )  # as x86-64 and AArch64 write numbers
-    if machine != _MACHINES.get(architecture, machine):
-        theirs = next((name for name, number in _MACHINES.items() if number == machine), "another architecture")
-        raise MissingLinker(f"{advice(architecture)}; {compiler} failed: it compiles for {theirs}")
-
-
-def advice(architecture: str) -> str:
-    """What to install where no C compiler was found."""
-    usual, what = "gcc or clang", "a C compiler"
-    if architecture != host_architecture():
-        package = f"gcc-{linux_triple(architecture).replace('_', '-')}"
-        usual, what = f"{c_tools.cross_compiler(architecture)} (Debian's {package})", f"a C compiler for {architecture}"
-    return f"a kernel is linked by {what} and none was found that works: install {usual}, or name it in CXX"
-
-
-@functools.cache
-def _library(compiler: str, architecture: str) -> bytes:
-    """The object file of library.c, compiled once in a process."""
-    with temporary_folder() as folder:
-        path = folder / "library.o"
-        options = c_tools.options_for(architecture, "CFLAGS")
-        command = [*c_tools.words(compiler), *_C_OPTIONS, *options, "-c", str(_LIBRARY), "-o", str(path)]
-        _run(command, architecture, folder)
-        return path.read_bytes()

@@ -1,4 +1,4 @@
-"""The compile service: kernels are built by worker processes that all threads of this process share.
+"""The compile service: kernels, also those of bundles, are built by worker processes that all threads here share.
 
 None is started before the first kernel that is not in the cache, and each ends after an idle minute. This process
 itself imports no compiler. Of what several want at the same time, one is built: by one job in a process (workers/pool),
@@ -11,7 +11,9 @@ import functools
 import os
 import sys
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tvmconvgrad import process
 from tvmconvgrad.choice import Choice, made_by
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from tvmconvgrad.workers.pool import Callback, Job, Pool
     from tvmconvgrad.workers.worker import Worker
 
+T = TypeVar("T")
 PROGRAM = "tvmconvgrad.compiling.worker"
 VARIABLE = "TVMCONVGRAD_COMPILERS"
 IDLE_SECONDS = 60.0
@@ -92,13 +95,42 @@ def leave(job: Job[Entry], callback: Callback) -> None:
         pool.leave(job, callback)
 
 
-def compile_by(
-    worker: Worker, order: Order, surroundings: dict[str, Any], choice: Choice | None
-) -> tuple[bytes, dict[str, Any]]:
-    """What a worker makes for an order by this choice in place of the order's. Another process has a second try."""
-    with process.lock:
-        from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
+def required_features(targets: Sequence[Target]) -> list[frozenset[str]]:
+    """What the code of each target may use of the CPU, in the operating system's words. ValueError for a CPU that LLVM
+    does not know; MissingCompiler, CompilerFailed."""
+    request = {"do": "check", "targets": list(map(str, targets)), **_surroundings(background=False)}
+    answer = _pool().do(object(), lambda worker: _answer(worker, request, f"what {request['targets']} need"))
+    return list(map(frozenset, answer["requires"]))
 
+
+def make_all(wanted: Sequence[Callable[[Worker], T]]) -> Generator[T]:
+    """What functions return for workers: all of them at the same time, handed out in their order.
+
+    Raises what the first of them does that fails; whoever takes no further one leaves those that have not begun.
+    """
+    pool, jobs = _pool(), []
+    try:
+        for work in wanted:
+            done: Future[Job[T]] = Future()
+            jobs.append((pool.submit(object(), work, done.set_result), done))
+        for _, done in jobs:
+            yield done.result().value()
+    finally:
+        for job, done in jobs:
+            pool.leave(job, done.set_result)
+
+
+def making(order: Order, symbol: str | None = None) -> Callable[[Worker, Choice | None], tuple[bytes, dict[str, Any]]]:
+    """How a worker makes what an order is of, as things are now, by a choice in place of the order's: a kernel; or with
+    a `symbol` an object file for a bundle, whose entry is __tvm_ffi_SYMBOL."""
+    surroundings = _surroundings(background=False)
+    return lambda worker, choice: compile_by(worker, order, surroundings, choice, symbol)
+
+
+def compile_by(
+    worker: Worker, order: Order, surroundings: dict[str, Any], choice: Choice | None, symbol: str | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """What a worker makes for an order by this choice in place of the order's."""
     request = {
         "do": "compile",
         "description": order.description,
@@ -106,20 +138,27 @@ def compile_by(
         "target": str(order.target),
         "schedule": order.schedule,
         "choice": None if choice is None else choice.to_dict(),
+        "symbol": symbol,
         **surroundings,
     }
+    answer = _answer(worker, request, f"{order.problem} for {str(order.target)!r}: compiling it")
+    return b64decode(answer["code"]), answer["facts"]
+
+
+def _answer(worker: Worker, request: dict[str, Any], about: str) -> dict[str, Any]:
+    """A worker's answer. Another process has a second try."""
+    with process.lock:
+        from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
+
     failures: list[str] = []
     while len(failures) < 2:
         try:
-            answer = worker.ask(request, SECONDS)
+            return worker.ask(request, SECONDS)
         except RaisedInWorker as reason:
             raise reason.error from reason.error.__cause__
         except WorkerFailed as reason:
             failures.append(str(reason))
-        else:
-            return b64decode(answer["library"]), answer["facts"]
-    told = f"{order.problem} for {str(order.target)!r}: compiling it failed twice, in a process each"
-    raise CompilerFailed(f"{told}: {'; then '.join(failures)}")
+    raise CompilerFailed(f"{about} failed twice, in a process each: {'; then '.join(failures)}")
 
 
 def _pool() -> Pool:
@@ -140,8 +179,12 @@ def _pool() -> Pool:
 def _work(order: Order, background: bool) -> tuple[KernelCache, functools.partial[Entry]]:
     """The cache as it is now, and what a worker is to do for an order as things are now."""
     cache = KernelCache(KernelCache().folder)
-    surroundings = {"environment": dict(os.environ), "folder": _folder(), "background": background}
-    return cache, functools.partial(_keep, cache, order, surroundings)
+    return cache, functools.partial(_keep, cache, order, _surroundings(background))
+
+
+def _surroundings(background: bool) -> dict[str, Any]:
+    """What else determines how something is made: the caller's variables, its folder, and whether nobody waits."""
+    return {"environment": dict(os.environ), "folder": _folder(), "background": background}
 
 
 def _keep(cache: KernelCache, order: Order, surroundings: dict[str, Any], worker: Worker) -> Entry:

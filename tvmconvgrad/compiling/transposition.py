@@ -90,7 +90,7 @@ class _Copy:
             lambda a, b: self._block(_begin(a, last_a, self.block[0]), _begin(b, last_b, self.block[1])),
         )
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """How many vectors are loaded for a block: two, or as many as it has elements along its shorter side."""
         return 2 if self.extents[1] == 2 else _widest(min(self.extents))
@@ -103,7 +103,7 @@ class _Copy:
         simple = self.pair is None and not self._chooses and self._apart == self._stored_apart == 1
         return _widest(max(self.extents)) if simple and self.rows > 1 else self.rows
 
-    @property
+    @cached_property
     def block(self) -> tuple[int, int]:
         """How many elements a block has along `a` and `b`."""
         return (self.lanes, self.rows) if self.extents[0] > self.extents[1] else (self.rows, self.lanes)
@@ -111,17 +111,17 @@ class _Copy:
     def _is_in_registers(self) -> bool:
         return str(self._load.source.scope()) == "local"
 
-    @property
+    @cached_property
     def _load(self) -> tvm.ir.TensorLoad:
         (load,) = nodes(self.store.value, tvm.ir.TensorLoad)
         return load
 
-    @property
+    @cached_property
     def _apart(self) -> int:
         """How far neighbours along `a` lie apart in the source, in pairs where it has these."""
         return (step_of(self._load.indices, self.a) or 0) // self.run
 
-    @property
+    @cached_property
     def _chooses(self) -> bool:
         """Whether a condition tells a vector's lanes apart."""
         lanes = [self.a, self.pair] if self.pair is not None else [self.a]
@@ -151,7 +151,7 @@ class _Copy:
         pairs = [step_of(load.indices, self.a), step_of(self.store.indices, self.b)]
         return steps == [1, 1] and pairs == [self.run, self.run]
 
-    @property
+    @cached_property
     def _stored_apart(self) -> int:
         """How far neighbours along `b` lie apart in the copy, in pairs where it has these."""
         return (step_of(self.store.indices, self.b) or 0) // self.run

@@ -1,8 +1,9 @@
 """A worker that compiles kernels: python -m tvmconvgrad.compiling.worker. Who asks it is service.py.
 
 {"do": "compile", "problem": ..., "target": text, "schedule": name or null, "choice": ... or null,
- "description": the kernel's in the cache, "environment": variables, "folder": path,
-     "background": whether nobody waits for it}
+ "description": the kernel's in the cache, "symbol": of an object file for a bundle, or null,
+ "environment": variables, "folder": path, "background": whether nobody waits for it}
+{"do": "check", "targets": [text], "environment": ..., "folder": ...}
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _OURS = ("TMPDIR",)
 
 
 def compile_for(request: dict[str, Any]) -> dict[str, Any]:
-    """The kernel's library and facts."""
+    """The kernel's library, or its object file, and facts."""
     problem, target, schedule = (
         Problem.from_dict(request["problem"]),
         parse_target(request["target"]),
@@ -44,14 +45,28 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     _check(request["description"], kernels.describe(problem, target, schedule, choice))
     _take_up(request["environment"], request["folder"])
     compiler = importlib.import_module(kernels.COMPILERS[target.kind])
-    make = functools.partial(compiler.compile_problem, problem, target, schedule, choice)
+    if request["symbol"] is None:
+        make = functools.partial(compiler.compile_problem, problem, target, schedule, choice)
+    else:
+        make = functools.partial(compiler.compile_object, problem, target, request["symbol"], choice)
     if request["background"]:
         # A thread's niceness is its own here. The main thread keeps its: somebody may wait for the next kernel.
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as thread:
-            library, facts = thread.submit(make).result()
+            code, facts = thread.submit(make).result()
     else:
-        library, facts = make()
-    return {"library": b64encode(library).decode(), "facts": facts}
+        code, facts = make()
+    return {"code": b64encode(code).decode(), "facts": facts}
+
+
+def check_targets(request: dict[str, Any]) -> dict[str, Any]:
+    """What the code of CPUs may use of them. ValueError for one that LLVM does not know."""
+    from tvmconvgrad.compiling import compiler
+
+    _take_up(request["environment"], request["folder"])
+    targets = list(map(parse_target, request["targets"]))
+    for target in targets:
+        compiler.check_cpu(target)
+    return {"requires": [sorted(compiler.required_features(target)) for target in targets]}
 
 
 def _check(wanted: dict[str, Any], found: dict[str, Any]) -> None:
@@ -83,7 +98,7 @@ def main() -> None:
     os.environ.pop(NAMED, None)  # this is the one
     threading.stack_size(_STACK)
     import_tvm()
-    serve({"compile": compile_for})
+    serve({"compile": compile_for, "check": check_targets})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`tvmconvgrad.build`: what a user asks for, checked; the compiler is imported after that."""
+"""`tvmconvgrad.build`: what a user asks for, checked; then the compile service is asked for it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad.compiling.aside import aside, import_compiler
-from tvmconvgrad.compiling.separate import compiling
 from tvmconvgrad.deploy.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
@@ -48,7 +46,7 @@ def build(
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
-    OSError where it cannot be written.
+    MissingCompiler and CompilerFailed where no process can compile, OSError where it cannot be written.
     """
     types = None if dtypes is None else _listed(dtypes)
     gradients, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
@@ -58,19 +56,13 @@ def build(
     path = Path(folder)
 
     check_replaceable(path)
-    aside(import_compiler)
     if architecture == CUDA:
         if static:
             raise ValueError("static: a bundle for GPUs has no library")
-        with compiling():
-            aside(import_compiler)
-            from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle
+        from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle
 
-            build_cuda_bundle(chosen, gradients, found, path, progress)
-        return path.absolute()
-
-    with compiling():
-        aside(import_compiler)
+        build_cuda_bundle(chosen, gradients, found, path, progress)
+    else:
         from tvmconvgrad.deploy.bundle import build_bundle, make_plan
 
         build_bundle(make_plan(chosen, gradients, found, architecture, static), path, progress)

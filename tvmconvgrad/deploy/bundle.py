@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad.compiling import compiler
-from tvmconvgrad.compiling.aside import aside
+from tvmconvgrad import kernels
+from tvmconvgrad.compiling import linking, service
 from tvmconvgrad.compiling.missing import MissingLinker
 from tvmconvgrad.deploy import describing, manifest
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
@@ -21,9 +22,13 @@ from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.runtime.native import OPENMP_SYMBOL, PYTHON_SYMBOL
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
 from tvmconvgrad.tuning import lookup
+
+if TYPE_CHECKING:
+    from tvmconvgrad.workers.worker import Worker
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
@@ -56,9 +61,7 @@ def make_plan(
     name: str, gradients: Sequence[LayerGradient], targets: Sequence[Target], architecture: str, static: bool
 ) -> Plan:
     """What it takes to build a bundle. ValueError for a CPU that LLVM does not know, or that cannot be told apart."""
-    for target in targets:
-        compiler.check_cpu(target)
-    needs = {target: frozenset(compiler.required_features(target)) for target in targets}
+    needs = dict(zip(targets, service.required_features(targets)))
     for target in targets:
         check_in_c(target, needs[target], architecture)
     requires = {target: needs[target] for target in best_first(needs)}
@@ -71,8 +74,8 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
     `options` go to the C compiler. Raises ValueError where `folder` is anything else than a bundle, MissingLinker where
     no C compiler works, and OSError where the folder cannot be written.
     """
-    tools = Toolchain(compiler.find_compiler(plan.architecture), MissingLinker, options)
-    compiler.check_compiler(plan.architecture)
+    tools = Toolchain(linking.find_compiler(plan.architecture), MissingLinker, options)
+    linking.check_compiler(plan.architecture)
     tools.check(plan.static)
     with replacing(folder) as new, tempfile.TemporaryDirectory(prefix="tvmconvgrad-") as work:
         kernels, objects = _compile_all(plan, tools, Path(work), progress)
@@ -90,44 +93,50 @@ def _compile_all(
     plan: Plan, tools: Toolchain, work: Path, progress: Progress
 ) -> tuple[list[BundledKernel], list[Path]]:
     """The kernels as the manifest has them, and the object files of all of them."""
-    kernels: list[BundledKernel] = []
+    found: list[BundledKernel] = []
     objects: list[Path] = []
-    total, done = len(plan.wanted) * len(plan.requires), 0
-    for wanted in plan.wanted:
-        kernel = describing.without_code(wanted)
-        for place, target in enumerate(plan.requires):
-            progress(f"{wanted.name} {target}", done, total)
-            path = work / f"{len(objects)}.o"
-            code, pieces = _compile(plan, kernel, place, tools, path)
-            objects.append(path)
-            kernel = _with_code(kernel, code, *pieces)
-            done += 1
-        kernels.append(kernel)
-    progress("linking", done, total)
-    return kernels, objects
+    empty = [describing.without_code(wanted) for wanted in plan.wanted]
+    entries = [symbol(kernel, place) for kernel in empty for place in range(len(plan.requires))]
+    pairs = [(kernel.problem, target) for kernel in empty for target in plan.requires]
+    makers = [maker(problem, target, entry) for (problem, target), entry in zip(pairs, entries)]
+    with closing(service.make_all(makers)) as made:
+        for wanted, kernel in zip(plan.wanted, empty):
+            for target in plan.requires:
+                progress(f"{wanted.name} {target}", len(objects), len(pairs))
+                path, entry = work / f"{len(objects)}.o", entries[len(objects)]
+                kernel = _with_code(plan, kernel, target, next(made), path)
+                tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
+                objects.append(path)
+            found.append(kernel)
+    progress("linking", len(objects), len(pairs))
+    return found, objects
 
 
-def _compile(
-    plan: Plan, kernel: BundledKernel, place: int, tools: Toolchain, path: Path
-) -> tuple[Code, tuple[list[int], list[int]]]:
-    entry, target = symbol(kernel, place), list(plan.requires)[place]
-    problem = reduced(kernel.problem)
-    compile_object = partial(compiler.compile_object, problem, target, entry)
-    (built, facts), origin = aside(partial(lookup.make_tuned, problem, target, compile_object))
+Made = tuple[tuple[bytes, dict[str, Any]], str]
+"""A kernel's code and facts, and where its numbers come from."""
+
+
+def maker(problem: Problem, target: Target, entry: str | None = None) -> Callable[[Worker], Made]:
+    """How a worker makes a bundle's kernel, by the logs' choice if there is one: its object file with this entry, or
+    what a GPU loads."""
+    same = reduced(problem)
+    order = service.Order(kernels.describe(same, target), same, target, None, None)
+    make = service.making(order, entry)
+    return lambda worker: lookup.make_tuned(same, target, lambda choice: make(worker, choice))
+
+
+def _with_code(plan: Plan, kernel: BundledKernel, target: Target, made: Made, path: Path) -> BundledKernel:
+    """A kernel with the code for one more target, which is written to a file."""
+    (built, facts), origin = made
     path.write_bytes(built)
-    tools.hide_all_but(path, [f"__tvm_ffi_{entry}", *_HOOKS])
     digest = hashlib.sha256(built).hexdigest()
     library, _ = describing.libraries(plan.name, static=True)
     code = Code(str(target), facts["schedule"], origin, facts["workspace_bytes"], library, digest)
-    return code, (facts["workspace_pieces"], facts["task_pieces"])
-
-
-def _with_code(kernel: BundledKernel, code: Code, pieces: list[int], task_pieces: list[int]) -> BundledKernel:
     return replace(
         kernel,
         codes=(*kernel.codes, code),
-        workspace_bytes=max(kernel.workspace_bytes, stack_bytes(pieces)),
-        workspace_bytes_per_thread=max(kernel.workspace_bytes_per_thread, stack_bytes(task_pieces)),
+        workspace_bytes=max(kernel.workspace_bytes, stack_bytes(facts["workspace_pieces"])),
+        workspace_bytes_per_thread=max(kernel.workspace_bytes_per_thread, stack_bytes(facts["task_pieces"])),
     )
 
 

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tvmconvgrad.compiling.aside import aside
-from tvmconvgrad.compiling.cuda import compiler
+from tvmconvgrad.compiling import service
 from tvmconvgrad.deploy import describing, manifest
-from tvmconvgrad.deploy.bundle import Progress, with_hashes
+from tvmconvgrad.deploy.bundle import Made, Progress, maker, with_hashes
 from tvmconvgrad.deploy.describing import Wanted
 from tvmconvgrad.deploy.manifest import CUDA, BundledKernel, Code
 from tvmconvgrad.deploy.replacing import replacing
 from tvmconvgrad.layers import LayerGradient
 from tvmconvgrad.runtime.cuda.launches import Launch
-from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target
-from tvmconvgrad.tuning import lookup
 
 SUFFIX = ".fatbin"
-
-Built = tuple[compiler.Built, str, "Future[tuple[bytes, dict[str, Any]]]"]
-"""A kernel's program, where its numbers come from, and its machine code."""
 
 
 def build_cuda_bundle(
@@ -49,42 +39,26 @@ def build_cuda_bundle(
 def _compile_all(
     wanted: Sequence[Wanted], targets: Sequence[Target], folder: Path, progress: Progress
 ) -> list[BundledKernel]:
-    """The kernels as the manifest has them, with their files written. The toolkit works beside TVM, on all CPUs."""
-    total = len(wanted) * len(targets)
-    built: list[Built] = []
-    with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(os.cpu_count()))
-        stack.callback(pool.shutdown, cancel_futures=True)
+    """The kernels as the manifest has them, with their files written."""
+    total, done = len(wanted) * len(targets), 0
+    found = []
+    makers = [maker(each.gradient.problem, target) for each in wanted for target in targets]
+    with closing(service.make_all(makers)) as made:
         for each in wanted:
+            codes = []
             for target in targets:
-                progress(f"{each.name} {target}", len(built), total)
-                built.append(_build(each, target, pool))
-        progress("compiling", total, total)
-        codes = [_code(each, target, found, folder) for (each, target), found in zip(_pairs(wanted, targets), built)]
-    kernels = []
-    for place, each in enumerate(wanted):
-        mine = tuple(codes[place * len(targets) : (place + 1) * len(targets)])
-        size = max(code.workspace_bytes for code in mine)
-        kernels.append(replace(describing.without_code(each), codes=mine, workspace_bytes=size))
-    return kernels
+                progress(f"{each.name} {target}", done, total)
+                codes.append(_code(each, target, next(made), folder))
+                done += 1
+            size = max(code.workspace_bytes for code in codes)
+            found.append(replace(describing.without_code(each), codes=tuple(codes), workspace_bytes=size))
+    return found
 
 
-def _pairs(wanted: Sequence[Wanted], targets: Sequence[Target]) -> list[tuple[Wanted, Target]]:
-    return [(each, target) for each in wanted for target in targets]
-
-
-def _build(wanted: Wanted, target: Target, pool: ThreadPoolExecutor) -> Built:
-    problem = reduced(wanted.gradient.problem)
-    make = partial(lookup.make_tuned, problem, target, partial(compiler.build, problem, target, None))
-    built, origin = aside(make)
-    return built, origin, pool.submit(compiler.compile_program, built.program, target)
-
-
-def _code(wanted: Wanted, target: Target, found: Built, folder: Path) -> Code:
-    built, origin, future = found
-    image, facts = future.result()
+def _code(wanted: Wanted, target: Target, made: Made, folder: Path) -> Code:
+    (image, facts), origin = made
     path = folder / f"{wanted.name}.{target.arch}{SUFFIX}"
     path.write_bytes(image)
     launches = tuple(Launch.from_dict(launch) for launch in facts["launches"])
     digest = hashlib.sha256(image).hexdigest()
-    return Code(str(target), str(built.scheduled), origin, facts["workspace_bytes"], path.name, digest, launches)
+    return Code(str(target), facts["schedule"], origin, facts["workspace_bytes"], path.name, digest, launches)

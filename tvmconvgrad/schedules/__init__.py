@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tvmconvgrad.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
@@ -16,11 +16,11 @@ from tvmconvgrad.targets import Target
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
-RULES = {"llvm": llvm_rules, "cuda": cuda_rules}
+RULES: dict[str, Callable[[Target], Sequence[Rule]]] = {"llvm": llvm_rules, "cuda": cuda_rules}
 """By the kind of target. A new family of targets joins here."""
 
 
-def rules(target: Target) -> list[Rule]:
+def rules(target: Target) -> Sequence[Rule]:
     """All rules for a target."""
     return RULES[target.kind](target)
 

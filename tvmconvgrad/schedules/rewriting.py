@@ -54,4 +54,4 @@ def replaced(node: Node, values: Mapping[tirx.Var, Expr]) -> Node:
 
 def uses(node: Expr, wanted: tirx.Var) -> bool:
     """Whether a variable occurs in an expression."""
-    return any(var.same_as(wanted) for var in nodes(node, tirx.Var))
+    return any(var.same_as(wanted) for var in tirx.analysis.undefined_vars(node))

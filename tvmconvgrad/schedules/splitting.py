@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 
-def divisors(value: int) -> list[int]:
+@lru_cache(maxsize=1024)  # models of many tiles ask for those of the same few sizes
+def divisors(value: int) -> tuple[int, ...]:
     """All divisors, ascending."""
     small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
-    return sorted({*small, *(value // d for d in small)})
+    return tuple(sorted({*small, *(value // d for d in small)}))
 
 
 def largest_divisor(value: int, limit: int) -> int:
     """The largest divisor of `value` that does not exceed `limit` (at least 1)."""
-    return max(d for d in divisors(value) if d <= max(limit, 1))
+    found = divisors(value)
+    return found[bisect_right(found, max(limit, 1)) - 1]
 
 
 def nearest_run(value: int, limit: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -68,17 +69,17 @@ class Problem:
         found: Shape = getattr(self.crop, f"{side}_begins") if self.crop else (0,) * self.geometry.rank
         return found
 
-    @property
+    @cached_property
     def y_shape(self) -> Shape:
         """Shape of the big side, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.y)
 
-    @property
+    @cached_property
     def x_shape(self) -> Shape:
         """Shape of the small side, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.x)
 
-    @property
+    @cached_property
     def filter_shape(self) -> Shape:
         """Shape of the filter or of its gradient, in its layout."""
         g = self.geometry
@@ -94,7 +95,7 @@ class Problem:
         """The filter's layout as the attribute spells it, "XIO" for example."""
         return next(name for name, axes in _filter_formats(self.operator).items() if axes == self.filter_axes)
 
-    @property
+    @cached_property
     def input_shapes(self) -> tuple[Shape, Shape]:
         """Shapes of the two inputs, in the operator's order."""
         if self.gradient is Gradient.DATA:
@@ -103,7 +104,7 @@ class Problem:
             return self.y_shape, self.filter_shape
         return (self.x_shape, self.y_shape) if self.transposed else (self.y_shape, self.x_shape)
 
-    @property
+    @cached_property
     def output_shape(self) -> Shape:
         """Shape of the result."""
         shapes = {
@@ -118,7 +119,7 @@ class Problem:
         """Floating-point operations, two per product; padding is counted."""
         return self.geometry.flops
 
-    @property
+    @cached_property
     def tensor_bytes(self) -> int:
         """Bytes of the inputs and the result."""
         return sum(tensor_bytes(shape, self.dtype) for shape in (*self.input_shapes, self.output_shape))

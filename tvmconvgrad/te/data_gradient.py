@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from tvm import te, tirx
@@ -87,28 +88,29 @@ class Phases:
         holes = [t % self.dilation < self.x] if self.has_holes else []
         return [t >= 0, t < self.end, *holes] if self.has_gaps else []
 
-    @property
+    @cached_property
     def firsts(self) -> list[int]:
         """The first position of each residue."""
         return [int(self.first(r)) for r in range(self.r_begin, self.r_begin + self.residues)]
 
-    @property
+    @cached_property
     def ends(self) -> list[int]:
         """The position behind the last one of each residue."""
         residues = range(self.r_begin, self.r_begin + self.residues)
         return [(self.y - 1 + self.pad - r * self.step) // self.stride + 1 for r in residues]
 
 
-def axis_phases(x: int, y: int, kernel: int, stride: int, dilation: int, pad: int) -> list[Phases]:
+@lru_cache(maxsize=64)  # a schedule asks for each tile that it may take
+def axis_phases(x: int, y: int, kernel: int, stride: int, dilation: int, pad: int) -> tuple[Phases, ...]:
     """The phases of one axis, those with more taps first."""
     period = stride // gcd(stride, dilation)
     more = kernel % period
     met = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < y}
-    return [
+    return tuple(
         Phases(x, y, stride, pad, dilation, r_begin, residues, taps)
         for r_begin, residues, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period))
         if taps and not met.isdisjoint(range(r_begin, r_begin + residues))
-    ]
+    )
 
 
 def all_met(geometry: Geometry) -> bool:
@@ -129,7 +131,7 @@ class Part:
     least_positions: tuple[int, ...] = ()
     """How many positions the sum has along each axis at least."""
 
-    @property
+    @cached_property
     def apart(self) -> bool:
         """Whether each residue has positions of its own, and not all of them the same.
 
@@ -154,7 +156,7 @@ class Part:
         behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
         return firsts[0] + (firsts[at] - firsts[0]) * behind
 
-    @property
+    @cached_property
     def met(self) -> list[int]:
         """How many positions t the sum needs along each axis."""
         return [
@@ -162,19 +164,19 @@ class Part:
             for p in self.phases
         ]
 
-    @property
+    @cached_property
     def positions(self) -> list[int]:
         """How many positions t the sum has along each axis."""
         counts = [max(counts) for counts in zip(self.met, self.least_positions or self.met)]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
-    @property
+    @cached_property
     def taps(self) -> int:
         """How many taps, or elements of X, the sum goes over."""
         sizes = zip(self.problem.geometry.x, self.over_x, self.phases)
         return prod(size if by_x else p.taps for size, by_x, p in sizes)
 
-    @property
+    @cached_property
     def channels(self) -> int:
         """Channels (r, c) of a group."""
         return prod(p.residues for p in self.phases) * tensors.group_sizes(self.problem.geometry)[0]

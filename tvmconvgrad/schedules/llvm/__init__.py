@@ -1,5 +1,7 @@
 """Schedules for CPUs."""
 
+from functools import lru_cache
+
 import tvm
 
 from tvmconvgrad.schedules.base import Rule
@@ -14,13 +16,14 @@ from tvmconvgrad.schedules.zero import ZeroRule
 from tvmconvgrad.targets import AUTO, Target
 
 
-def llvm_rules(target: Target) -> list[Rule]:
+@lru_cache(maxsize=64)  # LLVM is asked for a CPU's features
+def llvm_rules(target: Target) -> tuple[Rule, ...]:
     """The rules for an `llvm` target, with those of Winograd's algorithm where the target's may be "auto"; for equal
     costs the first one is taken."""
     machine = Machine.of(tvm.target.Target(target.to_dict()))
     filters = [FilterRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [PositionsRule(machine, lanes) for lanes in ("channels", "groups", "positions", "summed")]
-    direct: list[Rule] = [*filters, FilterPositionsRule(machine), *positions, ZeroRule(fill_zeros)]
+    direct: tuple[Rule, ...] = (*filters, FilterPositionsRule(machine), *positions, ZeroRule(fill_zeros))
     if target.algorithm == AUTO:
-        return [*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine)]
+        return (*direct, WinogradFilterRule(machine), WinogradPositionsRule(machine))
     return direct

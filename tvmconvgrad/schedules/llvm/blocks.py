@@ -57,7 +57,7 @@ def pack_data(
     NXC it is fetched so many elements `ahead`, into the L2 cache; 0: a little ahead, into L1.
     """
     rank = len(sch.get_loops(block)) - 3
-    sch.transform_layout(block, ("write", 0), _index_map(rank + 3, _blocked_data(channels, groups, images, run)))
+    transform_written(sch, block, _blocked_data(channels, groups, images, run))
     sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
@@ -163,9 +163,7 @@ def pack_filter(
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
     along = filter_axes.endswith(channel.upper())
-    sch.transform_layout(
-        block, ("write", 0), _index_map(rank + 3, _paneled_filter(channel == "o", width, reduced, groups, run))
-    )
+    transform_written(sch, block, _paneled_filter(channel == "o", width, reduced, groups, run))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
@@ -255,8 +253,9 @@ def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
 
 
 def transform_written(sch: Schedule, block: SBlockRV, layout: Callable[..., tuple[Index, ...]]) -> None:
-    """Store what a block writes in another layout."""
-    sch.transform_layout(block, ("write", 0), _index_map(len(sch.get(block).writes[0].region), layout))
+    """Store what a block writes in another layout, which has a place for each element: TVM need not find that out."""
+    places = _index_map(len(sch.get(block).writes[0].region), layout)
+    sch.transform_layout(block, ("write", 0), places, assume_injective_transform=True)
 
 
 def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: tuple[str, int]) -> None:

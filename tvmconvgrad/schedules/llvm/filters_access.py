@@ -71,7 +71,7 @@ class Access:
     problem: Problem
     tile: Tile
 
-    @property
+    @cached_property
     def pairs(self) -> bool:
         """Whether the operands are bf16, of which an instruction adds up two images, or bands of them, at a time.
 
@@ -88,7 +88,7 @@ class Access:
         g = self.problem.geometry
         return -(-g.x[0] // 2) * g.k[0] < _met(g, 0)
 
-    @property
+    @cached_property
     def multiples(self) -> Multiples:
         """What the tensor expression is rounded up to, and the type of its operands."""
         tile, bands = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
@@ -167,7 +167,7 @@ class Access:
         axes = range(geometry.rank)
         return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.x[axis]) for axis in axes)
 
-    @property
+    @cached_property
     def sums(self) -> int:
         """Elements of the filter that whole tiles add up."""
         geometry, tile = self.problem.geometry, self.tile
@@ -175,7 +175,7 @@ class Access:
         channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o)
         return ceil_to(geometry.groups, tile.groups) * prod(geometry.k) * channels
 
-    @property
+    @cached_property
     def is_whole_product(self) -> bool:
         """Whether the sum is a plain matrix product, or one for each tap with rows of its own, of f32 rows of channels,
         none of them pads, in whole tiles."""
@@ -185,7 +185,7 @@ class Access:
         inside = all(pad == 0 and (k - 1) * d < s and (x - 1) * s + (k - 1) * d < y for k, s, d, pad, x, y in axes)
         return self._has_whole_channels and plain and inside
 
-    @property
+    @cached_property
     def streams_in_place(self) -> bool:
         """Whether the vectors of a matrix product are read where they lie, in tensors that come from memory."""
         far = self.problem.tensor_bytes > SHARED * self.machine.l3

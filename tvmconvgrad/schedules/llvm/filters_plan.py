@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import gcd, prod
+from math import gcd, inf, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES
@@ -76,7 +76,7 @@ class Planner:
 
     def least_cost(self) -> float:
         """Cycles of one core, about, with the best tile."""
-        return min(cost(self.access(tile)) for tile in tiles(self.machine, self.lanes, self.problem))
+        return _ranked(self)[0][0]
 
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers, as the model or whoever searches draws them."""
@@ -148,12 +148,19 @@ def _whole_blocks(
     return c_block, o_block
 
 
+@lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
+def _ranked(planner: Planner) -> list[tuple[float, int, Tile]]:
+    """What each tile costs, its products, and the tile, the cheapest first; of equally cheap ones, that with the least
+    surplus in work."""
+    found = tiles(planner.machine, planner.lanes, planner.problem)
+    costs = ((cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found)
+    return sorted(each for each in costs if each[0] < inf)
+
+
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
 def _best_tiles(planner: Planner) -> list[Tile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory."""
-    found = tiles(planner.machine, planner.lanes, planner.problem)
-    costs = [(cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found]
-    cheapest = sorted(costs)[:BEST_TILES]
+    cheapest = _ranked(planner)[:BEST_TILES]
     best = [(cycles * _slowed(planner.access(tile)), products, tile) for cycles, products, tile in cheapest]
     return [tile for *_, tile in sorted(best)]
 

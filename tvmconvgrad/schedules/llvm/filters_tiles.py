@@ -6,7 +6,7 @@ and which way its vectors lie decides what must be packed, and whether the filte
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 from tvmconvgrad.schedules.llvm.costs import GROUPING, PACKING, REGROUPING, SHARED, TRAFFIC, TRANSPOSING
 from tvmconvgrad.schedules.llvm.filters_access import Access, Tile
@@ -30,7 +30,7 @@ FEW_CHANNELS = 4
 
 
 def tiles(machine: Machine, lanes: str, problem: Problem) -> list[Tile]:
-    """All tiles with vectors over `lanes` whose sums stay in registers."""
+    """All tiles with vectors over `lanes`, also those whose sums don't stay in registers."""
     c_group, o_group = group_sizes(problem.geometry)
     *outer, last = problem.geometry.k
     ones = (1,) * len(outer)
@@ -44,8 +44,7 @@ def tiles(machine: Machine, lanes: str, problem: Problem) -> list[Tile]:
     else:
         few = range(1, min(o_group if lanes == "c" else c_group, machine.registers) + 1)
         sizes = [(w, n, 1) if lanes == "c" else (n, w, 1) for n in few for w in machine.widths]
-    found = [Tile(t, *size, lanes) for t in sorted(taps) for size in sizes]
-    return [tile for tile in found if _efficiency(Access(machine, problem, tile)) > 0]
+    return [Tile(t, *size, lanes) for t in sorted(taps) for size in sizes]
 
 
 def products(problem: Problem, tile: Tile) -> int:
@@ -58,10 +57,14 @@ def products(problem: Problem, tile: Tile) -> int:
 
 
 def cost(access: Access) -> float:
-    """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter."""
+    """Cycles of one core, about, with a tile: of the products, of packing, and of finishing the filter. Infinitely many
+    where its sums don't stay in registers."""
     machine, problem, tile = access.machine, access.problem, access.tile
+    efficiency = _efficiency(access)
+    if efficiency == 0:
+        return inf
     at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
-    cycles = products(problem, tile) / (at_a_time * _efficiency(access))
+    cycles = products(problem, tile) / (at_a_time * efficiency)
     shapes, sizes = (problem.y_shape, problem.x_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)
@@ -79,12 +82,14 @@ def _efficiency(access: Access) -> float:
         fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
         return machine.tile_efficiency(rows, tile.o, tile.groups, enough=enough) if fits else 0.0
     vector = min(tile.o if tile.lanes == "o" else tile.c, machine.lanes)
-    # Of what is read where it lies, and fetched, LLVM loads more ahead: it would spill a sum in each step.
-    spare = 2 if all(access.blocks) else machine.registers // 8
     if tile.lanes == "o":
         rows, columns, costs = taps * tile.c, tile.o // vector, OPERANDS
     else:
         rows, columns, costs = tile.o, taps * tile.c // vector, VECTORS_OF_TAPS
+    if not machine.holds(rows, columns):
+        return 0.0
+    # Of what is read where it lies, and fetched, LLVM loads more ahead: it would spill a sum in each step.
+    spare = 2 if all(access.blocks) else machine.registers // 8
     if access.streams_in_place:
         costs = OPERANDS[0], (DISPLACED if access.rows_displace else OPERANDS[1])
     return machine.tile_efficiency(rows, columns, vector, costs, enough, spare)

@@ -60,6 +60,10 @@ class Machine:
         """How many channels a tile may have along its vectors: one vector of any width, or several whole ones."""
         return [*self.vectors, *(self.lanes * count for count in (2, 3, 4, 6))]
 
+    def holds(self, rows: int, columns: int, spare: int = 2) -> bool:
+        """Whether rows x columns vector sums stay in registers beside the vectors, with so many registers to spare."""
+        return rows * columns + columns + spare <= self.registers
+
     def tile_efficiency(
         self,
         rows: int,
@@ -78,7 +82,7 @@ class Machine:
         what loading a row's and a column's operand costs, as parts of an FMA, since some miss the L1 cache.
         """
         fmas = rows * columns
-        if fmas + columns + spare > self.registers:
+        if not self.holds(rows, columns, spare):
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
         idle = max(0.0, 1 - fmas / enough) ** 2

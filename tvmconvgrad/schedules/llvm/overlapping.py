@@ -21,7 +21,7 @@ from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.schedules.fetching import prefetch
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE
-from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, uses, with_body
+from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, with_body
 from tvmconvgrad.schedules.splitting import largest_divisor
 from tvmconvgrad.te.tensors import Index
 
@@ -128,7 +128,8 @@ def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
 
 def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Index] | None:
     """Places in the next round of those loops, the innermost first, that they depend on; None: of no loop."""
-    around = [loop for loop in loops if _extent(loop) > 1 and any(uses(place, loop.loop_var) for place in places)]
+    read = [var for place in places for var in nodes(place, tirx.Var)]
+    around = [loop for loop in loops if _extent(loop) > 1 and any(loop.loop_var.same_as(var) for var in read)]
     values, carry = {}, tirx.const(1, "int64")
     for loop in around:
         ahead = loop.loop_var + carry

@@ -53,7 +53,7 @@ from tvmconvgrad.schedules.llvm.machine import Machine
 from tvmconvgrad.schedules.llvm.overlapping import overlap
 from tvmconvgrad.schedules.llvm.positions_access import Access
 from tvmconvgrad.schedules.llvm.positions_plan import Plan, Planner
-from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
+from tvmconvgrad.schedules.llvm.positions_sizes import Tile, sizes_of
 from tvmconvgrad.schedules.placing import place
 from tvmconvgrad.schedules.skipping import skip
 from tvmconvgrad.schedules.splitting import inner_extents, largest_divisor
@@ -78,13 +78,13 @@ class PositionsRule:
         """Cycles of one core, about."""
         if problem.gradient is Gradient.FILTER:
             return None
-        planner = Planner(self.machine, self.lanes, Sizes(problem))
+        planner = Planner(self.machine, self.lanes, sizes_of(problem))
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
-        sizes = Sizes(problem)
+        sizes = sizes_of(problem)
         planner = Planner(self.machine, self.lanes, sizes)
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)

@@ -52,7 +52,7 @@ class Access:
 
     # ---- what is read ----
 
-    @property
+    @cached_property
     def pairs(self) -> bool:
         """Whether the operands are bf16, of which an instruction adds up two summed channels at a time. Groups have
         enough of them to be transposed by pairs."""
@@ -76,7 +76,7 @@ class Access:
         run = largest_divisor if in_place else nearest_run
         return 2 * run(-(-self.sizes.summed // 2), SUMMED) if self.pairs else run(self.sizes.summed, SUMMED)
 
-    @property
+    @cached_property
     def products(self) -> int:
         """Multiply-adds, with all that is rounded up, and without what is left out."""
         sizes, run = self.sizes, self.summed(self.data_in_place)
@@ -135,7 +135,7 @@ class Access:
         """Whether the filter stays in the L2 cache, beside data."""
         return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
-    @property
+    @cached_property
     def panel(self) -> int:
         """Elements of a panel that a task packs; 0 where the filter is read where it lies."""
         if self.tile.lanes != "channels" or self.filter_in_place:
@@ -143,7 +143,7 @@ class Access:
         products = max((size.products for size in self.sizes.sums), default=0)
         return products * self.tile.columns // (self.parts if self.may_add else 1)
 
-    @property
+    @cached_property
     def has_panels(self) -> bool:
         """Whether there may be room for panels: for all of them, or for one beside all data.
 
@@ -159,7 +159,7 @@ class Access:
 
     # ---- what is written ----
 
-    @property
+    @cached_property
     def may_add(self) -> bool:
         """Whether tiles may be added up in memory, in parts: they lie whole along that of the result, or its rows are
         long enough to be transposed."""
@@ -179,7 +179,7 @@ class Access:
         """Bytes of its panel that a tile of so many positions reads in a cycle, in which two FMAs start."""
         return 2 * F32_BYTES * self.machine.lanes / positions
 
-    @property
+    @cached_property
     def parts(self) -> int:
         """In how many parts a panel fits the L2 cache, beside data; where few positions use it, a small part of it."""
         products = max((size.products for size in self.sizes.sums), default=1)
@@ -192,7 +192,7 @@ class Access:
         problem = self.sizes.problem
         return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
 
-    @property
+    @cached_property
     def transposes_result(self) -> bool:
         """Whether tiles are transposed in registers, to be written along positions, or along a group's channels: whole
         ones of neighbours, since where parts of a tile are left out it is written element by element."""

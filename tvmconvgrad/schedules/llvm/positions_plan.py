@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.llvm.costs import BEST_TILES, STARTING, TRAFFIC
@@ -74,7 +74,7 @@ class Planner:
 
     def least_cost(self) -> float:
         """Cycles of one core, about, with the best tile."""
-        return min(cost(self.access(tile)) for tile in tiles(self.machine, self.lanes, self.sizes))
+        return min(cycles for cycles, _ in _costs(self))
 
     def plan(self, decisions: Decisions) -> Plan:
         """The numbers, as the model or whoever searches draws them."""
@@ -135,6 +135,13 @@ class Planner:
         return access.has_room(data + panels)
 
 
+@lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
+def _costs(planner: Planner) -> list[tuple[float, Access]]:
+    """What each tile costs whose sums stay in registers."""
+    accesses = map(planner.access, tiles(planner.machine, planner.lanes, planner.sizes))
+    return [(cycles, access) for access in accesses if (cycles := cost(access)) < inf]
+
+
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
 def _best_tiles(planner: Planner) -> list[Tile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
@@ -142,12 +149,10 @@ def _best_tiles(planner: Planner) -> list[Tile]:
     A tile whose blocks cannot be split evenly may have ranges with much traffic, or a task for each block, which counts
     among the cheapest; and wide ones may have panels for which there is no room.
     """
-    costs = []
-    for tile in tiles(planner.machine, planner.lanes, planner.sizes):
-        access = planner.access(tile)
-        costs.append((not access.has_panels, cost(access), planner.sizes.products(tile), tile))
+    products = planner.sizes.products
+    costs = [(not each.has_panels, cycles, products(each.tile), each.tile, each) for cycles, each in _costs(planner)]
     best = []
-    for no_room, cycles, products, tile in sorted(costs)[:BEST_TILES]:
-        ranges = Splitting(planner.access(tile)).ranges
-        best.append((no_room, cycles + TRAFFIC * ranges.traffic + STARTING * ranges.tasks, products, tile))
+    for no_room, cycles, surplus, tile, access in sorted(costs, key=lambda each: each[:4])[:BEST_TILES]:
+        ranges = Splitting(access).ranges
+        best.append((no_room, cycles + TRAFFIC * ranges.traffic + STARTING * ranges.tasks, surplus, tile))
     return [tile for *_, tile in sorted(best)]

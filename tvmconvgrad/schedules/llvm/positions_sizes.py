@@ -208,6 +208,12 @@ class Sizes:
         )
 
 
+@lru_cache(maxsize=16)
+def sizes_of(problem: Problem) -> Sizes:
+    """The sizes of a problem, which several rules ask for."""
+    return Sizes(problem)
+
+
 def _axes(part: Part) -> tuple[Axis, ...]:
     """The axes of a data gradient's part. Where the sum goes over x, every element is met."""
     axes = zip(part.positions, part.phases, part.over_x, part.problem.geometry.x)

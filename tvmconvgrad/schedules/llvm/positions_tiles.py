@@ -7,7 +7,8 @@ be moved before and after.
 
 from __future__ import annotations
 
-from math import gcd, prod
+from collections.abc import Sequence
+from math import gcd, inf, prod
 
 from tvmconvgrad.schedules.llvm.costs import (
     ADDING_LANES,
@@ -37,7 +38,7 @@ from tvmconvgrad.te.plain import data_is_plain
 
 
 def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
-    """All tiles with vectors over `lanes` whose sums stay in registers."""
+    """All tiles with vectors over `lanes`, also those whose sums don't stay in registers."""
     registers = machine.registers
     columns = {size.columns for size in sizes.sums} or {sizes.columns}
     few = sorted({d for count in columns for d in divisors(count) if d <= registers})
@@ -54,11 +55,10 @@ def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
         shapes = [(w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w) if m * n * r < registers]
     else:
         shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
-    found = [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
-    return [tile for tile in found if _efficiency(Access(machine, sizes, tile), in_place=False) > 0]
+    return [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
 
 
-def _rows(sizes: Sizes, positions: int) -> list[int]:
+def _rows(sizes: Sizes, positions: int) -> Sequence[int]:
     """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
     written row after row; and all sums have a multiple of them."""
     whole = sizes.sums and all(positions >= size.positions[-1] for size in sizes.sums)
@@ -68,21 +68,26 @@ def _rows(sizes: Sizes, positions: int) -> list[int]:
 
 
 def cost(access: Access) -> float:
-    """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results."""
+    """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results. Infinitely many
+    where its sums don't stay in registers."""
     problem, machine = access.sizes.problem, access.machine
+    efficiency = _efficiency(access)
+    if efficiency == 0:
+        return inf
     data, weights = problem.input_shapes
     packing = 0.0 if access.data_in_place else _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
     moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
-    efficiency = _efficiency(access, access.data_in_place)
     at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
     return access.products / (at_a_time * efficiency) + moving
 
 
-def _efficiency(access: Access, in_place: bool) -> float:
-    """The share of peak that a tile may reach with data that is read where it lies, or packed; 0 when it spills."""
+def _efficiency(access: Access) -> float:
+    """The share of peak that a tile may reach; 0 when it spills."""
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
+    if not machine.holds(rows, columns):
+        return 0.0
     if tile.lanes == "groups":
         # Each sum has data of its own, which LLVM keeps for the next tap of a single channel; and the sums are short.
         fits = rows * (columns + 1) < machine.registers
@@ -93,7 +98,7 @@ def _efficiency(access: Access, in_place: bool) -> float:
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
     enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
-    return machine.tile_efficiency(rows, columns, used, _loading(access, in_place), enough)
+    return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
 
 
 def _panel_is_far(access: Access) -> bool:
@@ -101,16 +106,16 @@ def _panel_is_far(access: Access) -> bool:
     return access.tile.lanes == "channels" and not access.may_add and access.parts > 1
 
 
-def _loading(access: Access, in_place: bool) -> tuple[float, float]:
+def _loading(access: Access) -> tuple[float, float]:
     """What a row's and a column's operand costs, as parts of an FMA."""
     if access.tile.lanes == "summed":
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
         each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
         return each, each
     if access.tile.lanes == "positions":
-        row, column = APART if in_place else ALONG_POSITIONS
+        row, column = APART if access.data_in_place else ALONG_POSITIONS
     else:
-        row, column = IN_PLACE if in_place else PANELS
+        row, column = IN_PLACE if access.data_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column
     return row if access.machine.broadcasts else row + BROADCASTING, column
 
