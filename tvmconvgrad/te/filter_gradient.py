@@ -64,20 +64,21 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     # What is a pad for one band is data for the next.
     windows = y_windows if bands == 1 else [*tensors.whole([int(y_extended.shape[3])]), *y_windows[1:]]
     taps = of_taps(geometry)
+    has_gaps = any(axis.has_gaps for axis in taps)
     if multiples.direct:
         found = Sum((first, second), (total,), operands, ("sum",), windows)
-        return with_zeros(problem, found, place_of_sum(problem, multiples), taps)
+        return with_zeros(problem, found, [place_of_sum(problem, multiples)], has_gaps)
     shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
     result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
     found = Sum((first, second), (result,), operands, ("sum",), windows)
-    if problem.crop is None and not any(axis.has_gaps for axis in taps):
+    if problem.crop is None and not has_gaps:
         return found
 
     def moved(*index: Index) -> Place:
         space, c, o = tensors.filter_parts(problem, index)
         return Place(_met(taps, space), list(tensors.filter_index(problem, space, c, o)))
 
-    return with_zeros(problem, found, moved, taps)
+    return with_zeros(problem, found, [moved], has_gaps)
 
 
 def place_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., Place]:
