@@ -17,11 +17,11 @@ import pytest
 from tests.fuzz import judging, pool
 from tests.fuzz.__main__ import described, replayed
 from tests.fuzz.drawing import draw, targets, unscheduled
-from tests.fuzz.judging import judge
+from tests.fuzz.judging import judge, operands
 from tests.fuzz.placing import PLACES
 from tests.fuzz.pool import Judged, Pool, Task
 from tests.fuzz.running import run, tasks
-from tests.fuzz.sample import Sample, as_test
+from tests.fuzz.sample import EVERYWHERE, Sample, as_test
 from tests.fuzz.shrinking import shrunk
 from tests.support import reference
 from tests.support.case import OPERATORS, Case
@@ -123,6 +123,15 @@ def test_an_infinity_must_reach_what_it_meets_and_no_tap_that_nothing_meets() ->
         wrong = right.copy()
         wrong[place] = value
         assert judging._compare(sample, "filter-o", tensors, wrong).startswith("inf reaches too far, or not far enough")
+
+
+def test_infinities_everywhere_must_leave_zero_what_nothing_meets() -> None:
+    conv = Convolution(1, 1, 1, 1, (1,), (1,), (3,), (1,), (1,), (1,), (1,))
+    sample = replace(SAMPLE, case=Case(OPERATORS[0], conv), value=EVERYWHERE)
+    tensors = operands(sample)
+    for element, fault in ((0, ""), (np.nan, "inf everywhere reaches too far")):
+        result = np.float32([[[element, np.inf, 0]]])
+        assert judging._compare(sample, "filter-o", tensors, result).partition(",")[0] == fault
 
 
 def test_a_failure_is_made_small() -> None:
