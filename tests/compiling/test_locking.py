@@ -6,16 +6,19 @@ import errno
 import fcntl
 import math
 import os
+import signal
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.compiling.cache_support import LIBRARY, build
 from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
-from tvmconvgrad.compiling.locking import acquire, locked, release
+from tvmconvgrad.compiling.locking import acquire, locked
 from tvmconvgrad.tuning import logs
 from tvmconvgrad.tuning.logs import TuningWarning
 
@@ -80,27 +83,62 @@ def test_a_lock_is_for_one_thread_at_a_time(tmp_path: Path) -> None:
 
 
 def test_who_waits_too_long_is_told(tmp_path: Path) -> None:
-    handle = acquire(tmp_path / "lock", 0)
+    lock = acquire(tmp_path / "lock", 0)
     with pytest.raises(TimeoutError):
         acquire(tmp_path / "lock", 0.05)
-    release(handle)
-    release(acquire(tmp_path / "lock", 0))
+    lock.release()
+    acquire(tmp_path / "lock", 0).release()
 
 
-def test_a_child_that_was_forked_meanwhile_does_not_hold_the_lock(tmp_path: Path) -> None:
-    handle = acquire(tmp_path / "lock", 0)
-    read, write = os.pipe()
+def forked(work: Callable[[], None]) -> int:
+    """The number of a child that does its work, and ends with 0 where that went well."""
     child = os.fork()
-    if child == 0:
-        os.close(write)
-        os.read(read, 1)  # until the parent has closed its end
-        os._exit(0)
+    if child:
+        return child
     try:
-        release(handle)
-        release(acquire(tmp_path / "lock", 0))
+        work()
+        os._exit(0)
     finally:
-        os.close(write)
-        os.waitpid(child, 0)
+        os._exit(1)
+
+
+def test_a_child_does_not_hold_the_lock_of_a_parent_that_is_killed(tmp_path: Path) -> None:
+    lives, ends = os.pipe()
+
+    def be_killed() -> None:
+        os.close(ends)
+        with locked(tmp_path / "lock", 0):
+            thread = threading.Thread(target=forked, args=(lambda: os.read(lives, 1),))
+            thread.start()
+            thread.join()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        assert os.waitstatus_to_exitcode(os.waitpid(forked(be_killed), 0)[1]) == -signal.SIGKILL
+        acquire(tmp_path / "lock", 5).release()
+    finally:
+        os.close(ends)
+        os.close(lives)
+
+
+def test_a_child_neither_has_its_parents_lock_nor_unlocks_it(tmp_path: Path) -> None:
+    lock = acquire(tmp_path / "another", 0)
+    turn = ExitStack()
+    turn.enter_context(locked(tmp_path / "lock", 0))
+
+    def leave_both() -> None:
+        files = len(os.listdir("/proc/self/fd"))
+        lock.release()
+        turn.close()
+        assert len(os.listdir("/proc/self/fd")) == files
+        for name in ("lock", "another"):
+            with pytest.raises(TimeoutError):
+                acquire(tmp_path / name, 0)
+
+    assert os.waitpid(forked(leave_both), 0)[1] == 0
+    turn.close()
+    lock.release()
+    assert os.waitpid(forked(lambda: acquire(tmp_path / "lock", 0).release()), 0)[1] == 0
 
 
 def test_no_descriptor_is_left(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from tests.fuzz.placing import PLACES
-from tests.fuzz.sample import PLAIN, Sample, with_convolution
+from tests.fuzz.sample import EVERYWHERE, PLAIN, Sample, with_convolution
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.layouts import DATA_FORMATS, filter_formats
@@ -42,7 +42,7 @@ def draw(seed: int, index: int) -> Sample:
 def calls(sample: Sample) -> list[Sample]:
     """Several calls of a sample's kernel: building it takes much longer."""
     random = Random(sample.seed)
-    values = ("", "inf", "nan", random.choice(("", "inf")))
+    values = ("", "inf", "nan", EVERYWHERE)
     others = [
         replace(sample, value=value, memory=_memory(random), threads=random.randint(1, 3), seed=random.getrandbits(30))
         for value in values

@@ -10,7 +10,7 @@ import numpy as np
 
 import tvmconvgrad as cg
 from tests.fuzz.placing import FILL, PLACES, between
-from tests.fuzz.sample import Sample
+from tests.fuzz.sample import EVERYWHERE, Sample
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, Case
 from tests.support.convolution import Array, Convolution, Tensors, integers
@@ -77,12 +77,14 @@ def make(sample: Sample) -> cg.Kernel:
 
 
 def operands(sample: Sample) -> Tensors:
-    """Small integers, whose sums f32 holds, one of them replaced where the sample says so."""
+    """Small integers, whose sums f32 holds, one or all of them replaced where the sample says so."""
     conv, result = sample.case.convolution, sample.case.result
     rng = np.random.default_rng(sample.seed)
     bound = conv.bound(result, 2**20)
     shapes = {name: shape for name, shape in conv.shapes.items() if name != result}
     tensors = {name: integers(rng, shape, bound) for name, shape in shapes.items()}
+    if sample.value == EVERYWHERE:
+        return {name: np.full_like(array, np.inf) for name, array in tensors.items()}
     if sample.value and all(array.size for array in tensors.values()):
         array = list(tensors.values())[int(rng.integers(2))]
         array.flat[int(rng.integers(array.size))] = float(sample.value)

@@ -128,6 +128,10 @@ def _serve(connection: Connection) -> None:
             task = connection.recv()
         except EOFError:
             return
-        samples = [Sample.from_json(task)] if isinstance(task, str) else calls(draw(*task))
+        try:
+            samples = [Sample.from_json(task)] if isinstance(task, str) else calls(draw(*task))
+        except Exception as error:
+            connection.send(("verdict", f"{type(error).__name__} where it is drawn: {error}"))
+            continue
         verdict = judge_calls(samples, lambda sample: connection.send(("sample", sample.to_json())))
         connection.send(("verdict", verdict))

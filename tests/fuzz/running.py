@@ -81,7 +81,7 @@ def signature(judged: Judged) -> str:
 
 def _repeats(pool: Pool, judged: Judged) -> bool:
     """Whether a failure is the sample's own. A busy machine makes others late, or has no memory left for them."""
-    if judged.sample is None or not judged.verdict.startswith(("hang", "crash")):
+    if not judged.verdict.startswith(("hang", "crash")):
         return True
-    (again,) = pool.judge([judged.sample])
+    (again,) = pool.judge([judged.sample or judged.task])
     return bool(again.verdict)

@@ -10,6 +10,7 @@ from tests.support.case import Case
 from tests.support.convolution import Convolution
 
 PLAIN = "plain"
+EVERYWHERE = "inf everywhere"
 HUGE = 2**31
 """From here on an attribute may be refused for its size."""
 
@@ -27,7 +28,7 @@ class Sample:
     """Where the inputs and the result lie: a word of placing.PLACES; "new" is no `out`."""
     threads: int = 1
     value: str = ""
-    """"inf" or "nan": one element of an input is that."""
+    """"inf" or "nan": one element of an input is that; or EVERYWHERE: all elements of both are infinite."""
     seed: int = 0
 
     @property

@@ -6,6 +6,7 @@ import ctypes
 import datetime
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -16,15 +17,16 @@ import pytest
 from tests.fuzz import judging, pool
 from tests.fuzz.__main__ import described, replayed
 from tests.fuzz.drawing import draw, targets, unscheduled
-from tests.fuzz.judging import judge
+from tests.fuzz.judging import judge, operands
 from tests.fuzz.placing import PLACES
 from tests.fuzz.pool import Judged, Pool, Task
 from tests.fuzz.running import run, tasks
-from tests.fuzz.sample import Sample, as_test
+from tests.fuzz.sample import EVERYWHERE, Sample, as_test
 from tests.fuzz.shrinking import shrunk
 from tests.support import reference
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution, Tensors
+from tests.support.layouts import DATA_FORMATS
 from tests.support.random_cases import DTYPES
 
 SAMPLE = Sample(Case(OPERATORS[0], Convolution(2, 1, 3, 5, (4,), (3,), (2,), (1,), (1,), (0,), (0,))))
@@ -61,6 +63,17 @@ def test_samples_of_all_kinds_are_drawn() -> None:
     assert {sample.threads for sample in samples} == {1, 2, 3}
     assert any(sample.is_huge for sample in samples)
     assert any(min(sample.case.convolution.shapes[role]) == 0 for sample in samples for role in sample.case.inputs)
+
+
+def test_narrow_images_are_drawn_in_all_types_and_layouts() -> None:
+    cases = [unscheduled(Random(number)).case for number in range(1000)]
+    narrow = {
+        (case.dtype, case.data_format)
+        for case in cases
+        for conv in [case.convolution]
+        if (conv.y[-1], conv.k[-1], conv.pads_begin[-1]) == (1, 1, 1) and max(conv.strides) == 1 and conv.c == conv.o
+    }
+    assert narrow == set(product(DTYPES, DATA_FORMATS))
 
 
 def test_rules_and_their_numbers_are_drawn() -> None:
@@ -110,6 +123,15 @@ def test_an_infinity_must_reach_what_it_meets_and_no_tap_that_nothing_meets() ->
         wrong = right.copy()
         wrong[place] = value
         assert judging._compare(sample, "filter-o", tensors, wrong).startswith("inf reaches too far, or not far enough")
+
+
+def test_infinities_everywhere_must_leave_zero_what_nothing_meets() -> None:
+    conv = Convolution(1, 1, 1, 1, (1,), (1,), (3,), (1,), (1,), (1,), (1,))
+    sample = replace(SAMPLE, case=Case(OPERATORS[0], conv), value=EVERYWHERE)
+    tensors = operands(sample)
+    for element, fault in ((0, ""), (np.nan, "inf everywhere reaches too far")):
+        result = np.float32([[[element, np.inf, 0]]])
+        assert judging._compare(sample, "filter-o", tensors, result).partition(",")[0] == fault
 
 
 def test_a_failure_is_made_small() -> None:

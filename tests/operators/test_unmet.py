@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import reference
+from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Shape, operands
 from tests.support.random_cases import random_case
@@ -106,14 +107,35 @@ def _padding(conv: Convolution, operator: str) -> Shape | None:
     return None if operator == "ConvolutionBackpropFilters" else conv.beyond
 
 
+ROWS = [
+    # both ends meet something, and what lies between the taps does not
+    ("ConvolutionBackpropData", Convolution(1, 1, 2, 3, (10,), (4,), (3,), (1,), (6,), (3,), (3,))),
+    ("ConvolutionBackpropData", Convolution(2, 2, 4, 2, (2, 34), (2, 5), (1, 5), (1, 1), (1, 7), (0, 0), (0, 0))),
+    ("ConvTransposeBackpropData", Convolution(2, 1, 3, 9, (4,), (4,), (4,), (1,), (6,), (9,), (9,))),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("operator", "conv"), ROWS)
+def test_gaps_within_a_row_of_positions(operator: str, conv: Convolution, dtype: str) -> None:
+    expect_zeros(Case(operator, conv, "NCX", "OIX", dtype, output_padding=conv.beyond), "positions-positions")
+
+
 @pytest.mark.parametrize("case", cases(6))
 def test_what_no_product_meets_is_zero(case: Case) -> None:
+    expect_zeros(case)
+
+
+def expect_zeros(case: Case, rule: str | None = None) -> None:
+    """Zeros where no product meets the result, though all that there is, is infinite or NaN."""
     conv = case.convolution
-    everything = {name: np.ones(conv.shapes[name], np.float32) for name in conv.shapes if name != case.result}
-    met = reference.gradient(conv, case.result, everything) > 0
+    ones = {name: np.ones(conv.shapes[name], np.float32) for name in conv.shapes if name != case.result}
+    unmet = reference.gradient(conv, case.result, ones) == 0
+    kernel = replace(case.call, schedule=rule).compile()
     for value in (np.inf, np.nan):
-        result = case.run({name: array * np.float32(value) for name, array in everything.items()})
-        assert_same(result[~met], np.zeros_like(result[~met]))
+        inputs = case.arrays({name: array * np.float32(value) for name, array in ones.items()})
+        result = layouts.to_canonical(kernel(*inputs), case.axes(case.result))
+        assert_same(result[unmet], np.zeros_like(result[unmet]))
 
 
 @pytest.mark.parametrize("case", cases(12, ("ConvolutionBackpropData", "ConvTransposeBackpropData")))

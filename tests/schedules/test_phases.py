@@ -83,3 +83,30 @@ def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) 
     products = [loop for loop in loops if count(loop, r"vfmadd\d+ps")]
     assert products
     assert all(vectors * count(loop, "vbroadcastss") == count(loop, r"vfmadd\d+ps") for loop in products)
+
+
+NOT_ALIKE = Convolution(1, 1, 1, 1, (6, 1), (2, 1), (5, 1), (3, 1), _ONE, (1, 0), (1, 0))
+"""Two phases that a tile takes together begin one position apart: its sum has three rows, where each phase has two."""
+
+
+@pytest.mark.parametrize("conv", [NOT_ALIKE, *(conv for conv in CONVOLUTIONS.values() if conv.rank == 2)])
+def test_a_tiles_rows_divide_those_of_its_sums(conv: Convolution) -> None:
+    import tvm
+
+    from tvmconvgrad.schedules.llvm.machine import Machine
+    from tvmconvgrad.schedules.llvm.positions_sizes import Sizes
+    from tvmconvgrad.schedules.llvm.positions_tiles import tiles
+    from tvmconvgrad.targets import parse_target
+
+    machine = Machine.of(tvm.target.Target(parse_target("llvm -mcpu=x86-64-v4").to_dict()))
+    sizes = Sizes(Case(DATA, conv, "NCX", "OIX", output_padding=conv.beyond).call.problem())
+    found = tiles(machine, "positions", sizes)
+    assert found
+    assert all(positions[-2] % tile.rows == 0 for tile in found for positions in sizes.positions(tile))
+
+
+def test_tasks_that_would_correspond_with_other_rows() -> None:
+    """They were counted by whole tiles, of which a row was left over, and then could not share their data."""
+    case = Case(DATA, NOT_ALIKE, "NCX", "OIX", output_padding=NOT_ALIKE.beyond)
+    tensors = operands(NOT_ALIKE, case.result)
+    assert_same(case.run(tensors), reference.gradient(NOT_ALIKE, case.result, tensors).astype(np.float32))

@@ -13,6 +13,8 @@ SPATIAL = {1: 40, 2: 13, 3: 7}
 """The largest big side by rank."""
 DTYPES = ("f32", "f16", "bf16")
 AUTO_PADS = ("none", "none", "none", "same_upper", "same_lower", "valid")
+NARROW = 0.05
+"""The share of images that are narrow as a whole: number by number they would hardly ever be drawn."""
 CHANNELS = (1, 1, 2, 3, 4, 5, 7, 8, 8, 9, 15, 16, 16, 17, 24, 32, 33)
 
 
@@ -24,7 +26,7 @@ def random_case(random: Random, operator: str, *, beyond: bool = True) -> Case:
     """
     transposed = operator.startswith("ConvTranspose")
     padded = operator != "ConvolutionBackpropFilters" and random.random() < 0.5
-    found: tuple[Convolution, Shape] | None = None
+    auto_pad, found = "none", _narrow(random) if random.random() < NARROW else None
     while found is None:
         auto_pad = random.choice(AUTO_PADS)
         extra = beyond and transposed and random.random() < 0.2
@@ -81,6 +83,18 @@ def _convolution(random: Random, auto_pad: str, *, extra: bool, padded: bool) ->
     y, x, k, strides, dilations, begin, end, padding = (tuple(column) for column in columns)
     groups, c, o = _channels(random)
     return Convolution(random.randint(1, 3), groups, c, o, y, x, k, strides, dilations, begin, end), padding
+
+
+def _narrow(random: Random) -> tuple[Convolution, Shape]:
+    """One or two columns between pads, each of which the filter takes for itself; few channels; all strides 1."""
+    rows = random.choice((0, 1, 1, 1, 2))
+    axes = [(random.randint(1, 6), *random.choice(((1, 0), (2, 1), (3, 1), (3, 2)))) for _ in range(rows)]
+    columns, begin, end = (random.choice(numbers) for numbers in ((1, 1, 1, 2), (0, 1, 1, 1, 2, 5), (0, 1, 1, 1, 2, 5)))
+    y, k, begins = zip(*axes, (columns, 1, begin))
+    ends, ones = (*begins[:-1], end), (1,) * len(y)
+    x = tuple(size + b + e + 1 - taps for size, b, e, taps in zip(y, begins, ends, k))
+    c, o = random.choice(((4, 4), (8, 8), (8, 8), (16, 16), (random.randint(1, 9), random.randint(1, 9))))
+    return Convolution(random.randint(1, 2), 1, c, o, y, x, k, ones, ones, begins, ends), (0,) * len(y)
 
 
 def _channels(random: Random) -> tuple[int, int, int]:

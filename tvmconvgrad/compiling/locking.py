@@ -15,8 +15,49 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tvmconvgrad import process
+
 _PAUSE = 0.02  # seconds between two attempts
 _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
+
+
+class Lock:
+    """A file that is locked until `release`, or until the process ends that has locked it.
+
+    A forked child lets go of what it inherits: else the lock would outlive a parent that is killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with process.lock:  # no fork comes between the file and its being known
+            self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            _open.add(self)
+
+    def try_once(self) -> bool:
+        """Whether it is locked now: not where another process or thread has it."""
+        assert self._handle is not None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as reason:
+            if reason.errno in _TAKEN:
+                return False
+            raise
+        return True
+
+    def release(self) -> None:
+        """Unlock, also where a child is just being forked that has the file open, too."""
+        if self._handle is not None:
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """Let go of the file, which another process may have locked."""
+        with process.lock:
+            handle, self._handle = self._handle, None
+            _open.discard(self)
+            if handle is not None:
+                os.close(handle)
 
 
 class _Held(threading.local):
@@ -26,6 +67,7 @@ class _Held(threading.local):
         self.paths: set[Path] = set()
 
 
+_open: set[Lock] = set()
 _held = _Held()
 
 
@@ -38,43 +80,35 @@ def locked(path: Path, wait_seconds: float) -> Iterator[None]:
     if path in _held.paths:
         yield
         return
-    handle = acquire(path, wait_seconds)
+    lock = acquire(path, wait_seconds)
     _held.paths.add(path)
     try:
         yield
     finally:
         _held.paths.discard(path)
-        release(handle)
+        lock.release()
 
 
-def acquire(path: Path, wait_seconds: float) -> int:
-    """Lock a file until `release` is called with the number that is returned. Raises what `locked` raises."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def acquire(path: Path, wait_seconds: float) -> Lock:
+    """Lock a file until it is released. Raises what `locked` raises."""
+    lock = Lock(path)
     try:
         end = time.monotonic() + wait_seconds
-        while not _try(handle):
+        while not lock.try_once():
             if time.monotonic() >= end:
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock", os.fspath(path))
             time.sleep(_PAUSE)
     except BaseException:
-        os.close(handle)
+        lock.close()
         raise
-    return handle
+    return lock
 
 
-def release(handle: int) -> None:
-    """Unlock, also where a child that was forked meanwhile has the file open."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_UN)
-    finally:
-        os.close(handle)
+def _begin_as_child() -> None:
+    for lock in list(_open):
+        lock.close()
+    _held.paths.clear()
 
 
-def _try(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as reason:
-        if reason.errno in _TAKEN:
-            return False
-        raise
-    return True
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_as_child)

@@ -53,8 +53,16 @@ class Row:
         guarded = is_guarded(self.store.value)
         if not self.conditions:
             return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
+        if not all(map(self._holds_between_ends, self.conditions)):
+            return sequence([self._stored([at], 1) for at in range(self.extent)]) if not guarded else None
         width = next((side for side in SIDES if self.extent % side == 0), 1)
         return self._stored(range(0, self.extent, width), width) if width > 1 and not guarded else None
+
+    def _holds_between_ends(self, condition: tvm.ir.Expr) -> bool:
+        """Whether a condition that holds for two elements holds for all between them: it compares what is linear. One
+        that leaves out gaps between taps does not (te/zeros.py)."""
+        linear = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
+        return linear and step_of([condition.a - condition.b], self.a) is not None
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,

@@ -24,7 +24,7 @@ goes over x instead, with j = t - x (if dilation / e is 1): the zeros are then b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, prod
@@ -34,7 +34,7 @@ from tvm import te, tirx
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
-from tvmconvgrad.te.zeros import beside, everywhere
+from tvmconvgrad.te.zeros import Meeting, with_zeros
 
 ROUNDING = 1.1
 """How many times more positions the parts of a sum may have than they need."""
@@ -68,26 +68,6 @@ class Phases:
         """The first position t that a residue has in Y."""
         return -((r * self.step - self.pad) // self.stride)
 
-    @property
-    def end(self) -> int:
-        """The position behind the last one that taps meet; the first one is 0."""
-        return self.x + (self.taps - 1) * self.dilation
-
-    @property
-    def has_gaps(self) -> bool:
-        """Whether a residue has positions in Y at which no tap meets X."""
-        return self.has_holes or min(self.firsts) < 0 or max(self.ends) > self.end
-
-    @property
-    def has_holes(self) -> bool:
-        """Whether there are such positions between two taps."""
-        return self.taps > 1 and self.dilation > self.x
-
-    def met(self, t: Index) -> list[Index]:
-        """The conditions, where there are gaps, for a tap to meet X at a position."""
-        holes = [t % self.dilation < self.x] if self.has_holes else []
-        return [t >= 0, t < self.end, *holes] if self.has_gaps else []
-
     @cached_property
     def firsts(self) -> list[int]:
         """The first position of each residue."""
@@ -98,6 +78,12 @@ class Phases:
         """The position behind the last one of each residue."""
         residues = range(self.r_begin, self.r_begin + self.residues)
         return [(self.y - 1 + self.pad - r * self.step) // self.stride + 1 for r in residues]
+
+    @cached_property
+    def meeting(self) -> Meeting:
+        """What the residues' positions meet of X."""
+        reach = (self.taps - 1) * self.dilation
+        return Meeting(range(min(self.firsts), max(self.ends)), 1, reach, self.dilation, self.taps, self.x)
 
 
 @lru_cache(maxsize=64)  # a schedule asks for each tile that it may take
@@ -287,7 +273,7 @@ class Part:
             begins = [first * p.stride + (p.r_begin + i) * p.step - p.pad for i, first in enumerate(firsts)]
             inside += [element >= 0] if min(begins) < 0 else []
             inside += [element < p.y] if max(begins) + (count - 1) * p.stride >= p.y else []
-            inside += p.met(position)
+            inside += p.meeting.conditions(position)
             where.append(element)
         inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
         inside += tensors.within(channel, self.channels, tensors.ceil_to(self.channels, multiples.c))
@@ -298,12 +284,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     """The data gradient of `problem`; positions of a phase along the last axis are rounded up, too."""
     x, w = tensors.placeholders(problem)
     found = parts(problem, multiples)
-    dtype = tensors.result_dtype(problem)
-    gaps = any(phases.has_gaps for part in found for phases in part.phases)
-    empty = beside(problem) if all_met(problem.geometry) and not gaps else everywhere(problem)
-    zeros = tuple(stage.op.name for stage, _ in empty)
-    results = [stage for stage, _ in empty]
-    places = [where for _, where in empty]
+    dtype, results, places = tensors.result_dtype(problem), list[te.Tensor](), list[Callable[..., Place]]()
     windows = x_windows(found)
     _, o_group = tensors.group_sizes(problem.geometry)
     x_extended = tensors.extended_data(x, problem, "x", "x_extended", o_group, windows, multiples, multiples.o)
@@ -316,7 +297,9 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
         results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
         places.append(placed.place)
     operands = ("x_extended", *(f"w_extended{name}" for name in names))
-    return Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows, zeros, tuple(places))
+    total = Sum((x, w), tuple(results), operands, tuple(f"sum{name}" for name in names), windows)
+    has_gaps = any(phases.meeting.has_gaps for part in found for phases in part.phases)
+    return with_zeros(problem, total, places, has_gaps or not all_met(problem.geometry))
 
 
 def parts(problem: Problem, multiples: Multiples) -> list[Part]:

@@ -8,7 +8,7 @@ two tensors meet with their roles exchanged: its input is X, the gradient of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import te
 
@@ -64,24 +64,39 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     # What is a pad for one band is data for the next.
     windows = y_windows if bands == 1 else [*tensors.whole([int(y_extended.shape[3])]), *y_windows[1:]]
     taps = of_taps(geometry)
+    has_gaps = any(axis.has_gaps for axis in taps)
     if multiples.direct:
-
-        def place(g: Index, *rest: Index) -> Place:
-            *k, c, o = rest
-            return Place(_met(taps, k), list(tensors.filter_index(problem, k, c, g * o_group + o)))
-
-        return with_zeros(problem, Sum((first, second), (total,), operands, ("sum",), windows), place, taps)
+        found = Sum((first, second), (total,), operands, ("sum",), windows)
+        return with_zeros(problem, found, [place_of_sum(problem, multiples)], has_gaps)
     shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
     result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
     found = Sum((first, second), (result,), operands, ("sum",), windows)
-    if problem.crop is None and not any(axis.has_gaps for axis in taps):
+    if problem.crop is None and not has_gaps:
         return found
 
     def moved(*index: Index) -> Place:
         space, c, o = tensors.filter_parts(problem, index)
         return Place(_met(taps, space), list(tensors.filter_index(problem, space, c, o)))
 
-    return with_zeros(problem, found, moved, taps)
+    return with_zeros(problem, found, [moved], has_gaps)
+
+
+def place_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., Place]:
+    """Where an element (g, *k, c, o) of the sum belongs in the user's filter: none of a surplus channel does, and none
+    of a tap that meets nothing."""
+    geometry = problem.geometry
+    c_group, o_group = tensors.group_sizes(geometry)
+    taps = of_taps(geometry)
+
+    def place(g: Index, *rest: Index) -> Place:
+        *k, c, o = rest
+        inside = _met(taps, k)
+        inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
+        inside += tensors.within(c, c_group, tensors.ceil_to(c_group, multiples.c))
+        inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
+        return Place(inside, list(tensors.filter_index(problem, k, c, g * o_group + o)))
+
+    return place
 
 
 def _met(taps: Sequence[Meeting], k: Sequence[Index]) -> list[Index]:

@@ -51,7 +51,8 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
         inside += tensors.within(g, geometry.groups, int(groups)) + tensors.within(o, o_group, int(o_extent))
         return Place(inside, list(tensors.data_index(problem, "x", n, g * o_group + o, x)))
 
-    return with_zeros(problem, Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows), place, axes)
+    found = Sum((y, w), (result,), ("y_extended", "w_extended"), ("sum",), windows)
+    return with_zeros(problem, found, [place], any(axis.has_gaps for axis in axes))
 
 
 def positions_of(problem: Problem, multiples: Multiples) -> list[int]:

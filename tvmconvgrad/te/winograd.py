@@ -175,7 +175,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
         inside += tensors.within(j, columns, extent)
         return Place(inside, list(tensors.data_index(problem, "y" if is_data else "x", n, j, x)))
 
-    return with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), place, [])
+    return with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [place])
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Gradient, Problem
-from tvmconvgrad.spec.geometry import met
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Place, Sum
 
@@ -44,12 +43,12 @@ def beside(problem: Problem) -> Zeros:
 
 @dataclass(frozen=True)
 class Meeting:
-    """One axis of a result, of taps or of positions, and what its elements meet of Y.
+    """Elements of one axis of a result, taps or positions, and what they meet of an operand of `size` elements.
 
-    Element i meets it where 0 <= i * step - pad + j * other < size for a j < count, a position or a tap.
+    Element i meets it where 0 <= i * step - pad + j * other < size for a 0 <= j < count: a position, or a tap.
     """
 
-    extent: int
+    elements: range
     step: int
     pad: int
     other: int
@@ -59,40 +58,51 @@ class Meeting:
     @property
     def has_gaps(self) -> bool:
         """Whether an element meets nothing."""
-        if self.other <= self.size:
-            return False  # after cropping the ends meet something, and so does all between them
-        runs = (met(self.other, i * self.step - self.pad, self.count, self.size) for i in range(self.extent))
-        return any(first >= end for first, end in runs)
+        return self._reaches_beyond or self._has_holes
 
     def conditions(self, i: Index) -> list[Index]:
         """The conditions, where there are gaps, for an element to meet something."""
-        if not self.has_gaps:
-            return []
-        begin = i * self.step - self.pad
-        first = tirx.max(-(begin // self.other), 0)
-        return [first < self.count, first * self.other + begin < self.size]
+        bounds = [i * self.step >= self.pad - (self.count - 1) * self.other, i * self.step < self.pad + self.size]
+        holes = [(i * self.step - self.pad) % self.other < self.size]
+        return (bounds if self._reaches_beyond else []) + (holes if self._has_holes else [])
+
+    @property
+    def _reaches_beyond(self) -> bool:
+        """Whether the first or the last element lies beyond all that meet anything."""
+        first, last = (i * self.step - self.pad for i in (self.elements[0], self.elements[-1]))
+        return first + (self.count - 1) * self.other < 0 or last >= self.size
+
+    @property
+    def _has_holes(self) -> bool:
+        """Whether elements lie between two that meet something."""
+        if self.count == 1 or self.other <= self.size:
+            return False
+        return any((i * self.step - self.pad) % self.other >= self.size for i in self.elements)
 
 
 def of_taps(geometry: Geometry) -> list[Meeting]:
-    """What each tap meets, along each axis."""
+    """What each tap meets of Y, along each axis."""
     g = geometry
-    return [Meeting(*axis) for axis in zip(g.k, g.dilations, g.pads_begin, g.strides, g.x, g.y)]
+    axes = zip(g.k, g.dilations, g.pads_begin, g.strides, g.x, g.y)
+    return [Meeting(range(taps), *axis) for taps, *axis in axes]
 
 
 def of_positions(geometry: Geometry) -> list[Meeting]:
-    """What each position meets, along each axis."""
+    """What each position meets of Y, along each axis."""
     g = geometry
-    return [Meeting(*axis) for axis in zip(g.x, g.strides, g.pads_begin, g.dilations, g.k, g.y)]
+    axes = zip(g.x, g.strides, g.pads_begin, g.dilations, g.k, g.y)
+    return [Meeting(range(positions), *axis) for positions, *axis in axes]
 
 
-def with_zeros(problem: Problem, found: Sum, place: Callable[..., Place], axes: Sequence[Meeting]) -> Sum:
-    """A sum whose only result has a place in the user's tensor, and zeros beside it, and in the gaps of its `axes`."""
-    zeros = everywhere(problem) if any(axis.has_gaps for axis in axes) else beside(problem)
+def with_zeros(problem: Problem, found: Sum, places: Sequence[Callable[..., Place]], has_gaps: bool = False) -> Sum:
+    """A sum whose results have `places` in the user's tensor, and zeros beside them; everywhere, where there are gaps
+    between them."""
+    zeros = everywhere(problem) if has_gaps else beside(problem)
     return replace(
         found,
         results=(*(stage for stage, _ in zeros), *found.results),
         zeros=tuple(stage.op.name for stage, _ in zeros),
-        places=(*(where for _, where in zeros), place),
+        places=(*(where for _, where in zeros), *places),
     )
 
 

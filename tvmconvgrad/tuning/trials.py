@@ -20,7 +20,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord, Workload
 
 from tvmconvgrad.compiling.folder import publish
-from tvmconvgrad.compiling.locking import acquire, release
+from tvmconvgrad.compiling.locking import Lock, acquire
 from tvmconvgrad.compiling.regular_file import read_regular
 from tvmconvgrad.saying import cause, say
 from tvmconvgrad.schedules import traces
@@ -75,7 +75,7 @@ class Trials:
     def __init__(self, folder: Path, space: Space) -> None:
         task = space.task
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock: int | None = None
+        self._lock: Lock | None = None
         try:
             self._lock = acquire(folder / "lock", 0)
         except TimeoutError:
@@ -122,7 +122,7 @@ class Trials:
         """Let other processes have the folder."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            release(lock)
+            lock.release()
 
     def _know(self, record: Any) -> None:
         self.database.commit_tuning_record(record)

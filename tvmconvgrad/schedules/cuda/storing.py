@@ -18,6 +18,7 @@ from tvmconvgrad.schedules.cuda.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, tensors
+from tvmconvgrad.te.filter_gradient import place_of_sum
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, Place
 
 THREADS = 256
@@ -35,17 +36,9 @@ def result(problem: Problem) -> tirx.Buffer:
 
 def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., Place]]:
     """Where the elements of each sum belong."""
-    if problem.gradient is not Gradient.FILTER:
-        return list(expression.places[len(expression.zeros) :])
-    c_group, o_group = tensors.group_sizes(problem.geometry)
-
-    def place(g: Index, *rest: Index) -> Place:
-        *k, c, o = rest
-        inside = tensors.within(c, c_group, tensors.ceil_to(c_group, multiples.c))
-        inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
-        return Place(inside, list(tensors.filter_index(problem, k, c, g * o_group + o)))
-
-    return [place]
+    if problem.gradient is Gradient.FILTER:
+        return [place_of_sum(problem, multiples)]
+    return list(expression.places[len(expression.zeros) :])
 
 
 @dataclass(frozen=True)

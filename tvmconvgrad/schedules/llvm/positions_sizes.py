@@ -180,14 +180,17 @@ class Sizes:
         channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.summed, summed)
         return geometry.batch * channels * prod(window.extent for window in windows)
 
-    def row_blocks(self, tile: Tile) -> list[list[int]]:
-        """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
+    def positions(self, tile: Tile) -> list[list[int]]:
+        """How many positions each sum has along each axis, rounded up to a tile. Where a tile's columns are of several
+        phases, which may begin one apart, that is one more than each of them needs."""
         multiples = self.multiples(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
-            found = [positions_of(self.problem, multiples)]
-        else:
-            found = [part.positions for part in parts(self.problem, multiples)]
-        return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in found]
+            return [positions_of(self.problem, multiples)]
+        return [part.positions for part in parts(self.problem, multiples)]
+
+    def row_blocks(self, tile: Tile) -> list[list[int]]:
+        """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
+        return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in self.positions(tile)]
 
     def group_blocks(self, tile: Tile) -> int:
         """How many tiles the groups take."""

@@ -52,19 +52,22 @@ def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
     elif lanes == "positions":
         vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
-        shapes = [(w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w) if m * n * r < registers]
+        sums = {n: sizes.positions(Tile(1, n, 1, lanes)) for n in few}
+        shapes = [
+            (w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w, sums[n]) if m * n * r < registers
+        ]
     else:
         shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
     return [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
 
 
-def _rows(sizes: Sizes, positions: int) -> Sequence[int]:
+def _rows(sizes: Sizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
     """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
-    written row after row; and all sums have a multiple of them."""
-    whole = sizes.sums and all(positions >= size.positions[-1] for size in sizes.sums)
+    written row after row; and all `sums`, given by their positions, have a multiple of them."""
+    whole = sums and all(width >= positions[-1] for positions in sums)
     if sizes.problem.data_format != "NCX" or sizes.problem.geometry.rank == 1 or not whole:
         return [1]
-    return divisors(gcd(*(size.positions[-2] for size in sizes.sums)))
+    return divisors(gcd(*(positions[-2] for positions in sums)))
 
 
 def cost(access: Access) -> float:
