@@ -11,7 +11,7 @@ from tests.support import benchdnn
 from tests.support.case import Case
 from tests.support.data import needs
 from tests.support.descriptors import Descriptor, descriptors
-from tests.support.sampling import every
+from tests.support.sampling import covering
 
 DESCRIPTORS = descriptors()
 SAMPLE = [benchdnn.case_of(*picked) for picked in benchdnn.sample(DESCRIPTORS, count=300, most_flops=1e9)]
@@ -55,7 +55,7 @@ def test_what_no_descriptor_has_is_refused() -> None:
 
 
 @needs("shapes")
-@pytest.mark.parametrize("case", every(30, SAMPLE))
+@pytest.mark.parametrize("case", covering(SAMPLE))
 def test_same_as_pytorch(case: Case) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
     assert benchdnn.wrong_elements(case) == 0

@@ -10,7 +10,7 @@ from tests.support import onednn
 from tests.support.case import Case, assert_same
 from tests.support.convolution import operands
 from tests.support.random_cases import random_cases
-from tests.support.sampling import every
+from tests.support.sampling import covering
 
 CASES = random_cases(seed=20250, count=520, beyond=False, dtype="f32")  # oneDNN has f16 on few CPUs
 
@@ -21,7 +21,7 @@ def judge() -> Iterator[onednn.Judge]:
         yield found
 
 
-@pytest.mark.parametrize("case", every(25, CASES))
+@pytest.mark.parametrize("case", covering(CASES))
 def test_same_as_onednn(judge: onednn.Judge, case: Case) -> None:
     tensors = operands(case.convolution, case.result)
     assert_same(case.run(tensors), judge.gradient(case, tensors))

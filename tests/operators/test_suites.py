@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 import tvmconvgrad as cg
 from tests.support.case import DTYPES, OPERATORS, ROLES, Case, assert_same
@@ -27,8 +28,19 @@ from tests.support import torch_reference
 
 NXC, NCX = ("NXC", "XIO"), ("NCX", "OIX")
 AUTO = "llvm -mcpu=native -algorithm=auto"
-WAYS = [(*NXC, "f32"), (*NXC, "f16"), (*NXC, "bf16"), (*NCX, "f32"), (*NCX, "bf16")]
-LAYERS = [pytest.param(layer, id=f"{name}/{layer.name}") for name in SUITES for layer in suite(name)]
+EXACT = [(*NXC, "f32"), (*NXC, "f16"), (*NXC, "bf16"), (*NCX, "f32"), (*NCX, "bf16")]
+WAYS = [(*way, None) for way in EXACT] + [(*NXC, "f32", AUTO), (*NCX, "f32", AUTO)]
+LAYERS = {f"{name}/{layer.name}": layer for name in SUITES for layer in suite(name)}
+
+
+def ways() -> Iterator[ParameterSet]:
+    """Each layer in each way: the second lane has one of a layer, in turn, and so each operator in each way."""
+    for turn, (name, layer) in enumerate(LAYERS.items()):
+        taken = [way for way in WAYS if way[-1] is None or 3 in layer.kernel]
+        for way in taken:
+            lane = pytest.mark.slow if way == taken[turn % len(taken)] else pytest.mark.nightly
+            text = "-".join((name, *way[:3], "exact" if way[3] is None else "auto"))
+            yield pytest.param(layer, *way, marks=lane, id=text)
 
 
 @pytest.fixture(autouse=True)
@@ -39,18 +51,14 @@ def two_threads() -> Iterator[None]:
     cg.set_num_threads(before)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layer", LAYERS)
-def test_same_as_pytorch(layer: Layer) -> None:
+@pytest.mark.parametrize(("layer", "data_format", "filter_format", "dtype", "target"), ways())
+def test_same_as_pytorch(layer: Layer, data_format: str, filter_format: str, dtype: str, target: str | None) -> None:
     conv = convolution(layer)
     for operator in [operator for operator in OPERATORS if operator.startswith(layer.op + "B")]:
         result = ROLES[operator][1]
         tensors = operands(conv, result)
         exact = torch_reference.gradient(conv, result, tensors, torch.float32)
-        for way in WAYS:
-            with np.errstate(over="ignore"):  # of f16
-                assert_same(Case(operator, conv, *way).run(tensors), exact.astype(DTYPES[way[-1]]))
-        for way in [(*NXC, "f32"), (*NCX, "f32")] if 3 in conv.k else []:
-            case = Case(operator, conv, *way)
-            got = replace(case.call, target=AUTO).compile()(*case.arrays(tensors))
-            assert_same(to_canonical(got, case.axes(result)), exact)
+        case = Case(operator, conv, data_format, filter_format, dtype)
+        got = replace(case.call, target=target).compile()(*case.arrays(tensors))
+        with np.errstate(over="ignore"):  # of f16
+            assert_same(to_canonical(got, case.axes(result)), exact.astype(DTYPES[dtype]))

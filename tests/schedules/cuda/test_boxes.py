@@ -13,7 +13,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, changed, check, check_program, program_of, takes
-from tests.support.sampling import every
+from tests.support.sampling import covering
 from tvmconvgrad.compiling.cuda.codegen import Program
 from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda.copies import Copies
@@ -58,9 +58,16 @@ def boxed(case: Case, **given: int) -> Program:
     return program
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-@pytest.mark.parametrize("operator", [0, 1, 3])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    ("name", "operator", "way"),
+    [
+        # a Latin square: the quick lane has each pair of layer, operator and way
+        pytest.param(name, operator, way, marks=[pytest.mark.slow] if (row + column + turn) % 3 else [])
+        for row, name in enumerate(LAYERS)
+        for column, operator in enumerate((0, 1, 3))
+        for turn, way in enumerate(WAYS)
+    ],
+)
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
     turn = operator + way + list(LAYERS).index(name)
@@ -100,8 +107,9 @@ def test_operators_layouts_and_split_sums(emulator: Emulator, operator: int, dat
     check(emulator, case, "gemm", given, SM_90A)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", every(5, [case for case in cases() if case.convolution.groups == 1][::3]))
+@pytest.mark.parametrize(
+    "case", covering([case for case in cases() if case.convolution.groups == 1][::3], quick=0, second=2)
+)
 def test_random_strides_pads_and_dilations(emulator: Emulator, case: Case) -> None:
     """The rules' cases with so many channels that the engine copies them."""
     many = replace(case.convolution, c=64, o=64)

@@ -12,7 +12,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import check, check_program, program_of, takes
 from tests.support.random_cases import random_cases
-from tests.support.sampling import every
+from tests.support.sampling import covering
 from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator
@@ -38,7 +38,11 @@ def tiles() -> list[tuple[Case, dict[str, int]]]:
     return found
 
 
-@pytest.mark.parametrize("case", every(7, of_all_types()))
+def named(chosen: tuple[Case, dict[str, int]]) -> str:
+    return f"{chosen[0]}-{chosen[1]}"
+
+
+@pytest.mark.parametrize("case", covering(of_all_types()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case):
         pytest.skip("the sum is no matrix product")
@@ -47,10 +51,8 @@ def test_results_are_exact(emulator: Emulator, case: Case) -> None:
 
 @pytest.mark.parametrize(
     "chosen",
-    [
-        pytest.param(each, id=f"{each[0]}-{each[1]}", marks=[pytest.mark.slow] if i % 11 else [])
-        for i, each in enumerate(tiles())
-    ],
+    # each tile of each type, and each operator, once
+    covering(tiles(), lambda each: [(each[0].dtype, each[1]["tile"]), each[0].operator], quick=0, second=1, name=named),
 )
 def test_each_tile(emulator: Emulator, chosen: tuple[Case, dict[str, int]]) -> None:
     case, given = chosen
@@ -70,8 +72,7 @@ def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
     check_program(emulator, case, program)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", random_cases(seed=11, count=60), ids=str)
+@pytest.mark.parametrize("case", covering(random_cases(seed=11, count=60), quick=0, second=2))
 def test_random_attributes(emulator: Emulator, case: Case) -> None:
     dtype = THREE[case.convolution.c % 3]
     if not takes("gemm", case):

@@ -9,12 +9,12 @@ from tests.support.case import Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import check, program_of, takes
-from tests.support.sampling import every
+from tests.support.sampling import covering
 
 pytestmark = needs_emulator
 
 
-@pytest.mark.parametrize("case", every(9, cases()))
+@pytest.mark.parametrize("case", covering(cases()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     check(emulator, case, "threads" if takes("threads", case) else "zero")
 

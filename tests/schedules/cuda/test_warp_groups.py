@@ -13,7 +13,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, program_of, takes
 from tests.support.random_cases import random_cases
-from tests.support.sampling import every
+from tests.support.sampling import covering
 from tvmconvgrad import schedules
 from tvmconvgrad.compiling.cuda import compiler, toolkit
 from tvmconvgrad.schedules.cuda.copies import Copies
@@ -30,7 +30,7 @@ def of_both_types() -> list[Case]:
     return [case.with_dtype(TYPES[i // len(OPERATORS) % 2]) for i, case in enumerate(cases())]
 
 
-@pytest.mark.parametrize("case", every(9, of_both_types()))
+@pytest.mark.parametrize("case", covering(of_both_types()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, SM_90A):
         pytest.skip("the sum is no matrix product")
@@ -61,8 +61,7 @@ def test_split_sums(emulator: Emulator, operator: str) -> None:
     check(emulator, case, "gemm", {"splits": splits}, SM_90A)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", random_cases(seed=23, count=30), ids=str)
+@pytest.mark.parametrize("case", covering(random_cases(seed=23, count=30), quick=0, second=2))
 def test_random_attributes(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, SM_90A):
         pytest.skip("the sum is no matrix product")
