@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmconvgrad import process
+from tvmconvgrad import process, verbose
 from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry, key_of
@@ -21,6 +22,8 @@ from tvmconvgrad.compiling.environment import NAMED, named
 from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
+from tvmconvgrad.verbose import log
+from tvmconvgrad.waiting import waiting_for
 
 if TYPE_CHECKING:
     from tvmconvgrad.workers.pool import Callback, Job, Pool
@@ -52,6 +55,9 @@ class Order(NamedTuple):
         """Names it among all kernels."""
         return key_of(self.description)
 
+    def __str__(self) -> str:
+        return f"{self.problem} for {str(self.target)!r}"
+
 
 def compilers() -> int:
     """How many workers there may be. ValueError for a variable that is no number from 1 to 1024."""
@@ -65,7 +71,10 @@ def compilers() -> int:
 
 def find(order: Order) -> Entry | None:
     """The kernel from the cache."""
-    return KernelCache().load(order.description)
+    found = KernelCache().load(order.description)
+    if found is not None:
+        log.debug("%s: found on disk", order)
+    return found
 
 
 def find_or_build(order: Order) -> Entry:
@@ -74,7 +83,8 @@ def find_or_build(order: Order) -> Entry:
     if found is not None:
         return found
     cache, work = _work(order, background=False)
-    return _pool().do((cache.folder, order.key), work)
+    with waiting_for(f"tvmconvgrad: building {order}, once; the cache keeps it"):
+        return _pool().do((cache.folder, order.key), work)
 
 
 def begin(order: Order, callback: Callback, background: bool = True) -> Job[Entry]:
@@ -118,12 +128,12 @@ def compile_by(
             failures.append(str(reason))
         else:
             return b64decode(answer["library"]), answer["facts"]
-    told = f"{order.problem} for {str(order.target)!r}: compiling it failed twice, in a process each"
-    raise CompilerFailed(f"{told}: {'; then '.join(failures)}")
+    raise CompilerFailed(f"{order}: compiling it failed twice, in a process each: {'; then '.join(failures)}")
 
 
 def _pool() -> Pool:
     compilers()  # a nonsensical number is for the caller to know
+    verbose.is_on()  # and so is this one
     python = named()
     if python is None and not sys.executable:
         raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
@@ -145,13 +155,29 @@ def _work(order: Order, background: bool) -> tuple[KernelCache, functools.partia
 
 
 def _keep(cache: KernelCache, order: Order, surroundings: dict[str, Any], worker: Worker) -> Entry:
+    seconds: list[float] = []
+
     def build() -> tuple[bytes, dict[str, Any]]:
+        begin = time.perf_counter()
         compile_as = functools.partial(compile_by, worker, order, surroundings)
         (library, facts), refused = made_by(order.choice, compile_as)
+        seconds.append(time.perf_counter() - begin)
         # kept in place of what was chosen, so that nobody tries again
         return library, {**facts, "set_aside": refused} if refused else facts
 
-    return cache.load_or_build(order.description, build)
+    entry = cache.load_or_build(order.description, build)
+    _report(order, entry, *seconds)
+    return entry
+
+
+def _report(order: Order, entry: Entry, seconds: float | None = None) -> None:
+    """Say how long a build took; None: another process had built the kernel."""
+    schedule = entry.facts["schedule"]
+    if seconds is None:
+        log.debug("%s: found on disk, built by another process", order)
+        return
+    log.debug("%s: built in %.0f ms by %s", order, seconds * 1e3, schedule)
+    verbose.report(verbose.describe("create:cache_miss", order.problem, str(order.target), schedule), seconds)
 
 
 def _folder() -> str:
