@@ -11,6 +11,7 @@ from typing import Any
 from tvmconvgrad import memory, process
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import environment, service, sources
+from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry
 from tvmconvgrad.compiling.service import Order
 from tvmconvgrad.deploy import registry
@@ -141,6 +142,7 @@ def _load(order: Order, entry: Entry) -> Loaded:
     _check_runs_here(order.target, entry.facts)
     if entry.facts.get("set_aside"):
         warn_set_aside(order.problem, entry.facts["set_aside"])
+    KernelCache().keep_in_use(entry)
     return Loaded(memory.kernels.with_room(lambda: _function(entry, order.problem, order.target)), entry.facts)
 
 

@@ -19,6 +19,7 @@ from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry, key_of
 from tvmconvgrad.compiling.environment import NAMED, named
+from tvmconvgrad.compiling.limit import limit
 from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
@@ -133,7 +134,8 @@ def compile_by(
 
 def _pool() -> Pool:
     compilers()  # a nonsensical number is for the caller to know
-    verbose.is_on()  # and so is this one
+    verbose.is_on()  # and so are these
+    limit()
     python = named()
     if python is None and not sys.executable:
         raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
