@@ -25,11 +25,8 @@ def waiting_for(what: str) -> Iterator[None]:
         return
     line = _Line(what)
     try:
-        line.timer.start()
-    except RuntimeError:  # no further thread is to be had
-        yield
-        return
-    try:
+        with suppress(RuntimeError):  # no further thread is to be had
+            line.timer.start()
         yield
     finally:
         line.end()
