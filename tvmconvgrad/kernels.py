@@ -11,6 +11,7 @@ from typing import Any
 from tvmconvgrad import memory, process
 from tvmconvgrad.choice import Choice
 from tvmconvgrad.compiling import environment, service, sources
+from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry
 from tvmconvgrad.compiling.service import Order
 from tvmconvgrad.deploy import registry
@@ -25,6 +26,7 @@ from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.targets import Target, check_host, host_features, own_architecture, parse_target
 from tvmconvgrad.tuning import lookup
 from tvmconvgrad.tuning.logs import warn_set_aside
+from tvmconvgrad.verbose import log
 
 COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
 """The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
@@ -56,6 +58,8 @@ class Wanted:
             memory.bound()  # a nonsensical one is to be known before anything is built
             order = self.order
             loaded = memory.kernels.get(key, functools.partial(_load, order, entry or service.find_or_build(order)))
+        else:
+            log.debug("%s for %r: found in memory", self.problem, str(self.target))
         function, facts = loaded
         origin = lookup.DEFAULT if facts.get("set_aside") else self.tuned.origin
         kind = _kind(self.target)
@@ -95,6 +99,7 @@ def find_kernel(
         return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
     bundled = registry.find(problem, target, schedule, there)
     if bundled is not None:
+        log.debug("%s for %r: found in a bundle", problem, str(bundled.target))
         return bundled
     target = target or (_default(there) if there else None)
     registry.check_building(problem, target)
@@ -137,6 +142,7 @@ def _load(order: Order, entry: Entry) -> Loaded:
     _check_runs_here(order.target, entry.facts)
     if entry.facts.get("set_aside"):
         warn_set_aside(order.problem, entry.facts["set_aside"])
+    KernelCache().keep_in_use(entry)
     return Loaded(memory.kernels.with_room(lambda: _function(entry, order.problem, order.target)), entry.facts)
 
 

@@ -55,15 +55,15 @@ def test_only_json_describes_a_kernel(cache: KernelCache, value: object) -> None
 
 
 def test_listing_counting_and_clearing(cache: KernelCache) -> None:
-    assert (cache.entries(), cache.size(), cache.clear()) == ([], 0, 0)
+    assert (cache.entries(), cache.size(), cache.clear()) == ([], 0, (0, 0))
     for number in range(3):
         cache.store({"number": number}, bytes(number), {"facts": number})
     listed = sorted(cache.entries(), key=lambda entry: entry.library_bytes)
     assert [entry.description for entry in listed] == [{"number": number} for number in range(3)]
     assert [entry.facts for entry in listed] == [{"facts": number} for number in range(3)]
     assert cache.size() == sum(path.stat().st_size for path in cache.folder.iterdir())
-    assert cache.clear() == 3
-    assert (cache.entries(), cache.size(), cache.clear()) == ([], 0, 0)
+    assert cache.clear().kernels == 3
+    assert (cache.entries(), cache.size(), cache.clear()) == ([], 0, (0, 0))
 
 
 def test_a_failing_build_passes_through_and_leaves_no_lock(cache: KernelCache) -> None:

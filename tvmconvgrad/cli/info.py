@@ -17,6 +17,7 @@ from tvmconvgrad.compiling import c_tools
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.cuda import toolkit
 from tvmconvgrad.compiling.folder import CacheFolderError
+from tvmconvgrad.compiling.limit import limit
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.spec.values import counted
 from tvmconvgrad.targets import ARCHITECTURES, host_architecture, host_features, linux_triple, parse_target
@@ -56,7 +57,9 @@ def _cache() -> str:
     """The cache's folder and what it holds, or why it cannot be used."""
     store = KernelCache()
     try:
-        return f"{store.folder} ({counted(len(store.entries()), 'kernel')}, {in_bytes(store.size())})"
+        most = limit()
+        held = f"{counted(len(store.entries()), 'kernel')}, {in_bytes(store.size())}"
+        return f"{store.folder} ({held} of {'any number' if most is None else f'at most {in_bytes(most)}'})"
     except CacheFolderError as reason:
         return f"none: {reason}"
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvmconvgrad.compiling import folder as folders
+from tvmconvgrad.compiling import uses
 from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, is_later, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
+from tvmconvgrad.compiling.limit import VARIABLE, heed_limit, touch
 from tvmconvgrad.compiling.locking import locked
 from tvmconvgrad.saying import cause, say
+from tvmconvgrad.spec.values import counted
+from tvmconvgrad.verbose import log
 
 SUFFIX = ".kernel"
 LOCKS = 64  # a fixed number of lock files: one for each key would pile up, since none can be removed safely
@@ -34,12 +38,24 @@ class CacheWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Summary:
-    """An entry with the length of its library, in bytes, in place of the library."""
+    """An entry with the lengths of its library and its file, in bytes, in place of the library.
+
+    `used` is when it was last built or found, in seconds since the epoch.
+    """
 
     key: str
     description: dict[str, Any]
     facts: dict[str, Any]
     library_bytes: int
+    file_bytes: int
+    used: float
+
+
+class Cleared(NamedTuple):
+    """What was removed: kernels, and the bytes of all files."""
+
+    kernels: int
+    bytes: int
 
 
 class KernelCache:
@@ -60,7 +76,15 @@ class KernelCache:
 
     def load(self, description: Mapping[str, Any]) -> Entry | None:
         """The entry stored for an equal description, verified; None when none can be trusted."""
-        return _read(self.folder, key_of(description))
+        return _find(self.folder, key_of(description))
+
+    def keep_in_use(self, entry: Entry) -> None:
+        """Let an entry that this process loads be found again as long as it lives, whatever else is stored."""
+        folder = self.folder
+        path = folder / (entry.key + SUFFIX)
+        if uses.note(folder / folders.LOCKS, entry.key) and not path.exists():  # it was removed since it was read
+            with suppress(OSError):
+                _publish(folder, entry)
 
     def store(self, description: Mapping[str, Any], library: bytes, facts: Mapping[str, Any]) -> Entry:
         """Publish a built kernel in one step. OSError when it cannot be written."""
@@ -76,23 +100,23 @@ class KernelCache:
         CacheWarning; errors of `build` pass through.
         """
         folder, key = self.folder, key_of(description)
-        entry = _read(folder, key)
+        entry = _find(folder, key)
         if entry is not None:
             return entry
         with ExitStack() as turn:
             self._wait_for_turn(turn, folder, key)
-            entry = _read(folder, key)
-            if entry is None:
-                entry = Entry.of(description, *build())
-                _keep(folder, entry)
+            entry = _find(folder, key)
+            if entry is not None:
+                return entry
+            entry = Entry.of(description, *build())
+            _keep(folder, entry)
+        _heed_limit(folder, key)
         return entry
 
     def entries(self) -> list[Summary]:
         """What is stored, in the order of the keys; damaged entries are set aside."""
         folder = self.folder
-        found = (_read(folder, path.name.removesuffix(SUFFIX)) for path in _paths(folder))
-        entries = [entry for entry in found if entry is not None]
-        return [Summary(one.key, one.description, one.facts, len(one.library)) for one in entries]
+        return [found for found in map(_summary, _paths(folder)) if found is not None]
 
     def size(self) -> int:
         """Bytes of all files in the folder, the quarantine's and unfinished ones included."""
@@ -101,17 +125,24 @@ class KernelCache:
             return 0
         return sum(_length(Path(where, name)) for where, _, names in os.walk(folder) for name in names)
 
-    def clear(self) -> int:
-        """Remove all entries, the quarantine and what killed writers left; how many entries there were."""
+    def clear(self, entries: Iterable[Summary] | None = None) -> Cleared:
+        """Remove these entries; by default all, the quarantine and what killed writers left.
+
+        Also such as are in use, which are then built again by whoever looks for them next.
+        """
         folder = self.folder
-        count = sum(folders.remove(path) for path in _paths(folder))
-        folders.remove(folder / folders.QUARANTINE)
-        folders.remove_stale(folder)
-        return count
+        paths = _paths(folder) if entries is None else [folder / (entry.key + SUFFIX) for entry in entries]
+        sizes = [(_length(path), folders.remove(path)) for path in paths]
+        bytes_ = sum(size for size, was_there in sizes if was_there)
+        if entries is None:
+            bytes_ += sum(map(_length, folders.listed(folder / folders.QUARANTINE)))
+            folders.remove(folder / folders.QUARANTINE)
+            folders.remove_stale(folder)
+        return Cleared(sum(was_there for _, was_there in sizes), bytes_)
 
     def _wait_for_turn(self, turn: ExitStack, folder: Path, key: str) -> None:
         # The lock only saves work: publishing is atomic, so whoever cannot have it goes on without.
-        locks = folder / "locks"
+        locks = folder / folders.LOCKS
         try:
             folders.make_folder(folder)
         except CacheFolderError:
@@ -125,6 +156,25 @@ class KernelCache:
             pass  # somebody removes the folder just now
         except OSError as reason:
             _warn(f"kernels are built without waiting for other processes, by locks in {locks}: {cause(reason)}")
+
+
+def _find(folder: Path, key: str) -> Entry | None:
+    entry = _read(folder, key)
+    if entry is not None:
+        touch(folder / (key + SUFFIX))
+    return entry
+
+
+def _summary(path: Path) -> Summary | None:
+    entry = _read(path.parent, path.name.removesuffix(SUFFIX))
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    if entry is None:
+        return None
+    sizes = len(entry.library), status.st_size
+    return Summary(entry.key, entry.description, entry.facts, *sizes, status.st_mtime)
 
 
 def _read(folder: Path, key: str) -> Entry | None:
@@ -165,6 +215,17 @@ def _keep(folder: Path, entry: Entry) -> None:
         raise
     except OSError as reason:
         _warn(f"built kernels cannot be kept in {folder}: {cause(reason)}")
+
+
+def _heed_limit(folder: Path, key: str) -> None:
+    try:
+        removed = heed_limit(folder, key + SUFFIX, SUFFIX)
+        if removed:
+            log.debug("removed %s from %s, which were used longest ago", counted(removed, "kernel"), folder)
+    except FileNotFoundError:
+        pass  # somebody removes the folder just now
+    except OSError as reason:
+        _warn(f"kernels in {folder} may be more than {VARIABLE} says: {cause(reason)}")
 
 
 def _publish(folder: Path, entry: Entry) -> None:

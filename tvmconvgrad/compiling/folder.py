@@ -22,6 +22,7 @@ VARIABLE = "TVMCONVGRAD_CACHE_DIR"
 TEMPORARY = "tmp-"
 STALE_SECONDS = 3600.0  # a file is written in milliseconds: whoever began it an hour ago is dead
 QUARANTINE = "quarantine"
+LOCKS = "locks"
 QUARANTINE_FILES = 16
 ATTEMPTS = 5
 
@@ -139,7 +140,7 @@ def listed(folder: Path, prefix: str = "", suffix: str = "") -> list[Path]:
     """What is in a folder under such names, in their order; nothing when it has vanished."""
     try:
         names = sorted(os.listdir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [folder / name for name in names if name.startswith(prefix) and name.endswith(suffix)]
 

@@ -10,19 +10,23 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import time
 from base64 import b64decode
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tvmconvgrad import process
+from tvmconvgrad import process, verbose
 from tvmconvgrad.choice import Choice, made_by
 from tvmconvgrad.compiling.cache import KernelCache
 from tvmconvgrad.compiling.entry import Entry, key_of
 from tvmconvgrad.compiling.environment import NAMED, named
+from tvmconvgrad.compiling.limit import limit
 from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
+from tvmconvgrad.verbose import log
+from tvmconvgrad.waiting import waiting_for
 
 if TYPE_CHECKING:
     from tvmconvgrad.workers.pool import Callback, Job, Pool
@@ -55,6 +59,9 @@ class Order(NamedTuple):
         """Names it among all kernels."""
         return key_of(self.description)
 
+    def __str__(self) -> str:
+        return f"{self.problem} for {str(self.target)!r}"
+
 
 def compilers() -> int:
     """How many workers there may be. ValueError for a variable that is no number from 1 to 1024."""
@@ -68,7 +75,10 @@ def compilers() -> int:
 
 def find(order: Order) -> Entry | None:
     """The kernel from the cache."""
-    return KernelCache().load(order.description)
+    found = KernelCache().load(order.description)
+    if found is not None:
+        log.debug("%s: found on disk", order)
+    return found
 
 
 def find_or_build(order: Order) -> Entry:
@@ -77,7 +87,8 @@ def find_or_build(order: Order) -> Entry:
     if found is not None:
         return found
     cache, work = _work(order, background=False)
-    return _pool().do((cache.folder, order.key), work)
+    with waiting_for(f"tvmconvgrad: building {order}, once; the cache keeps it"):
+        return _pool().do((cache.folder, order.key), work)
 
 
 def begin(order: Order, callback: Callback, background: bool = True) -> Job[Entry]:
@@ -141,7 +152,7 @@ def compile_by(
         "symbol": symbol,
         **surroundings,
     }
-    answer = _answer(worker, request, f"{order.problem} for {str(order.target)!r}: compiling it")
+    answer = _answer(worker, request, f"{order}: compiling it")
     return b64decode(answer["code"]), answer["facts"]
 
 
@@ -163,6 +174,8 @@ def _answer(worker: Worker, request: dict[str, Any], about: str) -> dict[str, An
 
 def _pool() -> Pool:
     compilers()  # a nonsensical number is for the caller to know
+    verbose.is_on()  # and so are these
+    limit()
     python = named()
     if python is None and not sys.executable:
         raise MissingCompiler(f"{NAMED} names no interpreter, and this program has none that could compile")
@@ -188,13 +201,29 @@ def _surroundings(background: bool) -> dict[str, Any]:
 
 
 def _keep(cache: KernelCache, order: Order, surroundings: dict[str, Any], worker: Worker) -> Entry:
+    seconds: list[float] = []
+
     def build() -> tuple[bytes, dict[str, Any]]:
+        begin = time.perf_counter()
         compile_as = functools.partial(compile_by, worker, order, surroundings)
         (library, facts), refused = made_by(order.choice, compile_as)
+        seconds.append(time.perf_counter() - begin)
         # kept in place of what was chosen, so that nobody tries again
         return library, {**facts, "set_aside": refused} if refused else facts
 
-    return cache.load_or_build(order.description, build)
+    entry = cache.load_or_build(order.description, build)
+    _report(order, entry, *seconds)
+    return entry
+
+
+def _report(order: Order, entry: Entry, seconds: float | None = None) -> None:
+    """Say how long a build took; None: another process had built the kernel."""
+    schedule = entry.facts["schedule"]
+    if seconds is None:
+        log.debug("%s: found on disk, built by another process", order)
+        return
+    log.debug("%s: built in %.0f ms by %s", order, seconds * 1e3, schedule)
+    verbose.report(verbose.describe("create:cache_miss", order.problem, str(order.target), schedule), seconds)
 
 
 def _folder() -> str:

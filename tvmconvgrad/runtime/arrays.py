@@ -53,11 +53,11 @@ NUMPY_DTYPES = _Dtypes(f32=np.dtype(np.float32), f16=np.dtype(np.float16))
 class Kind(Protocol):
     """What a kernel's call does with tensors of one library."""
 
-    def dense(self, value: Any) -> Any:
-        """The tensor itself, or a copy where its memory is strided or misaligned."""
+    def misfit(self, value: Any) -> object | None:
+        """Why a kernel cannot read or write this very memory, of which str() is "it is ..."; None where it can."""
 
-    def is_dense(self, value: Any) -> bool:
-        """Whether a kernel can write its result into this very memory."""
+    def dense_copy(self, value: Any) -> Any:
+        """A copy of a tensor that does not fit, which does."""
 
     def empty(self, shape: Shape, dtype: str) -> Any:
         """A new dense tensor; its contents are undefined."""
@@ -96,6 +96,27 @@ def aligned_empty(shape: Shape, dtype: np.dtype[Any]) -> Any:
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
+class Strided(NamedTuple):
+    """Memory that is not dense; strides of NumPy are in bytes, PyTorch's in elements. Words are made when asked for."""
+
+    shape: Shape
+    strides: Shape
+
+    def __str__(self) -> str:
+        steps = [stride for size, stride in zip(self.shape, self.strides, strict=True) if size > 1]
+        what = "reversed" if min(steps) < 0 else "broadcast" if 0 in steps else "not contiguous"
+        return f"it is {what}: shape {tuple(self.shape)}, strides {tuple(self.strides)}"
+
+
+class Unaligned(NamedTuple):
+    """Memory whose address is no multiple of so many bytes."""
+
+    alignment: int
+
+    def __str__(self) -> str:
+        return f"it is not aligned to {self.alignment} bytes"
+
+
 class UnseenKind:
     """What is the same for most libraries: they need not know of writes, and a caller gets a new tensor as it is."""
 
@@ -109,11 +130,13 @@ class UnseenKind:
 class NumpyKind(UnseenKind):
     """NumPy's arrays."""
 
-    def dense(self, value: Any) -> Any:
-        return value if self.is_dense(value) else np.array(value, order="C")
+    def misfit(self, value: Any) -> object | None:
+        if not value.flags.c_contiguous:
+            return Strided(value.shape, value.strides)
+        return None if value.flags.aligned else Unaligned(value.itemsize)
 
-    def is_dense(self, value: Any) -> bool:
-        return bool(value.flags.c_contiguous and value.flags.aligned)
+    def dense_copy(self, value: Any) -> Any:
+        return np.array(value, order="C")
 
     def empty(self, shape: Shape, dtype: str) -> Any:
         few = prod(shape) < MANY_ELEMENTS

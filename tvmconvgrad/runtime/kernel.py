@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from tvmconvgrad import verbose
 from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime import arrays, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
@@ -75,7 +76,11 @@ class Kernel:
     def _python_call(self, *, has_own_result: bool) -> Callable[[Any, Any, Any], int] | None:
         if self.workspace_bytes > PHYSICAL_MEMORY or not isinstance(self.function, Function):
             return None
-        return python_call(self.function, self.problem, has_own_result=has_own_result)
+        call = python_call(self.function, self.problem, has_own_result=has_own_result)
+        return call and verbose.timed(call, self._describe_call)
+
+    def _describe_call(self) -> str:
+        return verbose.describe("exec", self.problem, str(self.target), self.schedule)
 
     def _new_result(self, first: Any, second: Any) -> Any:
         """A result for plain inputs. None for others: there may be no memory for what they are refused for."""
@@ -101,10 +106,13 @@ class Kernel:
         if out is None:
             self._run(one, two, result)
             return one.kind.finished(value)
-        if result.kind.is_dense(result.value) and not (arrays.overlap(result, one) or arrays.overlap(result, two)):
+        shared = (f"it shares memory with {each}" for each, it in zip(names, (one, two)) if arrays.overlap(result, it))
+        why = result.kind.misfit(result.value) or next(shared, None)
+        if why is None:
             result.kind.mark_written(result.value)
             self._run(one, two, result)
         else:
+            verbose.log.debug("%s: computed out aside and copied it, because %s", self.name, why)
             aside = result._replace(value=result.kind.empty(problem.output_shape, problem.dtype))
             self._run(one, two, aside)
             result.kind.copy(result.value, aside.value)
@@ -129,10 +137,25 @@ class Kernel:
 
     def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
         if self.function is None:
-            result.kind.fill_zero(result.value)
+            self._fill_zero(result)
             return
-        dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
-        self._launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
+        dense = self._dense(one, two)
+        launch = verbose.timed(self._launch, self._describe_call)
+        launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
+
+    def _fill_zero(self, result: Tensor) -> None:
+        verbose.timed(result.kind.fill_zero, self._describe_call)(result.value)
+
+    def _dense(self, *inputs: Tensor) -> list[Tensor]:
+        """The inputs as a kernel takes them: copied where they must be."""
+        found = []
+        for name, tensor in zip(self.problem.input_names, inputs):
+            why = tensor.kind.misfit(tensor.value)
+            if why is not None:
+                verbose.log.debug("%s: copied %s, because %s", self.name, name, why)
+                tensor = tensor._replace(value=tensor.kind.dense_copy(tensor.value))
+            found.append(tensor)
+        return found
 
     def _launch(self, function: Any, first: int, second: int, out: int) -> None:
         if self.workspace_bytes > PHYSICAL_MEMORY:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from tvmconvgrad.runtime import python_calls, threads
-from tvmconvgrad.runtime.arrays import Kind, Shape, UnseenKind, WrongDevice, check_places
+from tvmconvgrad.runtime.arrays import Kind, Shape, Strided, Unaligned, UnseenKind, WrongDevice, check_places
 
 _MOST_SHAPES = 4096
 _EXPECTED = {"cpu": "the CPU", "cuda": "an NVIDIA GPU"}
@@ -138,18 +138,26 @@ def torch_kind(torch: Any) -> Kind:
 class TorchKind(UnseenKind):
     """PyTorch's tensors on the CPU."""
 
+    alignment: int | None = None
+    """Bytes; None: of an element."""
+
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self.device = torch.device("cpu")
         self._strides: dict[Shape, Shape] = {}
         self.dtypes = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
-    def dense(self, value: Any) -> Any:
-        value = value.detach().contiguous().resolve_neg()
-        return value if self.is_dense(value) else value.clone()
+    def misfit(self, value: Any) -> object | None:
+        if not value.is_contiguous():
+            return Strided(value.shape, value.stride())
+        if value.is_neg():
+            return "it is a view that stands for the negative of its memory"
+        alignment = self.alignment or value.itemsize
+        return Unaligned(alignment) if value.data_ptr() % alignment else None
 
-    def is_dense(self, value: Any) -> bool:
-        return bool(value.is_contiguous() and not value.is_neg() and value.data_ptr() % value.itemsize == 0)
+    def dense_copy(self, value: Any) -> Any:
+        value = value.detach().contiguous().resolve_neg()
+        return value if self.misfit(value) is None else value.clone()
 
     def empty(self, shape: Shape, dtype: str) -> Any:
         strides = self._strides.get(shape)

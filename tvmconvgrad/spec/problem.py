@@ -168,17 +168,25 @@ class Problem:
         return problem
 
     def __str__(self) -> str:
-        g = self.geometry
+        first, second, result = (" ".join(words) for words in self.tensor_words)
+        attributes = ", ".join(" ".join(words) for words in self.attribute_words)
+        return f"{self.operator} {self.dtype}: {first}, {second} -> {result}; {attributes}"
+
+    @property
+    def tensor_words(self) -> list[tuple[str, str, str]]:
+        """Name, layout and shape of the inputs and the result, in words without spaces."""
         data, filter_ = self.data_format, self.filter_format
-        input_formats = (data, data if self.gradient is Gradient.FILTER else filter_)
-        output_format = filter_ if self.gradient is Gradient.FILTER else data
-        parts = zip(self.input_names, input_formats, self.input_shapes, strict=True)
-        inputs = ", ".join(f"{name} {layout} {_times(shape)}" for name, layout, shape in parts)
-        return (
-            f"{self.operator} {self.dtype}: {inputs} -> {self.output_name} {output_format} "
-            f"{_times(self.output_shape)}; strides {_times(g.strides)}, pads {_times(g.pads_begin)}/"
-            f"{_times(g.pads_end)}, dilations {_times(g.dilations)}, groups {g.groups}"
-        )
+        formats = (data, data, filter_) if self.gradient is Gradient.FILTER else (data, filter_, data)
+        names, shapes = (*self.input_names, self.output_name), (*self.input_shapes, self.output_shape)
+        return list(zip(names, formats, map(_times, shapes), strict=True))
+
+    @property
+    def attribute_words(self) -> list[tuple[str, str]]:
+        """Name and value of what else tells one problem from another, in words without spaces."""
+        g = self.geometry
+        pads = f"{_times(g.pads_begin)}/{_times(g.pads_end)}"
+        values = (_times(g.strides), pads, _times(g.dilations), str(g.groups))
+        return list(zip(("strides", "pads", "dilations", "groups"), values, strict=True))
 
 
 def tensor_bytes(shape: Shape, dtype: str) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
+from tvmconvgrad import verbose
 from tvmconvgrad.process import computed_once
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.cuda import driver, tensors
@@ -58,10 +60,10 @@ class CudaKernel(Kernel):
 
     def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
         if self.function is None:
-            result.kind.fill_zero(result.value)
+            self._fill_zero(result)
             return
         kinds = [cast(GpuKind, tensor.kind) for tensor in (one, two, result)]
-        dense = [tensor._replace(value=tensor.kind.dense(tensor.value)) for tensor in (one, two)]
+        dense = self._dense(one, two)
         addresses = [tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)]
         with driver.driver().on(kinds[0].gpu):
             stream = kinds[0].stream()
@@ -77,5 +79,10 @@ class CudaKernel(Kernel):
     def _on(self, kind: GpuKind, first: int, second: int, out: int) -> None:
         """Launch on the stream of a kind, with its memory for the workspace."""
         workspace, held = kind.workspace(self.workspace_bytes) if self.workspace_bytes else (0, None)
-        cast(CudaFunction, self.function)(Where(kind.gpu, kind.stream()), first, second, out, workspace)
+        self._launched(Where(kind.gpu, kind.stream()), first, second, out, workspace)
         del held
+
+    @computed_once
+    def _launched(self) -> Callable[..., None]:
+        """The function, whose launches are timed where lines are printed: nobody waits for the GPU."""
+        return verbose.timed(cast(CudaFunction, self.function), self._describe_call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tvmconvgrad.runtime import torch_tensors
-from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape, UnseenKind
+from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape, Strided, Unaligned, UnseenKind
 from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.memory import GpuArray, Memory
 from tvmconvgrad.runtime.torch_tensors import TorchKind
@@ -35,6 +35,7 @@ class GpuKind(Kind, Protocol):
 class _TorchKind(TorchKind):
     """PyTorch's tensors on one GPU."""
 
+    alignment = ALIGNMENT
     foreign = False
 
     def __init__(self, torch: Any, gpu: int) -> None:
@@ -44,13 +45,10 @@ class _TorchKind(TorchKind):
     def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
         if value.shape != shape or value.dtype is not self.dtypes[dtype] or value.layout is not self.torch.strided:
             return 0
-        if not torch_tensors.is_free(value, self.torch, write) or not self.is_dense(value):
+        if not torch_tensors.is_free(value, self.torch, write) or self.misfit(value) is not None:
             return 0
         address: int = value.data_ptr()
         return address
-
-    def is_dense(self, value: Any) -> bool:
-        return bool(value.is_contiguous() and not value.is_neg() and value.data_ptr() % ALIGNMENT == 0)
 
     def stream(self) -> int:
         return int(self.torch.cuda.current_stream(self.device).cuda_stream)
@@ -71,12 +69,14 @@ class _CupyKind(UnseenKind):
     def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
         return 0
 
-    def dense(self, value: Any) -> Any:
-        with self.cupy.cuda.Device(self.gpu):
-            return value if self.is_dense(value) else self.cupy.array(value, order="C")
+    def misfit(self, value: Any) -> object | None:
+        if not value.flags.c_contiguous:
+            return Strided(value.shape, value.strides)
+        return Unaligned(ALIGNMENT) if value.data.ptr % ALIGNMENT else None
 
-    def is_dense(self, value: Any) -> bool:
-        return bool(value.flags.c_contiguous and value.data.ptr % ALIGNMENT == 0)
+    def dense_copy(self, value: Any) -> Any:
+        with self.cupy.cuda.Device(self.gpu):
+            return self.cupy.array(value, order="C")
 
     def empty(self, shape: Shape, dtype: str) -> Any:
         with self.cupy.cuda.Device(self.gpu):
@@ -118,11 +118,11 @@ class _ForeignKind(UnseenKind):
     def address(self, value: Any, shape: Shape, dtype: str, write: bool) -> int:
         return 0
 
-    def dense(self, value: Any) -> Any:
-        return value
+    def misfit(self, value: Any) -> object | None:
+        return None
 
-    def is_dense(self, value: Any) -> bool:
-        return True
+    def dense_copy(self, value: Any) -> Any:
+        raise AssertionError("what is not dense was refused (dlpack.Memory)")
 
     def empty(self, shape: Shape, dtype: str) -> Any:
         raise TypeError("out: missing; new tensors on a GPU are made for PyTorch's and CuPy's alone, expected an out")
