@@ -24,13 +24,20 @@ _TAKEN = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
 class Lock:
     """A file that is locked until `release`, or until the process ends that has locked it.
 
-    A forked child lets go of what it inherits: else the lock would outlive a parent that is killed.
+    A forked child lets go of what it inherits: else the lock would outlive a parent that is killed. Of one that is
+    `shared` with children each of them goes on holding it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shared: bool = False) -> None:
         with process.lock:  # no fork comes between the file and its being known
             self._handle: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            _open.add(self)
+            if not shared:
+                _open.add(self)
+
+    def is_of(self, path: Path) -> bool:
+        """Whether this is the file that is at a path now. FileNotFoundError where there is none."""
+        assert self._handle is not None
+        return os.path.samestat(os.stat(path), os.fstat(self._handle))
 
     def try_once(self) -> bool:
         """Whether it is locked now: not where another process or thread has it."""
@@ -89,9 +96,9 @@ def locked(path: Path, wait_seconds: float) -> Iterator[None]:
         lock.release()
 
 
-def acquire(path: Path, wait_seconds: float) -> Lock:
+def acquire(path: Path, wait_seconds: float, shared: bool = False) -> Lock:
     """Lock a file until it is released. Raises what `locked` raises."""
-    lock = Lock(path)
+    lock = Lock(path, shared)
     try:
         end = time.monotonic() + wait_seconds
         while not lock.try_once():

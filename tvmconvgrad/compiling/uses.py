@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tvmconvgrad import process
 from tvmconvgrad.compiling import folder as folders
 from tvmconvgrad.compiling import locking
+from tvmconvgrad.compiling.locking import Lock
 
 _PREFIX = "use-"
 _WAIT = 1.0  # seconds; whoever takes a dead process' lock holds it for microseconds
@@ -24,8 +25,7 @@ _WAIT = 1.0  # seconds; whoever takes a dead process' lock holds it for microsec
 
 class _File(NamedTuple):
     path: Path
-    handle: int
-    """Locked."""
+    lock: Lock
     keys: set[str]
 
 
@@ -39,9 +39,7 @@ def forget() -> None:
     with process.lock:
         for file in _files.values():
             with suppress(OSError):
-                os.close(
-                    file.handle
-                )  # not unlocked: who was forked from this process, or this one from, goes on holding it
+                file.lock.close()  # not unlocked: others that were forked with it go on holding it
         _files.clear()
 
 
@@ -50,7 +48,7 @@ def note(locks: Path, key: str) -> bool:
     with process.lock:
         try:
             if locks in _files and not _files[locks].path.exists():  # the cache was removed since
-                os.close(_files.pop(locks).handle)
+                _files.pop(locks).lock.close()
             if locks not in _files:
                 locks.mkdir(mode=0o700, exist_ok=True)
                 remove_dead(locks)
@@ -77,7 +75,7 @@ def remove_dead(locks: Path) -> list[Path]:
     living = []
     for path in folders.listed(locks, prefix=_PREFIX):
         try:
-            handle = locking.acquire(path, 0)
+            lock = locking.acquire(path, 0)
         except TimeoutError:
             living.append(path)
             continue
@@ -85,7 +83,7 @@ def remove_dead(locks: Path) -> list[Path]:
             with suppress(FileNotFoundError):
                 path.unlink()
         finally:
-            locking.release(handle)
+            lock.release()
     return living
 
 
@@ -93,11 +91,11 @@ def _new_file(locks: Path) -> _File:
     """A file that is locked, and that nobody has taken for a dead process' before it was."""
     while True:
         path = locks / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-        handle = locking.acquire(path, _WAIT)
+        lock = locking.acquire(path, _WAIT, shared=True)
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(path), os.fstat(handle)):
-                return _File(path, handle, set())
-        locking.release(handle)
+            if lock.is_of(path):
+                return _File(path, lock, set())
+        lock.release()
 
 
 def _append(path: Path, key: str) -> None:
