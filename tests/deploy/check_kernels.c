@@ -3,7 +3,7 @@
  *     check_kernels FOLDER THREADS CALLERS
  *
  * FOLDER has NAME.first, NAME.second and NAME.result for each kernel; CALLERS threads check all kernels at once. Compiled
- * with -DHEADER='"name.h"' -DPREFIX=name -DCAPS=NAME.
+ * with -DHEADER='"name.h"' -DPREFIX=name -DCAPS=NAME; with -fopenmp, too, calls run on OpenMP's threads.
  */
 #include HEADER
 
@@ -89,6 +89,16 @@ static void *check_all(void *unused) {
     return unused;
 }
 
+#ifdef _OPENMP
+static int launched;
+
+static void by_openmp(void (*work)(int part, void *data), void *data, int parts, void *context) {
+    __atomic_add_fetch((int *)context, parts, __ATOMIC_RELAXED);
+    #pragma omp parallel for num_threads(parts)
+    for (int part = 0; part < parts; ++part) work(part, data);
+}
+#endif
+
 int main(int count, char **words) {
     pthread_t callers[64];
     if (count != 4) fail(words[0], "expected FOLDER THREADS CALLERS");
@@ -96,9 +106,15 @@ int main(int count, char **words) {
     threads = atoi(words[2]);
     expect("set_threads", THE(set_threads)(threads), A(OK));
     if (THE(get_threads)() != threads || THE(get_kernel)(A(KERNELS))) fail("test", "threads or number of kernels");
+#ifdef _OPENMP
+    THE(set_launcher)(by_openmp, &launched);
+#endif
     for (int i = 0; i < atoi(words[3]); ++i)
         if (pthread_create(&callers[i], NULL, check_all, NULL)) fail("test", "no thread");
     for (int i = 0; i < atoi(words[3]); ++i) pthread_join(callers[i], NULL);
+#ifdef _OPENMP
+    if (launched < 2) fail("test", "nothing was launched by OpenMP");
+#endif
     printf("%d kernels for %s\n", A(KERNELS), THE(target)());
     return 0;
 }

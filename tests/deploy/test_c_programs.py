@@ -35,6 +35,12 @@ def test_the_static_library_is_the_same(built: Built, tmp_path: Path) -> None:
     assert run([tmp_path / "check", built.examples, 2, 2]).startswith(f"{len(built.gradients)} kernels")
 
 
+@pytest.mark.parametrize(("threads", "callers"), [(3, 1), (2, 2)])
+def test_calls_run_on_openmps_threads(built: Built, tmp_path: Path, threads: int, callers: int) -> None:
+    check_program(built.folder, built.name, tmp_path / "check", "-fopenmp")
+    assert run([tmp_path / "check", built.examples, threads, callers]).startswith(f"{len(built.gradients)} kernels")
+
+
 @on_x86
 @needs_qemu
 @pytest.mark.parametrize(("cpu", "level"), [("Nehalem", "x86-64-v2"), ("Haswell", "x86-64-v3")])
