@@ -1,9 +1,8 @@
-"""What happens, for whoever wants to see it: records of Python's logging, and lines as oneDNN prints them.
+"""Records of Python's logging, and lines on standard output in the format of ONEDNN_VERBOSE.
 
-The logger `tvmconvgrad` is told at the level DEBUG where a kernel comes from and why a tensor is copied. A call that
-finds its kernel by a shortcut tells nothing. TVMCONVGRAD_VERBOSE=1 prints a line for each kernel that is built and for
-each call, in the manner of ONEDNN_VERBOSE. A kernel asks once whether its calls are to be printed: where not, they are
-what they would be without this file.
+The logger `tvmconvgrad` gets a record at the level DEBUG of where a kernel comes from, and of why a tensor is copied; a
+call that finds its kernel by a shortcut logs nothing. With TVMCONVGRAD_VERBOSE=1 each build and each call of a kernel
+prints a line. A kernel reads the variable at its first call, so that calls cost nothing more where it is not set.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ Call = TypeVar("Call", bound=Callable[..., object])
 
 @process.forgets
 def forget() -> None:
-    """Read the variable anew, for kernels that have not been called."""
+    """Read the variable again, for kernels that were not called before."""
     is_on.cache_clear()
 
 
 @functools.lru_cache(maxsize=1)
 def is_on() -> bool:
-    """Whether lines are printed; the first time, after a line with their fields. ValueError for a nonsensical one."""
+    """Whether lines are printed. The first time, prints the names of their fields. ValueError unless it is 0 or 1."""
     text = os.environ.get(VARIABLE, "").strip() or "0"
     if text not in ("0", "1"):
         raise ValueError(f"{VARIABLE}: got {text!r}, expected 0 or 1")
@@ -44,7 +43,7 @@ def is_on() -> bool:
 
 
 def describe(operation: str, problem: Problem, target: str, schedule: str) -> str:
-    """All fields of a line but the time. What has commas gets semicolons there."""
+    """All fields of a line but the time, joined by commas. Commas within a field become semicolons."""
     engine = "gpu" if target.startswith("cuda") else "cpu"
     tensors = " ".join(":".join((name, problem.dtype, *rest)) for name, *rest in problem.tensor_words)
     attributes = " ".join(":".join(words) for words in problem.attribute_words)
@@ -53,15 +52,15 @@ def describe(operation: str, problem: Problem, target: str, schedule: str) -> st
 
 
 def report(described: str, seconds: float) -> None:
-    """Print a line, with the time in milliseconds, where lines are printed."""
+    """Print a line with the time in milliseconds, if lines are printed."""
     if is_on():
         _print("primitive", f"{described},{seconds * 1e3:.6g}")
 
 
 def timed(call: Call, describe_call: Callable[[], str]) -> Call:
-    """A function that prints a line for each call that has done its work: it returned 0 or None.
+    """Wrap a function so that each successful call, one that returns 0 or None, prints a line.
 
-    The function itself where no lines are printed.
+    Returns the function itself if no lines are printed.
     """
     if not is_on():
         return call
@@ -75,7 +74,7 @@ def timed(call: Call, describe_call: Callable[[], str]) -> Call:
             report(described, seconds)
         return status
 
-    return timed_call  # type: ignore[return-value]  # it takes and returns the same
+    return timed_call  # type: ignore[return-value]  # the same arguments and result
 
 
 def _print(*fields: str) -> None:

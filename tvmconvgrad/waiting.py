@@ -1,4 +1,4 @@
-"""A line on a terminal that says what a call waits for, while it takes long."""
+"""A line on the terminal that says what a call waits for, if it takes longer than a second."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 SECONDS = 1.0
-"""What takes no longer needs no explanation."""
+"""After which the line is shown."""
 _CLEAR = "\r\x1b[K"
 
 _turn = threading.Lock()
-"""Held by whoever has a line on the terminal, which has room for one."""
+"""Held by the thread whose line is on the terminal: there is room for one."""
 
 
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
-    """A block; after a second standard error says what is waited for, if it is a terminal, until the block ends."""
+    """A block that shows the line `what` on standard error while it runs, after SECONDS, if that is a terminal."""
     stream = sys.stderr
     if stream is None or not _is_terminal(stream):
         yield
         return
     line = _Line(what)
     try:
-        with suppress(RuntimeError):  # no further thread is to be had
+        with suppress(RuntimeError):  # the system allows no further thread
             line.timer.start()
         yield
     finally:
@@ -33,6 +33,8 @@ def waiting_for(what: str) -> Iterator[None]:
 
 
 class _Line:
+    """One line, which a timer shows and `end` clears."""
+
     def __init__(self, what: str) -> None:
         self._what = what
         self._lock = threading.Lock()
@@ -57,8 +59,8 @@ class _Line:
 
 def _is_terminal(stream: object) -> bool:
     try:
-        return bool(stream.isatty())  # type: ignore[attr-defined]  # whatever a program has put there
-    except (AttributeError, ValueError):  # it is closed
+        return bool(stream.isatty())  # type: ignore[attr-defined]  # a program may put any object there
+    except (AttributeError, ValueError):  # ValueError: it is closed
         return False
 
 

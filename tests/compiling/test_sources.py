@@ -20,7 +20,14 @@ from tvmconvgrad.compiling import sources
 
 PACKAGE = Path(tvmconvgrad.__file__).parent
 COMPILERS = ["tvmconvgrad.compiling.compiler", "tvmconvgrad.compiling.cuda.compiler"]
-C_FILES = {"compiling/library.c", "compiling/services.c", "compiling/calling.c", "compiling/python.c"}
+C_FILES = {
+    "compiling/library.c",
+    "compiling/floating_point.c",
+    "compiling/openmp.c",
+    "compiling/services.c",
+    "compiling/calling.c",
+    "compiling/python.c",
+}
 EVERY_COMPILER = pytest.mark.parametrize("compiler", COMPILERS)
 
 # Builds with every function noted that runs; for GPUs without NVIDIA's compiler, which is not ours.

@@ -18,7 +18,7 @@ from tvmconvgrad.compiling import folder as folders
 from tvmconvgrad.compiling import uses
 from tvmconvgrad.compiling.entry import DamagedFile, Entry, LaterFormat, is_later, key_of, pack, read_entry
 from tvmconvgrad.compiling.folder import CacheFolderError
-from tvmconvgrad.compiling.limit import VARIABLE, heed_limit, touch
+from tvmconvgrad.compiling.limit import VARIABLE, enforce_limit, touch
 from tvmconvgrad.compiling.locking import locked
 from tvmconvgrad.saying import cause, say
 from tvmconvgrad.spec.values import counted
@@ -109,8 +109,9 @@ class KernelCache:
             if entry is not None:
                 return entry
             entry = Entry.of(description, *build())
-            _keep(folder, entry)
-        _heed_limit(folder, key)
+            is_kept = _keep(folder, entry)
+        if is_kept:
+            _enforce_limit(folder, key)
         return entry
 
     def entries(self) -> list[Summary]:
@@ -208,18 +209,21 @@ def _verified(path: Path, key: str) -> Entry:
     return entry
 
 
-def _keep(folder: Path, entry: Entry) -> None:
+def _keep(folder: Path, entry: Entry) -> bool:
+    """Whether it could be written."""
     try:
         _publish(folder, entry)
     except CacheFolderError:
         raise
     except OSError as reason:
         _warn(f"built kernels cannot be kept in {folder}: {cause(reason)}")
+        return False
+    return True
 
 
-def _heed_limit(folder: Path, key: str) -> None:
+def _enforce_limit(folder: Path, key: str) -> None:
     try:
-        removed = heed_limit(folder, key + SUFFIX, SUFFIX)
+        removed = enforce_limit(folder, key + SUFFIX, SUFFIX)
         if removed:
             log.debug("removed %s from %s, which were used longest ago", counted(removed, "kernel"), folder)
     except FileNotFoundError:

@@ -1,8 +1,9 @@
-"""How much the cache may hold, and what goes when it is more: what was used longest ago.
+"""The limit of the cache's size: when it is exceeded, the least recently used kernels are removed.
 
-A file's time of modification says when its kernel was last built or found. A kernel that a living process has loaded
-does not go (uses.py), even if it was loaded while others were chosen: a file is first renamed, and comes back if it is
-found noted then. Who notes a kernel looks afterwards whether its file is there, and else stores it anew (cache.py).
+A file's modification time is the time when its kernel was last built or found. A kernel that a living process has
+loaded is not removed (uses.py). A process may be loading it right now: so a file is first set aside by a new name, then
+the loaded kernels are looked up again, and the file gets its name back if it is among them. The other process notes the
+kernel first, then looks whether the file still has its name, and stores it again if not (cache.py).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ VARIABLE = "TVMCONVGRAD_CACHE_MAXSIZE"
 DEFAULT = 2 << 30
 """Bytes."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_ASIDE = "going-"
-_WAIT = 10.0  # seconds, for another process that removes files: it takes milliseconds
+_ASIDE = "going-"  # begins the name of a file that is set aside; no kernel's name begins so
+_WAIT = 10.0  # seconds, for another process that removes files, which takes milliseconds
 
 
 class _File(NamedTuple):
@@ -32,7 +33,7 @@ class _File(NamedTuple):
 
 
 def limit() -> int | None:
-    """Bytes that the cache may hold, None for any number. ValueError for a variable that is no size."""
+    """Bytes that the cache may hold; None if there is no limit. ValueError if the variable is not a size."""
     text = os.environ.get(VARIABLE, "").strip().lower()
     if not text:
         return DEFAULT
@@ -44,40 +45,46 @@ def limit() -> int | None:
     return int(float(found[1]) * _UNITS[found[2] or ""]) or None
 
 
-def heed_limit(folder: Path, newest: str, suffix: str) -> int:
-    """Remove what was used longest ago until no more is left than may be; how many files went.
+def enforce_limit(folder: Path, newest: str, suffix: str) -> int:
+    """Remove the least recently used files until the rest fits the limit. Returns how many were removed.
 
-    `newest` is the name of a file that stays, which was just stored. Where another process does the same it is waited
-    for. OSError where there are no locks, or a file cannot be removed.
+    `newest` is the name of the file that was just stored, which stays. Only one process does this at a time; others
+    wait. OSError where the file system has no locks, or a file cannot be removed.
     """
     most = limit()
     if most is None or sum(file.size for file in _files(folder, suffix)) <= most:
         return 0
-    locks = folder / folders.LOCKS
-    with locked(locks / "limit.lock", _WAIT):
+    with locked(folder / folders.LOCKS / "limit.lock", _WAIT):
         for left in folders.listed(folder, prefix=_ASIDE):  # by a process that was killed
             left.replace(folder / (left.name.removeprefix(_ASIDE) + suffix))
-        files = sorted(_files(folder, suffix))
-        excess = sum(file.size for file in files) - most
-        kept, removed = uses.keys(locks), 0
-        for file in files:
-            if excess <= 0:
-                break
-            if file.path.name != newest and file.path.name.removesuffix(suffix) not in kept:
-                gone = _remove(file.path, locks, suffix)
-                excess -= file.size * gone
-                removed += gone
+        return _remove_oldest(folder, most, newest, suffix)
+
+
+def _remove_oldest(folder: Path, most: int, newest: str, suffix: str) -> int:
+    """Remove files until no more than `most` bytes are left, or all others are in use. Returns how many."""
+    locks = folder / folders.LOCKS
+    files = sorted(_files(folder, suffix))
+    excess = sum(file.size for file in files) - most
+    kept, removed = uses.keys(locks), 0
+    for file in files:
+        if excess <= 0:
+            break
+        if file.path.name != newest and file.path.name.removesuffix(suffix) not in kept:
+            gone = _remove(file.path, locks, suffix)
+            excess -= file.size * gone
+            removed += gone
     return removed
 
 
 def touch(path: Path) -> None:
-    """Note that a kernel was used just now; where that cannot be noted, it counts as used before."""
+    """Set the time of a kernel's last use to now. If the file system refuses, it stays as it was."""
     with suppress(OSError):
         os.utime(path, follow_symlinks=False)
 
 
 def _remove(path: Path, locks: Path, suffix: str) -> bool:
-    aside = path.with_name(_ASIDE + path.name.removesuffix(suffix))  # no kernel's name
+    """Remove a file unless a process has just loaded it. Returns whether it was removed."""
+    aside = path.with_name(_ASIDE + path.name.removesuffix(suffix))
     try:
         path.rename(aside)
     except FileNotFoundError:
@@ -89,7 +96,7 @@ def _remove(path: Path, locks: Path, suffix: str) -> bool:
 
 
 def _files(folder: Path, suffix: str) -> list[_File]:
-    """Kernels and what was set aside, of whatever version."""
+    """The files of all kernels and of the quarantine, whichever version of the package has stored them."""
     found = []
     for path in (*folders.listed(folder, suffix=suffix), *folders.listed(folder / folders.QUARANTINE)):
         with suppress(FileNotFoundError):

@@ -1,34 +1,34 @@
-/* Calls whose parts run on the threads of an OpenMP runtime that the process has: PyTorch's, say, whose own threads look for
- * work on the CPUs that a second pool would need.
+/* Runs a kernel on the threads of an OpenMP runtime that the process has loaded, such as PyTorch's: these spin after each
+ * parallel region, and a second pool of threads would compete with them for the CPUs.
  *
- * Nothing is linked: the runtime's functions are handed over. GOMP_parallel is GCC's, and LLVM's and Intel's have it too.
- * runtime/openmp.py has the same structure.
+ * The library is not linked with OpenMP: the caller passes the addresses of the runtime's functions. GOMP_parallel is GCC's
+ * entry point; the runtimes of LLVM and Intel export it, too. runtime/openmp.py mirrors the struct.
  */
 
 typedef struct {
     void (*parallel)(void (*region)(void *), void *data, unsigned threads, unsigned flags); /* GOMP_parallel; NULL: none */
-    int (*place)(void);   /* omp_get_thread_num */
-    int (*size)(void);    /* omp_get_num_threads */
-    int (*is_inside)(void); /* omp_in_parallel */
+    int (*thread_num)(void);  /* omp_get_thread_num */
+    int (*num_threads)(void); /* omp_get_num_threads */
+    int (*in_parallel)(void); /* omp_in_parallel */
 } OpenMP;
 
 typedef struct { const OpenMP *openmp; void (*work)(int part, void *data); void *data; int parts; } Region;
 
-/* A team may be smaller than was asked for. */
+/* One thread's share of the parts: the team may have fewer threads than there are parts. */
 static void run_parts(void *data) {
     const Region *region = data;
-    int size = region->openmp->size();
-    for (int part = region->openmp->place(); part < region->parts; part += size) region->work(part, region->data);
+    int threads = region->openmp->num_threads();
+    for (int part = region->openmp->thread_num(); part < region->parts; part += threads) region->work(part, region->data);
 }
 
-/* Inside of a parallel region the other threads have work of their own. */
+/* Does nothing inside of a parallel region, whose other threads are busy: the calling thread then runs all parts. */
 static void launch_openmp(void (*work)(int part, void *data), void *data, int parts, void *context) {
     const OpenMP *openmp = context;
     Region region = {openmp, work, data, parts};
-    if (!openmp->is_inside()) openmp->parallel(run_parts, &region, (unsigned)parts, 0);
+    if (!openmp->in_parallel()) openmp->parallel(run_parts, &region, (unsigned)parts, 0);
 }
 
-/* A kernel's function, on at most so many of the runtime's threads; on the library's own where the runtime has none. */
+/* Run a kernel on at most `count` threads of the runtime; without `parallel`, on the library's own threads. */
 static int run_by_openmp(
     const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result
 ) {

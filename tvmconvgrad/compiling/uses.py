@@ -1,9 +1,9 @@
-"""Which kernels of the cache living processes have loaded, so that none of these goes for want of room.
+"""Which kernels of the cache are loaded by living processes: the cache's limit does not remove these (limit.py).
 
-Each process that loads kernels has a file of their keys, which it holds locked: the system lets go of the lock when
-the process and all that were forked from it have ended, however they end. A file without a lock is a dead process' and
-goes.
-Where the file system has no locks, nothing is noted, and nothing goes for want of room either (limit.py).
+Each process that loads kernels lists their keys in a file of its own, and holds a lock on that file. The system
+releases the lock when the process and all its forked children have ended, even by a crash. So a file without a lock
+belongs to a dead process, and is removed. On a file system without locks nothing is listed, and the limit removes
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tvmconvgrad.compiling import locking
 from tvmconvgrad.compiling.locking import Lock
 
 _PREFIX = "use-"
-_WAIT = 1.0  # seconds; whoever takes a dead process' lock holds it for microseconds
+_WAIT = 1.0  # seconds; a process that removes dead files holds a lock for microseconds
 
 
 class _File(NamedTuple):
@@ -30,24 +30,24 @@ class _File(NamedTuple):
 
 
 _files: dict[Path, _File] = {}
-"""This process' file for each folder."""
+"""This process' file in each cache, by the folder of locks."""
 
 
 @process.forgets
 def forget() -> None:
-    """As if this process had loaded no kernel."""
+    """Close this process' files, as if it had loaded no kernel."""
     with process.lock:
         for file in _files.values():
             with suppress(OSError):
-                file.lock.close()  # not unlocked: others that were forked with it go on holding it
+                file.lock.close()  # does not unlock: forked processes that share the lock keep it
         _files.clear()
 
 
 def note(locks: Path, key: str) -> bool:
-    """Note that this process has loaded the kernel of a key; whether that could be noted. `locks` is a folder."""
+    """List a kernel's key as loaded by this process, in the folder `locks`. Returns whether that was possible."""
     with process.lock:
         try:
-            if locks in _files and not _files[locks].path.exists():  # the cache was removed since
+            if locks in _files and not _files[locks].path.exists():  # the cache was removed
                 _files.pop(locks).lock.close()
             if locks not in _files:
                 locks.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,7 @@ def note(locks: Path, key: str) -> bool:
 
 
 def keys(locks: Path) -> set[str]:
-    """Those that living processes have loaded. OSError where that cannot be known."""
+    """The keys of all kernels that living processes have loaded. OSError where there are no locks."""
     found: set[str] = set()
     for path in remove_dead(locks):
         with suppress(FileNotFoundError):
@@ -71,7 +71,7 @@ def keys(locks: Path) -> set[str]:
 
 
 def remove_dead(locks: Path) -> list[Path]:
-    """Remove files of dead processes; those of living ones. OSError where there are no locks."""
+    """Remove the files of dead processes. Returns the files of living ones. OSError where there are no locks."""
     living = []
     for path in folders.listed(locks, prefix=_PREFIX):
         try:
@@ -88,7 +88,7 @@ def remove_dead(locks: Path) -> list[Path]:
 
 
 def _new_file(locks: Path) -> _File:
-    """A file that is locked, and that nobody has taken for a dead process' before it was."""
+    """Create and lock a file. Tries again if another process has removed it before it was locked."""
     while True:
         path = locks / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         lock = locking.acquire(path, _WAIT, shared=True)
@@ -99,7 +99,7 @@ def _new_file(locks: Path) -> _File:
 
 
 def _append(path: Path, key: str) -> None:
-    # not by the handle: a program that becomes a daemon closes all, and its number is then another file's
+    # Not by the lock's descriptor: a program that becomes a daemon closes it, and its number may be another file's.
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.write(file, key.encode("ascii") + b"\n")

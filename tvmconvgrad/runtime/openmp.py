@@ -1,6 +1,7 @@
-"""The OpenMP runtime that PyTorch has loaded: on its threads the kernels run that PyTorch calls.
+"""The OpenMP runtime that PyTorch has loaded. Kernels that PyTorch calls run on its threads.
 
-Its threads look for work for a while after each parallel region, on the CPUs that threads of another pool would need.
+After a parallel region OpenMP's threads spin for a while. A second pool of threads would compete with them for the
+CPUs.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import Any
 _TORCH_LIBRARY = "libtorch_cpu.so"
 _FUNCTIONS = {
     "parallel": "GOMP_parallel",
-    "place": "omp_get_thread_num",
-    "size": "omp_get_num_threads",
-    "is_inside": "omp_in_parallel",
+    "thread_num": "omp_get_thread_num",
+    "num_threads": "omp_get_num_threads",
+    "in_parallel": "omp_in_parallel",
 }
 
 
 class OpenMP(ctypes.Structure):
-    """OpenMP of compiling/openmp.c: the addresses of a runtime's functions.
+    """The addresses of a runtime's functions: the struct OpenMP of compiling/openmp.c, field by field.
 
-    A forked child has none of the runtime's threads, and GCC's runtime would wait for them: there kernels run on the
-    threads of their own library.
+    A forked child has none of the runtime's threads, but GCC's runtime would wait for them. So `parallel` is NULL in
+    the child, and kernels run on the threads of their own library.
     """
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in _FUNCTIONS)
@@ -31,10 +32,10 @@ class OpenMP(ctypes.Structure):
 
 @functools.cache
 def openmp_of_torch(torch: Any) -> OpenMP | None:
-    """The runtime whose threads the module `torch` uses; None where it uses none, or it cannot be told which."""
+    """The OpenMP runtime of the module `torch`; None if it was built without OpenMP, or if it cannot be found."""
     if not torch.backends.openmp.is_available():
         return None
-    for library in (None, _TORCH_LIBRARY):  # in the order in which the system's loader has looked for them
+    for library in (None, _TORCH_LIBRARY):  # the loader, too, searches the global scope before a library's own
         functions = _functions(library)
         if functions is not None:
             found = OpenMP(**functions)
@@ -45,7 +46,7 @@ def openmp_of_torch(torch: Any) -> OpenMP | None:
 
 
 def _functions(name: str | None) -> dict[str, int] | None:
-    """The functions that a library of this process, or one that it needs, has; None: the process itself."""
+    """The functions' addresses in a library that is loaded, or in those that it needs; None: in the global scope."""
     try:
         library = ctypes.CDLL(name, os.RTLD_LAZY | (os.RTLD_NOLOAD if name else 0))
         return {field: ctypes.cast(library[symbol], ctypes.c_void_p).value or 0 for field, symbol in _FUNCTIONS.items()}
