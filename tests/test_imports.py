@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_building_a_bundle_loads_no_compiler(tmp_path: Path) -> None:
     build = f"import tvmconvgrad as cg, tvmconvgrad.layers\ncg.build([{layer}], {str(tmp_path / 'bundle')!r})"
     assert loaded(build, tmp_path / "cache") == "[]"
     assert (tmp_path / "bundle" / "manifest.json").exists()
+
+
+def test_the_front_end_of_pytorch_loads_no_compiler(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+    assert loaded("import tvmconvgrad.torch as cgt; cgt.enable(); cgt.disable()", tmp_path) == "[]"
+
+
+def test_what_imports_pytorch(tmp_path: Path) -> None:
+    """The front end, what reads models, and what is measured beside it: all the rest needs none."""
+    package = Path(__file__).parents[1] / "tvmconvgrad"
+    imports = re.compile(r"^(?:import|from) (?:torch|tvmconvgrad\.torch)\b", re.MULTILINE)
+    found = {path.relative_to(package).parts[0] for path in package.rglob("*.py") if imports.search(path.read_text())}
+    assert found == {"torch", "layers", "bench"}
 
 
 def test_neither_building_a_kernel_nor_calling_it_loads_the_compiler(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.native import Function
 from tvmconvgrad.runtime.python_calls import NOT_PLAIN, python_call
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.targets import Target
 
 if TYPE_CHECKING:
@@ -62,6 +64,24 @@ class Kernel:
             if status != NOT_PLAIN:
                 raise cast(Function, self.function).explain(status)
         return self._call_checked(first, second, out)
+
+    def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1) -> None:
+        """Compute the gradient of dense tensors at these addresses, which nobody checks; they may not overlap.
+
+        With `openmp`, the address of an OpenMP runtime's functions (runtime/openmp.py), it runs on `count` threads of
+        that runtime. MemoryError when there is not enough memory for the workspace.
+        """
+        verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count)
+
+    def _run_at(self, first: int, second: int, out: int, openmp: int, count: int) -> None:
+        if self.function is None:
+            ctypes.memset(out, 0, tensor_bytes(self.problem.output_shape, self.problem.dtype))
+        elif openmp and isinstance(self.function, Function):
+            self._check_workspace()
+            threads.prepare()  # for a forked child, which has none of that runtime's threads
+            self.function.run_by_openmp(openmp, count, first, second, out)
+        else:
+            self._launch(self.function, first, second, out)
 
     @computed_once
     def _quick(self) -> Callable[[Any, Any, Any], int] | None:
@@ -158,7 +178,10 @@ class Kernel:
         return found
 
     def _launch(self, function: Any, first: int, second: int, out: int) -> None:
-        if self.workspace_bytes > PHYSICAL_MEMORY:
-            raise MemoryError(f"the workspace of {self.workspace_bytes} bytes exceeds this machine's memory")
+        self._check_workspace()
         threads.prepare()
         function(first, second, out)
+
+    def _check_workspace(self) -> None:
+        if self.workspace_bytes > PHYSICAL_MEMORY:
+            raise MemoryError(f"the workspace of {self.workspace_bytes} bytes exceeds this machine's memory")

@@ -100,7 +100,10 @@ def _check_autograd(name: str, value: Any, torch: Any, writes: bool) -> None:
     if value.requires_grad and grad and writes:
         raise ValueError(f"{name}: requires grad, and autograd does not see what a kernel writes; detach it")
     if value.requires_grad and grad:
-        ways = f"pass {name}.detach(), or call inside of torch.no_grad() or a torch.autograd.Function's backward"
+        ways = (
+            f"pass {name}.detach(), call inside of torch.no_grad() or a torch.autograd.Function's backward, or let "
+            "PyTorch's own convolutions be computed by kernels with tvmconvgrad.torch.enable()"
+        )
         raise ValueError(
             f"{name}: requires grad, and the result would have no graph, since autograd sees no kernel; {ways}"
         )

@@ -1,0 +1,33 @@
+"""For all tests of the PyTorch front end: nothing is enabled before or after one, and kernels are built at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
+
+import torch
+
+from tests.torch.support import forget_layers
+from tvmconvgrad.torch import disable, findings
+
+
+@pytest.fixture(autouse=True)
+def nothing_enabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path / "tuning"))
+    findings.forget()
+    yield
+    disable()
+    forget_layers()
+    findings.forget()
+
+
+@pytest.fixture
+def at_once() -> Iterator[None]:
+    """Deterministic programs wait for a kernel that is not there yet, and always use it."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -1,0 +1,187 @@
+"""Who computes a part: the faster one of the program's own calls, each of which is computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tvmconvgrad.torch as cgt
+from tests.torch.support import called, forget_layers
+from tvmconvgrad.torch import findings
+from tvmconvgrad.torch.building import Build
+from tvmconvgrad.torch.contest import TURNS, Contest
+from tvmconvgrad.torch.convolution import Part
+from tvmconvgrad.torch.override import PATIENCE, SIZES_AT_ONCE, override
+
+X, W = torch.randint(-3, 4, (2, 8, 12, 12)).float(), torch.randint(-3, 4, (8, 8, 3, 3)).float()
+
+
+def backward() -> tuple[Any, ...]:
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+    y = torch.conv2d(x, w)
+    return y, *torch.autograd.grad(y, (x, w), torch.ones_like(y))
+
+
+def built() -> None:
+    """As after some time: all kernels are there, and none is being built."""
+    for step in called():
+        assert step.build is not None
+        assert step.build.wait() is not None
+    for build in list(Build.pending):  # also of other tests in this process
+        build.wait()
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How often PyTorch's own kernels are called from now on, each gradient on its own."""
+    counts = {"forward": 0, "data": 0, "weights": 0}
+    their_forward, their_backward = override._their_forward, override._their_backward
+
+    def forward(*arguments: Any) -> Any:
+        counts["forward"] += 1
+        return their_forward(*arguments)
+
+    def gradients(*arguments: Any) -> Any:
+        counts["data"] += arguments[-1][0]
+        counts["weights"] += arguments[-1][1]
+        return their_backward(*arguments)
+
+    monkeypatch.setattr(override, "_their_forward", forward)
+    monkeypatch.setattr(override, "_their_backward", gradients)
+    return counts
+
+
+def test_the_faster_one_stays() -> None:
+    for ours, theirs in ((1, 2), (2, 1)):
+        contest = Contest()
+        order = []
+        while contest.is_ours is None:
+            order.append(contest.next_is_ours)
+            contest.add(order[-1], 100 * (ours if order[-1] else theirs) - len(order))
+        assert order == [False, True] * TURNS
+        assert contest.is_ours is (ours < theirs) is contest.next_is_ours
+
+
+def test_the_first_turn_does_not_count() -> None:
+    contest = Contest()
+    for turn in range(TURNS):
+        contest.add(False, 100 + turn)
+        contest.add(True, 90 if turn else 10_000_000)
+    assert contest.is_ours
+    assert contest.milliseconds == (90e-6, 101e-6)
+
+
+def test_no_call_is_computed_twice_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = backward()
+    with cgt.enabled():
+        counts = counting(monkeypatch)
+        backward()
+        built()
+        calls = 1 + 2 * TURNS
+        for _ in range(calls - 1):
+            for ours, theirs in zip(backward(), expected, strict=True):
+                assert torch.equal(ours, theirs)
+        for step, count in zip(called(), counts.values(), strict=True):
+            assert step.contest.is_ours is not None
+            assert (len(step.contest.ours), len(step.contest.theirs)) == (TURNS, TURNS)
+            assert (step.calls, count) == (calls, calls - TURNS)
+            step.contest.is_ours = step.part is Part.DATA
+        before = dict(counts)
+        for ours, theirs in zip(backward(), expected, strict=True):
+            assert torch.equal(ours, theirs)
+    assert {name: counts[name] - before[name] for name in counts} == {"forward": 1, "data": 0, "weights": 1}
+
+
+def test_what_was_found_out_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cgt.enabled():
+        backward()
+        built()
+        for _ in range(2 * TURNS):
+            backward()
+        found = [step.contest.is_ours for step in called()]
+        times = [step.contest.milliseconds for step in called()]
+    assert None not in found
+    with findings._path().open("ab") as file:
+        file.write(b'{"of": 1}\n[]\nno line\n{"of": {}, "ours_ms": "x", "theirs_ms": null}\n{"cut')
+    forget_layers()
+    findings.forget()
+    with cgt.enabled():
+        backward()
+        assert [step.contest.is_ours for step in called()] == found
+        for step, (ours, theirs) in zip(called(), times, strict=True):
+            assert step.contest.milliseconds == pytest.approx((ours, theirs))
+    forget_layers()
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    try:
+        with cgt.enabled():
+            backward()
+        assert {step.contest.is_ours for step in called()} == {None}
+    finally:
+        torch.set_num_threads(torch.get_num_threads() - 1)
+
+
+def test_deterministic_programs_are_computed_by_one_alone(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cgt.enabled():
+        counts = counting(monkeypatch)
+        for _ in range(3):
+            backward()
+    assert counts == {"forward": 0, "data": 0, "weights": 0}
+    assert {(step.calls, len(step.contest.ours)) for step in called()} == {(3, 0)}
+
+
+def test_nobody_waits_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch computes where there is no compiler, and the report says so."""
+    monkeypatch.setenv("TVMCONVGRAD_COMPILER", "/nowhere/python")
+    expected = backward()
+    with cgt.enabled():
+        for ours, theirs in zip(backward(), expected, strict=True):
+            assert torch.equal(ours, theirs)
+        rows = cgt.report().rows
+    assert len(rows) == 3
+    assert all(row.by == "PyTorch" and "/nowhere/python" in row.why for row in rows), rows
+
+
+def test_programs_whose_sizes_change_for_ever_do_not_build_for_ever() -> None:
+    """The kernels of a layer's first sizes are built at once, those of others when a size comes again and again."""
+    with cgt.enabled(), torch.no_grad():
+        for width in range(12, 12 + 2 * SIZES_AT_ONCE):
+            torch.conv2d(torch.ones(1, 8, 12, width), W)
+        asked = [step.build is not None and step.build._future is not None for step in called()]
+        assert asked == [True] * SIZES_AT_ONCE + [False] * SIZES_AT_ONCE
+        assert cgt.report().rows[-1].why == "a further size of the input, which came a few times only"
+        for _ in range(PATIENCE):
+            torch.conv2d(torch.ones(1, 8, 12, 12 + SIZES_AT_ONCE), W)
+        asked = [step.build is not None and step.build._future is not None for step in called()]
+        assert asked == [True] * (SIZES_AT_ONCE + 1) + [False] * (SIZES_AT_ONCE - 1)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, f'{{"of": 1, "ours_ms": 1{0:0400}, "theirs_ms": 1}}'])
+def test_findings_that_no_parser_takes_are_passed_over(line: str) -> None:
+    findings._path().parent.mkdir()
+    findings._path().write_text(line + '\n{"of": 3, "ours_ms": 1, "theirs_ms": 2}\n')
+    assert list(findings.load()) == ["3"]
+
+
+def test_a_file_that_cannot_be_read_is_said_by_enable_and_not_in_a_step() -> None:
+    findings._path().mkdir(parents=True)
+    with pytest.warns(UserWarning, match="what was found out about PyTorch's kernels is not read"):
+        cgt.enable()
+    backward()
+    assert len(called()) == 3
+
+
+def test_the_gradient_by_the_bias_alone_takes_no_turn() -> None:
+    """It would win against any gradient by weights."""
+    grad, sizes = torch.ones(2, 8, 10, 10), [8]
+    numbers = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    with cgt.enabled():
+        torch.ops.aten.convolution_backward(grad, X, W, sizes, *numbers, [True] * 3)
+        built()
+        data, weights = called()
+        before = len(data.contest.theirs) + len(data.contest.ours), len(weights.contest.theirs)
+        by_input, _, by_bias = torch.ops.aten.convolution_backward(grad, X, W, sizes, *numbers, [True, False, True])
+    assert len(data.contest.theirs) + len(data.contest.ours) == before[0] + 1
+    assert (len(weights.contest.theirs), weights.is_open) == (before[1], True)
+    assert by_input.shape == X.shape
+    assert torch.equal(by_bias, torch.full((8,), 200.0))

@@ -1,0 +1,202 @@
+"""Where it holds, when it ends, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+import tvmconvgrad.torch as cgt
+from tests.torch.support import called, take_back
+from tvmconvgrad.runtime import threads
+from tvmconvgrad.torch.override import MOST_SETTINGS, override
+
+X, W = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
+
+
+def test_disable_leaves_all_to_pytorch() -> None:
+    take_back()
+    expected = torch.conv2d(X, W)
+    cgt.enable()
+    cgt.disable()
+    assert torch.equal(torch.conv2d(X, W), expected)
+    assert not called()
+    cgt.disable()
+
+
+def test_the_dispatcher_is_changed_once_alone() -> None:
+    """It may not be changed while other threads call through it: they would crash."""
+    cgt.enable()
+    before = torch._C._dispatch_dump("aten::_convolution"), override._library
+    cgt.disable()
+    cgt.enable("auto")
+    with cgt.enabled():
+        pass
+    cgt.disable()
+    assert (torch._C._dispatch_dump("aten::_convolution"), override._library) == before
+
+
+def test_threads_compute_while_others_enable_and_disable() -> None:
+    errors: list[BaseException] = []
+    ends = threading.Event()
+
+    def compute() -> None:
+        x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
+        try:
+            while not ends.is_set():
+                torch.autograd.grad(torch.conv2d(x, w).sum(), (x, w))
+        except BaseException as error:
+            errors.append(error)
+
+    computing = [threading.Thread(target=compute) for _ in range(3)]
+    for thread in computing:
+        thread.start()
+    for _ in range(300):
+        cgt.enable()
+        with cgt.enabled("auto"):
+            pass
+        cgt.disable()
+    ends.set()
+    for thread in computing:
+        thread.join()
+    assert not errors
+    assert not [step.reason for step in called() if step.reason]
+
+
+def test_settings_that_are_never_the_same_are_forgotten() -> None:
+    class Unhashable(list[int]):
+        def __call__(self, conv: cgt.Convolution) -> bool:
+            return True
+
+    for _ in range(2 * MOST_SETTINGS):
+        with cgt.enabled(layers=Unhashable()):
+            torch.conv2d(X, W)
+    assert len(override._known) == MOST_SETTINGS
+    assert len(cgt.report().rows) == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_contexts_are_nested_and_hold_for_all_threads() -> None:
+    with cgt.enabled():
+        with cgt.enabled("auto", dtypes=[torch.float32]):
+            thread = threading.Thread(target=torch.conv2d, args=(X, W))
+            thread.start()
+            thread.join()
+            assert override.settings is not None
+            assert override.settings.algorithm == "auto"
+            assert len(called()) == 1
+        assert override.settings.algorithm == "direct"
+    assert override.settings is None
+    torch.conv2d(X, W)
+    assert called()[0].calls == 1
+
+
+def test_contexts_may_end_in_any_order() -> None:
+    one, other = cgt.enabled(), cgt.enabled("auto")
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert override.settings is not None
+    assert override.settings.algorithm == "auto"
+    other.__exit__(None, None, None)
+    assert override.settings is None
+
+
+@pytest.mark.usefixtures("at_once")
+def test_types_and_layers_are_chosen() -> None:
+    with cgt.enabled(dtypes=[torch.bfloat16], layers=lambda conv: conv.groups == 1 and conv.weight[2:] == (3, 3)):
+        torch.conv2d(X, W)
+        torch.conv2d(X.bfloat16(), W.bfloat16())
+        torch.conv2d(X.bfloat16(), W[:, :, :1, :1].bfloat16())
+    reasons = [step.reason for step in called()]
+    assert reasons == ["enable(dtypes=...) leaves out torch.float32", "", "enable(layers=...) leaves it out"]
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "words"),
+    [
+        ({"algorithm": "winograd"}, ValueError, "algorithm: got 'winograd', expected 'direct' or 'auto'"),
+        ({"algorithm": 3}, TypeError, "algorithm: got 3 of type int"),
+        ({"dtypes": torch.float32}, TypeError, "dtypes: torch.float32 is not a sequence of torch.dtype"),
+        ({"dtypes": ["f32"]}, TypeError, "dtypes: 'f32' is not a torch.dtype"),
+        ({"dtypes": [torch.float64]}, ValueError, "dtypes: torch.float64 is not supported"),
+        ({"dtypes": []}, ValueError, "dtypes: is empty"),
+        ({"layers": "conv1"}, TypeError, "layers: 'conv1' is not callable"),
+    ],
+)
+def test_wrong_arguments(named: dict[str, Any], error: type[Exception], words: str) -> None:
+    for call in (cgt.enable, lambda **given: cgt.enabled(**given).__enter__()):
+        with pytest.raises(error) as caught:
+            call(**named)
+        assert words in str(caught.value)
+    assert override.settings is None
+
+
+def test_a_variable_that_is_no_number_of_threads(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """enable() refuses it; once it is enabled, PyTorch computes, and the report says why."""
+    words = "TVMCONVGRAD_NUM_THREADS: got 'many', expected an int"
+    cgt.enable()
+    monkeypatch.setenv(threads.VARIABLE, "many")
+    with pytest.raises(ValueError, match=words):
+        cgt.enable()
+    threads.forget()
+    assert torch.conv2d(X, W).shape == (2, 5, 4, 4)
+    (row,) = cgt.report().rows
+    assert row.by == "PyTorch"
+    assert f"ValueError: {words}" in row.why
+
+
+def test_another_override_is_named() -> None:
+    take_back()
+    theirs = torch.library.Library("aten", "IMPL")
+    seen = []
+
+    def function(keys: Any, *arguments: Any) -> Any:
+        seen.append(1)
+        return torch.ops.aten._convolution.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *arguments)
+
+    try:
+        theirs.impl("_convolution", function, "CPU", with_keyset=True)
+        with pytest.warns(cgt.OverrideWarning, match=r"aten::_convolution is overridden by .*test_enabling.py"):
+            cgt.enable()
+        torch.conv2d(X.double(), W.double())
+        assert seen == [1]  # what ours does not compute
+        cgt.disable()
+        torch.conv2d(X, W)
+        assert seen == [1, 1]
+    finally:
+        take_back()
+        theirs._destroy()
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")
+def test_another_override_on_top_is_named() -> None:
+    cgt.enable()
+    assert not cgt.report().notes
+    theirs = torch.library.Library("aten", "IMPL")
+    try:
+        theirs.impl("_convolution", lambda *arguments: X, "CPU")
+        (note,) = cgt.report().notes
+        assert "aten::_convolution is overridden by" in note
+        assert "test_enabling.py" in note
+    finally:
+        theirs._destroy()
+
+
+@pytest.mark.usefixtures("at_once")
+def test_report_has_a_line_for_each_part() -> None:
+    with cgt.enabled():
+        w = W.clone().requires_grad_()
+        torch.conv2d(X, w).sum().backward()
+        torch.conv2d(X.double(), W.double())
+        report = cgt.report()
+    rows = [(row.layer, row.layout, row.dtype, row.part, row.calls) for row in report.rows]
+    assert rows == [
+        ("conv2d 4->5 3x3, 2x6x6", "contiguous", "f32", "forward", 1),
+        ("conv2d 4->5 3x3, 2x6x6", "contiguous", "float64", "forward", 1),
+        ("conv2d 4->5 3x3, 2x6x6", "contiguous", "f32", "weights gradient", 1),
+    ]
+    assert "type float64" in str(report)
+    assert cgt.report().notes == ("not enabled: PyTorch computes everything",)

@@ -1,0 +1,175 @@
+"""Results and their strides beside PyTorch's own, of random convolutions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tvmconvgrad.torch as cgt
+from tests.torch.support import all_ours, called, draw, steps
+
+pytestmark = pytest.mark.usefixtures("at_once")
+MASKS = list(itertools.product((True, False), repeat=3))
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_random_convolutions(seed: int) -> None:
+    """Bit for bit, with the strides that PyTorch's own results have."""
+    drawn = draw(seed)
+    mask = MASKS[seed % len(MASKS)]
+    expected = drawn.results(mask)
+    with cgt.enabled():
+        got = drawn.results(mask)
+    assert all_ours(), [step.reason for step in called()]
+    for ours, theirs in zip(got, expected, strict=True):
+        assert (ours is None) == (theirs is None), drawn
+        if ours is not None and theirs is not None:
+            assert ours.dtype == theirs.dtype
+            assert torch.equal(ours, theirs), drawn
+            assert steps(ours) == steps(theirs), drawn
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_strides_are_those_that_fake_tensors_have(seed: int) -> None:
+    """Inductor asserts them."""
+    drawn = draw(seed)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(tensor) for tensor in (drawn.input, drawn.weight)]
+        bias = None if drawn.bias is None else mode.from_tensor(drawn.bias)
+        predicted = torch.ops.aten.convolution(*fakes, bias, *drawn.numbers)
+        grad = torch.empty_like(predicted)
+        sizes, mask = [predicted.shape[1]], [True, True, True]
+        by = torch.ops.aten.convolution_backward(grad, *fakes, sizes, *drawn.numbers, mask)
+    with cgt.enabled():
+        got = drawn.results()
+    assert all_ours()
+    for ours, fake in zip(got, (predicted, *by), strict=True):
+        assert ours is not None
+        assert steps(ours) == steps(fake), drawn
+
+
+def test_a_grad_output_that_stands_for_many_elements() -> None:
+    """sum()'s gradient has strides of 0."""
+    x, w = torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(5, 4, 3, 3, requires_grad=True)
+    expected = torch.autograd.grad(torch.conv2d(x, w).sum(), (x, w))
+    with cgt.enabled():
+        got = torch.autograd.grad(torch.conv2d(x, w).sum(), (x, w))
+    assert all_ours()
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_padding_in_words(padding: str) -> None:
+    x, w = torch.randint(-3, 4, (2, 3, 8, 9)).float(), torch.randint(-3, 4, (4, 3, 4, 2)).float()
+    expected = torch.nn.functional.conv2d(x, w, padding=padding)
+    with cgt.enabled():
+        got = torch.nn.functional.conv2d(x, w, padding=padding)
+    assert all_ours()
+    assert torch.equal(got, expected)
+
+
+def test_what_no_kernel_takes_is_pytorchs() -> None:
+    x, w = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
+    with cgt.enabled():
+        assert torch.conv2d(x.double(), w.double()).dtype == torch.float64
+        assert torch.conv2d(x[:0], w).shape == (0, 5, 4, 4)
+        with pytest.raises(RuntimeError, match=r"same type|should be the same"):
+            torch.conv2d(x, w.double())
+        with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+            torch.conv2d(x, torch.randn(5, 4, 7, 7))
+    reasons = {step.reason for step in called()}
+    assert {"type float64", "a tensor without elements"} <= reasons
+
+
+def test_an_input_that_needs_no_gradient() -> None:
+    """Of the first layer and of frozen ones one gradient alone is wanted."""
+    x, w = torch.randint(-3, 4, (2, 3, 8, 8)).float(), torch.randint(-3, 4, (4, 3, 3, 3)).float().requires_grad_()
+    with cgt.enabled():
+        torch.conv2d(x, w).sum().backward()
+    assert [step.part.value for step in called()] == ["forward", "weights gradient"]
+    ours, w.grad = w.grad, None
+    torch.conv2d(x, w).sum().backward()
+    assert torch.equal(ours, w.grad)  # type: ignore[arg-type]
+
+
+def test_negative_views_and_copies_on_write() -> None:
+    x, w = torch.randint(-3, 4, (2, 3, 8, 8)).float(), torch.randint(-3, 4, (4, 3, 3, 3)).float()
+    negative = torch._neg_view(x)
+    lazy = torch._lazy_clone(x)
+    expected = torch.conv2d(-x, w), torch.conv2d(x, w)
+    with cgt.enabled():
+        got = torch.conv2d(negative, w), torch.conv2d(lazy, w)
+    assert all_ours()
+    assert torch.equal(got[0], expected[0])
+    assert torch.equal(got[1], expected[1])
+
+
+def test_tensors_that_are_not_aligned() -> None:
+    """They are computed, too: a contest to which ours never came would never end."""
+    x, w = torch.randint(-3, 4, (2, 3, 8, 8)).float(), torch.randint(-3, 4, (4, 3, 3, 3)).float()
+    memory = bytearray(b"x" + x.numpy().tobytes())
+    odd = torch.frombuffer(memory, dtype=torch.float32, offset=1).view(x.shape)
+    assert odd.data_ptr() % 4
+    expected = torch.conv2d(x, w)
+    with cgt.enabled():
+        torch.conv2d(x, w)
+        (step,) = called()
+        assert step.build is not None
+        assert step.build.kernel is not None
+        out = step.compute(step.build.kernel, odd, w)
+    assert out is not None
+    assert torch.equal(out, expected)
+
+
+ONES, ZEROS = [1, 1], [0, 0]
+REFUSED: dict[str, dict[str, Any]] = {
+    "stride 0": {"stride": ZEROS},
+    "negative padding": {"padding": [-1, 0]},
+    "dilation 0": {"dilation": ZEROS},
+    "groups 0": {"groups": 0},
+    "three paddings": {"padding": [0, 0, 0]},
+    "output_padding": {"output_padding": ONES},
+    "output_padding, transposed": {"output_padding": ONES, "transposed": True},
+    "bias of one": {"bias": torch.ones(1)},
+    "bias of two axes": {"bias": torch.ones(4, 1)},
+}
+
+
+@pytest.mark.parametrize("changed", REFUSED.values(), ids=REFUSED)
+def test_what_pytorch_refuses_is_refused_in_its_words(changed: dict[str, Any]) -> None:
+    named = {"bias": torch.ones(4), "stride": ONES, "padding": ZEROS, "dilation": ONES, "transposed": False}
+    named |= {"output_padding": ZEROS, "groups": 1}
+    x, w = torch.ones(2, 4, 6, 6), torch.ones(4, 4, 3, 3)
+
+    def forward(**changed: Any) -> Any:
+        return torch.ops.aten.convolution(x, w, **(named | changed))
+
+    def backward(**changed: Any) -> Any:
+        given = named | {"bias_sizes": [4], "output_mask": [True] * 3} | changed
+        del given["bias"]
+        return torch.ops.aten.convolution_backward(torch.ones(2, 4, 4, 4), x, w, **given)
+
+    calls = (forward,) if "bias" in changed else (forward, backward)
+    expected = [outcome(call, changed) for call in calls]
+    assert any(isinstance(value, str) for value in expected)
+    with cgt.enabled():
+        for call in calls:
+            call()
+        got = [outcome(call, changed) for call in calls]
+    for ours, theirs in zip(got, expected, strict=True):
+        if isinstance(theirs, str):
+            assert ours == theirs
+        else:
+            torch.testing.assert_close(ours, theirs)
+
+
+def outcome(call: Callable[..., Any], changed: dict[str, Any]) -> Any:
+    """What a call returns, or the words of its error."""
+    try:
+        return call(**changed)
+    except RuntimeError as error:
+        return str(error)

@@ -1,0 +1,31 @@
+"""This package's kernels for the convolutions of a PyTorch program on a CPU, and for their gradients.
+
+    import tvmconvgrad.torch as cgt
+    cgt.enable()
+
+Kernels are built in the background, and PyTorch computes until they are ready. Then this package and PyTorch compute
+the next calls in turn, and the faster one computes all later calls. `cgt.report()` shows which one computes what,
+`cgt.warmup(model, example_input)` builds and measures everything at once, and `cgt.disable()` gives all calls back to
+PyTorch.
+"""
+
+from tvmconvgrad.torch.convolution import Convolution
+from tvmconvgrad.torch.enabling import disable, enable, enabled
+from tvmconvgrad.torch.operators import conv_backward, convolution
+from tvmconvgrad.torch.override import OverrideWarning
+from tvmconvgrad.torch.reporting import Report, Row, report
+from tvmconvgrad.torch.warming import warmup
+
+__all__ = [
+    "Convolution",
+    "OverrideWarning",
+    "Report",
+    "Row",
+    "conv_backward",
+    "convolution",
+    "disable",
+    "enable",
+    "enabled",
+    "report",
+    "warmup",
+]

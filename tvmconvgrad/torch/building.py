@@ -1,0 +1,87 @@
+"""A kernel that is built in the background, while PyTorch computes."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import ClassVar
+
+from tvmconvgrad.asking import in_background
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.targets import Target
+
+QUIET_AFTER = 30.0
+"""Seconds after which calls are timed although other kernels are still being built: some programs always build."""
+
+
+class Build:
+    """The build of one kernel: not asked for yet, pending, ready (`kernel`), or failed (`reason`)."""
+
+    pending: ClassVar[set[Build]] = set()
+    """Builds of this process that have not ended. Meanwhile compilers use the CPUs, and times of calls say little."""
+
+    def __init__(self, problem: Problem, target: Target | None) -> None:
+        self.problem, self.target = problem, target
+        self.kernel: Kernel | None = None
+        self.reason = ""
+        """Why there will never be a kernel; "" while there may be one."""
+        self._since = 0.0  # when the build ended, in time.monotonic()'s seconds
+        self._future: Future[Kernel] | None = None
+
+    def ask(self) -> None:
+        """Start the build, unless it was started before."""
+        if self._future is not None or self.reason:
+            return
+        try:
+            self._future = in_background(self.problem, self.target, None, True)
+        except Exception as error:  # PyTorch computes after any error, and the report shows it
+            self.reason = first_line(error)
+            return
+        self.pending.add(self)
+        self.poll()
+
+    def poll(self) -> Kernel | None:
+        """The kernel, if it is ready; None otherwise. Does not wait."""
+        if self.kernel is None and self._future is not None and self._future.done():
+            self._take()
+        return self.kernel
+
+    def wait(self) -> Kernel | None:
+        """Start the build, wait for its end, and return the kernel; None if it failed (`reason`)."""
+        self.ask()
+        if self._future is not None:
+            with suppress(Exception):  # poll() stores the error
+                self._future.result()
+            self.poll()
+        return self.kernel
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether calls can be timed: nothing is being built, or QUIET_AFTER seconds have passed since this build."""
+        for other in list(self.pending):
+            other.poll()
+        return not self.pending or time.monotonic() - self._since > QUIET_AFTER
+
+    def _take(self) -> None:
+        future, self._since = self._future, time.monotonic()
+        self.pending.discard(self)
+        assert future is not None
+        error = future.exception()
+        if error is None:
+            self.kernel = future.result()
+        elif _was_forked(error):
+            self._future = None  # the next ask() starts the build again, in this child
+        else:
+            self.reason = first_line(error)
+
+
+def _was_forked(error: BaseException) -> bool:
+    return type(error) is RuntimeError and "was forked" in str(error)
+
+
+def first_line(error: BaseException) -> str:
+    """An error's type, and the first line of what it says."""
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"

@@ -1,0 +1,68 @@
+"""`enable`, `disable` and `enabled`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from tvmconvgrad.runtime import arrays, threads
+from tvmconvgrad.torch import findings, memory_formats
+from tvmconvgrad.torch.convolution import Convolution
+from tvmconvgrad.torch.override import override
+from tvmconvgrad.torch.settings import Settings, parse_settings
+
+Layers = Callable[[Convolution], bool]
+
+
+def enable(
+    algorithm: str = "direct", *, dtypes: Iterable[torch.dtype] | None = None, layers: Layers | None = None
+) -> None:
+    """Let this package's kernels compute the convolutions of this process, and their gradients, where they are faster.
+
+    This holds for all threads, and for all that calls `aten::convolution` and `aten::convolution_backward` on CPUs:
+    modules, functions, autograd, `torch.func`, `torch.compile`. Results differ from PyTorch's by rounding.
+
+    `algorithm` is "direct", or "auto", which also allows algorithms with fewer products, such as Winograd's, that round
+    otherwise. `dtypes` chooses among torch.float32, torch.bfloat16 and torch.float16, by default all of them; PyTorch
+    computes the others. `layers` is called with the Convolution of each new layer, in the thread that computes it;
+    PyTorch computes the layers for which it returns False. A second call of `enable` replaces the first.
+
+    The first call in a process changes PyTorch's dispatcher, which is safe only while no other thread computes a
+    convolution. `disable`, `enabled` and further calls are safe at any time.
+
+    Warns with an OverrideWarning if somebody else overrides the same operators. Raises TypeError or ValueError for a
+    wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number, and ImportError if PyTorch is older than 2.6.
+    """
+    override.replace(_parsed(algorithm, dtypes, layers))
+
+
+def disable() -> None:
+    """Let PyTorch compute everything again, also inside of `with enabled():`. Kernels stay in memory."""
+    override.replace(None)
+
+
+@contextmanager
+def enabled(
+    algorithm: str = "direct", *, dtypes: Iterable[torch.dtype] | None = None, layers: Layers | None = None
+) -> Iterator[None]:
+    """A context in which `enable` holds, in all threads, with the same arguments and errors.
+
+    After it the settings from before hold again. Contexts may be nested, and end in any order.
+    """
+    settings = _parsed(algorithm, dtypes, layers)
+    override.push(settings)
+    try:
+        yield
+    finally:
+        override.remove(settings)
+
+
+def _parsed(algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Layers | None) -> Settings:
+    settings = parse_settings(algorithm, dtypes, layers)
+    memory_formats.check_version()
+    arrays.meet_torch(torch)  # so that kernels use no more threads than PyTorch
+    threads.get_num_threads()  # what is wrong with its variable, and with the findings, is said here and not in a step
+    findings.load()
+    return settings

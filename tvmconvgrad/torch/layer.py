@@ -1,0 +1,119 @@
+"""The forward and the backward pass of one layer: a convolution with tensors of certain shapes, strides and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch._C._autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.torch.convolution import Convolution, Part
+from tvmconvgrad.torch.step import Step
+
+Tensor = torch.Tensor
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+_NAMES = {part: f"tvmconvgrad::convolution_{part.name.lower()}" for part in Part}
+"""The names of our kernels in torch.profiler."""
+
+
+class Forward:
+    """`aten::convolution` for one layer."""
+
+    def __init__(self, conv: Convolution, step: Step, layout: str) -> None:
+        self.conv, self.step, self.layout = conv, step, layout
+        self.steps = (step,)
+        self._bias = (1, -1, *([1] * len(conv.stride)))
+
+    def is_theirs(self) -> bool:
+        """Whether PyTorch computes this call for certain: the shortest way for the caller. Counts the call if so."""
+        if not self.step.is_theirs():
+            return False
+        self.step.calls += 1
+        return True
+
+    def run(self, input: Tensor, weight: Tensor, bias: Tensor | None, theirs: Callable[[], Tensor]) -> Tensor:
+        """The output. `theirs` computes it by PyTorch's kernel."""
+        step = self.step
+        kernel = step.kernel_for_this_call()
+        if kernel is None:
+            return step.by(None, theirs)  # type: ignore[no-any-return]
+
+        def ours() -> Tensor | None:
+            out = _compute(step, kernel, input, weight)
+            return out if out is None or bias is None else out.add_(bias.view(self._bias))
+
+        return step.by(ours, theirs)  # type: ignore[no-any-return]
+
+
+class Backward:
+    """`aten::convolution_backward` for one layer."""
+
+    def __init__(self, conv: Convolution, data: Step, weights: Step, layout: str) -> None:
+        self.conv, self.data, self.weights, self.layout = conv, data, weights, layout
+        self.steps = (data, weights)
+
+    def is_theirs(self, mask: Sequence[bool]) -> bool:
+        """Whether PyTorch computes all gradients that `mask` asks for, for certain. Counts the call if so."""
+        by_data, by_weights = mask[0], mask[1]
+        if (by_data and not self.data.is_theirs()) or (by_weights and not self.weights.is_theirs()):
+            return False
+        self.data.calls += by_data
+        self.weights.calls += by_weights
+        return True
+
+    def run(
+        self,
+        grad_output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        mask: Sequence[bool],
+        theirs: Callable[[list[bool]], Gradients],
+    ) -> Gradients:
+        """The gradients by the input, the weight and the bias; None for those that `mask` does not ask for.
+
+        `theirs` computes those of a mask by PyTorch's kernel.
+        """
+        wants_data, wants_weights, wants_bias = mask
+        data, weights = self.data, self.weights
+        for_data = data.kernel_for_this_call() if wants_data else None
+        for_weights = weights.kernel_for_this_call() if wants_weights else None
+        is_open = (wants_data and data.is_open) or (wants_weights and weights.is_open)
+        if for_data is None and for_weights is None and not is_open:
+            return theirs(list(mask))  # one call for all: PyTorch may share work among the gradients
+        by_input, by_weight, by_bias = None, None, None
+        if wants_bias and not wants_weights:  # its time says nothing about the weights' gradient
+            by_weight, by_bias = theirs([False, False, True])[1:]
+        if wants_weights:
+            asked = [False, True, bool(wants_bias)]
+            our_weights = None
+            if for_weights is not None:
+                our_weights = partial(_weights_and_bias, weights, for_weights, input, grad_output, wants_bias)
+            by_weight, by_bias = weights.by(our_weights, lambda: theirs(asked)[1:])
+        if wants_data:
+            our_data = None if for_data is None else partial(_compute, data, for_data, grad_output, weight)
+            by_input = data.by(our_data, lambda: theirs([True, False, False])[0])
+        return by_input, by_weight, by_bias
+
+
+def sum_for_bias(grad_output: Tensor) -> Tensor:
+    """The gradient by the bias, of shape (O,): the sum of grad_output (N, O, *spatial) over all other axes."""
+    return grad_output.sum((0, *range(2, grad_output.ndim)))
+
+
+def _weights_and_bias(
+    step: Step, kernel: Kernel, input: Tensor, grad_output: Tensor, wants_bias: bool
+) -> tuple[Tensor, Tensor | None] | None:
+    """Our gradients by the weight and the bias; None as for `Step.compute`."""
+    result = _compute(step, kernel, input, grad_output)
+    return None if result is None else (result, sum_for_bias(grad_output) if wants_bias else None)
+
+
+def _compute(step: Step, kernel: Kernel, first: Tensor, second: Tensor) -> Tensor | None:
+    if not _profiler_enabled():
+        return step.compute(kernel, first, second)
+    with record_function(_NAMES[step.part]):
+        return step.compute(kernel, first, second)

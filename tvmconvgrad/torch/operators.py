@@ -1,0 +1,159 @@
+"""A convolution and its gradients as PyTorch operators that always use this package's kernels, for custom layers.
+
+They have derivatives and fake implementations, so that `torch.compile(fullgraph=True)` accepts them. They wait while a
+kernel is built, and raise a ValueError for what no kernel computes. They do not need `enable`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tvmconvgrad.torch.layer import Gradients, sum_for_bias
+from tvmconvgrad.torch.layers import backward_of, forward_of
+from tvmconvgrad.torch.settings import Settings, parse_settings
+from tvmconvgrad.torch.step import Step
+
+Tensor = torch.Tensor
+NAMESPACE = "tvmconvgrad"
+_NUMBERS = (
+    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups"
+)
+_SCHEMAS = (
+    f"convolution(Tensor input, Tensor weight, Tensor? bias, {_NUMBERS}) -> Tensor",
+    "conv_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, "
+    f"{_NUMBERS}, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+)
+
+
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """`torch.ops.aten.convolution` by this package's kernel, with the same arguments, result and derivatives.
+
+    `input` has the shape (N, C, *spatial) with one to three spatial axes, `weight` (O, C / groups, *kernel), or
+    (C, O / groups, *kernel) if `transposed`, `bias` (O,). Returns (N, O, *spatial). All tensors are on the CPU and have
+    the same type: f32, bf16 or f16. Waits for the kernel if it has to be built.
+
+    Raises ValueError, which says why, for what no kernel computes; NotImplementedError for tensors on other devices.
+    """
+    arguments = stride, padding, dilation, transposed, output_padding, groups
+    return torch.ops.tvmconvgrad.convolution(input, weight, bias, *arguments)  # type: ignore[no-any-return]
+
+
+def conv_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Gradients:
+    """`torch.ops.aten.convolution_backward` by this package's kernels, with the same arguments and results.
+
+    Shapes and types are those of `convolution`; `grad_output` has its result's, (N, O, *spatial). Returns the gradients
+    by `input`, `weight` and bias, (O,); None for those whose entry in `output_mask` is False.
+
+    Raises ValueError, which says why, for what no kernel computes; NotImplementedError for tensors on other devices.
+    """
+    arguments = bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
+    return torch.ops.tvmconvgrad.conv_backward(grad_output, input, weight, *arguments)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _settings() -> Settings:
+    return parse_settings("direct", None, None)
+
+
+def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+    layer = forward_of(_settings(), input, weight, bias, *arguments)
+    out = _computed(layer.step, input, weight)
+    return out if bias is None else out.add_(bias.view(1, -1, *[1] * (input.ndim - 2)))
+
+
+def _conv_backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    *arguments: Any,
+) -> Gradients:
+    *numbers, mask = arguments
+    layer = backward_of(_settings(), grad_output, input, weight, *numbers)
+    return (
+        _computed(layer.data, grad_output, weight) if mask[0] else None,
+        _computed(layer.weights, input, grad_output) if mask[1] else None,
+        sum_for_bias(grad_output) if mask[2] else None,
+    )
+
+
+def _computed(step: Step, first: Tensor, second: Tensor) -> Tensor:
+    kernel = None if step.build is None else step.build.wait()
+    result = None if kernel is None else step.compute(kernel, first, second)
+    if result is None:
+        raise ValueError(f"{step.part.value}: no kernel computes this: {step.reason or 'a tensor without memory'}")
+    return result
+
+
+def _remember_convolution(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    input, weight, bias, *numbers = inputs
+    ctx.save_for_backward(input, weight)
+    ctx.numbers = numbers
+    ctx.bias_sizes = None if bias is None else list(bias.shape)
+
+
+def _derive_convolution(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:
+    mask = [*ctx.needs_input_grad[:2], ctx.needs_input_grad[2] and ctx.bias_sizes is not None]
+    input, weight = ctx.saved_tensors
+    arguments = (ctx.bias_sizes, *ctx.numbers, mask)
+    found = torch.ops.tvmconvgrad.conv_backward(grad_output, input, weight, *arguments)
+    return (*found, *[None] * len(ctx.numbers))
+
+
+def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    grad_output, input, weight, _bias_sizes, *numbers, _mask = inputs
+    ctx.save_for_backward(grad_output, input, weight)
+    ctx.numbers = numbers
+    ctx.count = len(inputs)
+
+
+def _derive_backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
+    grad_output, input, weight = ctx.saved_tensors
+    stride, padding, dilation, transposed, output_padding, groups = ctx.numbers
+    found = torch.ops.aten._convolution_double_backward(
+        *(*grads, grad_output, weight, input, stride, padding, dilation, transposed, output_padding, groups),
+        [bool(needed) for needed in ctx.needs_input_grad[:3]],
+    )
+    by_grad_output, by_input, by_weight = found
+    return (by_grad_output, by_input, by_weight, *[None] * (ctx.count - 3))
+
+
+_library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+for _schema in _SCHEMAS:
+    _library.define(_schema)  # type: ignore[no-untyped-call]
+_library.impl("convolution", _convolution, "CPU")  # type: ignore[no-untyped-call]
+_library.impl("conv_backward", _conv_backward, "CPU")  # type: ignore[no-untyped-call]
+torch.library.register_fake(f"{NAMESPACE}::convolution", torch.ops.aten.convolution.default, lib=_library)
+torch.library.register_fake(f"{NAMESPACE}::conv_backward", torch.ops.aten.convolution_backward.default, lib=_library)
+torch.library.register_autograd(
+    f"{NAMESPACE}::convolution", _derive_convolution, setup_context=_remember_convolution, lib=_library
+)
+torch.library.register_autograd(
+    f"{NAMESPACE}::conv_backward", _derive_backward, setup_context=_remember_backward, lib=_library
+)

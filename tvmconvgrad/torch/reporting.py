@@ -1,0 +1,103 @@
+"""`report`: a table of the layers, of who computes them, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from tvmconvgrad.torch.dispatcher import is_in_force, registered
+from tvmconvgrad.torch.override import NAMES, override
+from tvmconvgrad.torch.step import Step
+
+_FURTHER_SIZE = "a further size of the input, which came a few times only"
+_TITLES = ("layer", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch ms", "why")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One part of one layer.
+
+    `layer` names kind, channels, kernel, batch and image, as in "conv2d 64->128 3x3, 8x56x56". `layout` is "contiguous"
+    or "channels last", `dtype` is "f32", "f16" or "bf16", or another that PyTorch computes. `part` is "forward", "data
+    gradient" or "weights gradient". `by` is "tvmconvgrad" if our kernel computes it, else "PyTorch", also while the two
+    are measured in turn; `why` says why. `calls` counts all calls. `ours_ms` and `theirs_ms` are the milliseconds of
+    the fastest counted call of each; None where no call was counted.
+    """
+
+    layer: str
+    layout: str
+    dtype: str
+    part: str
+    by: str
+    calls: int
+    ours_ms: float | None
+    theirs_ms: float | None
+    why: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row's cells as text, in the order of the table's columns."""
+        times = ("" if ms is None else f"{ms:.3f}" for ms in (self.ours_ms, self.theirs_ms))
+        return (self.layer, self.layout, self.dtype, self.part, self.by, str(self.calls), *times, self.why)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The rows, and notes on what is in no row. `str(report)` is a table with the notes below it."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(_TITLES, *(row.cells for row in self.rows))]
+        lines = [_TITLES, *(row.cells for row in self.rows)]
+        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
+        return "\n".join([*text, *self.notes])
+
+
+def report() -> Report:
+    """Which layers were called, who computes each of their parts, how long it takes, and why it is PyTorch.
+
+    There is a row for each part (forward, data gradient, weights gradient) of each layer. Layers with other shapes,
+    strides or types are other layers. All layers are listed that were called under the present settings of `enable`;
+    after `disable` those under the last ones. Print the report, or read its `rows`.
+    """
+    return Report(tuple(_rows()), tuple(_notes()))
+
+
+def _rows() -> Iterator[Row]:
+    for layer in sorted(override.layers, key=lambda layer: str(layer.conv)):
+        for step in layer.steps:
+            if step.calls:
+                conv = layer.conv
+                ours, theirs = step.contest.milliseconds
+                why = _why(step)
+                by = "PyTorch" if why else "tvmconvgrad"
+                yield Row(str(conv), layer.layout, conv.dtype, step.part.value, by, step.calls, ours, theirs, why)
+
+
+def _why(step: Step) -> str:
+    """Why it is not, or not yet, our kernel that computes a part; "" if it is."""
+    if step.reason:
+        return step.reason
+    is_there = step.build is not None and step.build.kernel is not None
+    if torch.are_deterministic_algorithms_enabled() and is_there:
+        return ""
+    if step.contest.is_ours is False:
+        return "PyTorch's kernel is faster"
+    if not is_there:
+        return _FURTHER_SIZE if step.is_waiting else "its kernel is being built"
+    return "both compute in turn" if step.contest.is_ours is None else ""
+
+
+def _notes() -> Iterator[str]:
+    for kind, count in sorted(override.foreign.items()):
+        yield f"{count} call{'s' if count > 1 else ''} with a {kind}, which PyTorch computes: expected plain tensors"
+    if override.settings is None:
+        yield "not enabled: PyTorch computes everything"
+        return
+    for name in NAMES:
+        if not is_in_force(name):
+            yield f"aten::{name} is overridden by {registered(name)}, which is called in our place"

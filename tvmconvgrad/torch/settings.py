@@ -1,0 +1,59 @@
+"""The arguments of `enable`, checked.
+
+They hold for the whole process, not for a thread: autograd computes gradients in threads of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tvmconvgrad.spec.values import parse_choice, show
+from tvmconvgrad.targets import Target, parse_target
+from tvmconvgrad.torch.convolution import Convolution
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+ALGORITHMS = ("direct", "auto")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which convolutions our kernels may compute, and by which algorithms."""
+
+    algorithm: str
+    dtypes: frozenset[torch.dtype]
+    layers: Callable[[Convolution], bool] | None
+
+    @property
+    def target(self) -> Target | None:
+        """The target of all kernels. None: any target that a bundle in use has for this CPU, else this very CPU."""
+        return None if self.algorithm == "direct" else parse_target(f"llvm -mcpu=native -algorithm={self.algorithm}")
+
+
+def parse_settings(
+    algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Callable[[Convolution], bool] | None
+) -> Settings:
+    """Check the arguments of `enable`. Raises TypeError or ValueError, which names the argument."""
+    named = frozenset(DTYPES) if dtypes is None else frozenset(_dtype(dtype) for dtype in _listed(dtypes))
+    if not named:
+        raise ValueError("dtypes: is empty, expected at least one of torch.float32, torch.bfloat16, torch.float16")
+    if layers is not None and not callable(layers):
+        raise TypeError(f"layers: {show(layers)} is not callable, expected a function of a Convolution")
+    return Settings(parse_choice("algorithm", algorithm, ALGORITHMS), named, layers)
+
+
+def _listed(dtypes: Any) -> list[Any]:
+    if isinstance(dtypes, (str, torch.dtype)) or not isinstance(dtypes, Iterable):
+        raise TypeError(f"dtypes: {show(dtypes)} is not a sequence of torch.dtype")
+    return list(dtypes)
+
+
+def _dtype(dtype: Any) -> torch.dtype:
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtypes: {show(dtype)} is not a torch.dtype")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtypes: {dtype} is not supported, expected torch.float32, torch.bfloat16 or torch.float16")
+    return dtype

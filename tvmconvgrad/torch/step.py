@@ -1,0 +1,152 @@
+"""One part of a layer, and who computes its next call: our kernel, PyTorch's, or each of them in turn."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.openmp import OpenMP, openmp_of_torch
+from tvmconvgrad.spec.values import Shape
+from tvmconvgrad.torch.building import Build, first_line
+from tvmconvgrad.torch.contest import Contest
+from tvmconvgrad.torch.convolution import Part
+
+Tensor = torch.Tensor
+Copier = Callable[[Tensor], Tensor]
+is_deterministic = torch.are_deterministic_algorithms_enabled
+_CPU = torch.device("cpu")
+
+
+class Result(NamedTuple):
+    """The tensor that a kernel writes. Strides are in elements."""
+
+    shape: Shape
+    strides: Shape
+    dtype: torch.dtype
+
+
+class Step:
+    """A part of a layer, for tensors of certain shapes and strides.
+
+    `copiers` make the two inputs dense in the memory format that the kernel reads; None for an input that is. `reason`
+    says why PyTorch always computes this part; then `result` and `build` are None. It is "" if a kernel can.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        copiers: tuple[Copier | None, Copier | None],
+        result: Result | None,
+        build: Build | None,
+        contest: Contest,
+        reason: str = "",
+    ) -> None:
+        self.part, self.copiers, self.result, self.build = part, copiers, result, build
+        self.contest, self._reason = contest, reason
+        self.calls = 0
+        self.patience = 0
+        """How many calls PyTorch computes before the build starts."""
+
+    @property
+    def reason(self) -> str:
+        """Why our kernel can never compute this; "" if it can."""
+        return self._reason or (self.build.reason if self.build else "")
+
+    def is_theirs(self) -> bool:
+        """Whether PyTorch computes all further calls."""
+        return bool(self._reason) or (self.contest.is_ours is False and not is_deterministic())
+
+    def kernel_for_this_call(self) -> Kernel | None:
+        """Count a call. Returns our kernel if it computes this call, None if PyTorch does.
+
+        Starts the build when it is due. A deterministic program waits for the build's end and takes no turns, so that
+        all its calls are computed alike.
+        """
+        self.calls += 1
+        build = self.build
+        if build is None or build.reason or self._reason:
+            return None
+        if is_deterministic():
+            return build.wait()
+        if self.contest.is_ours is False:
+            return None
+        kernel = build.kernel or build.poll()
+        if kernel is None:
+            if not self.is_waiting:
+                build.ask()
+            return None
+        if self.contest.is_ours is None and not build.is_quiet:
+            return None
+        return kernel if self.contest.next_is_ours else None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there were too few calls to start the build."""
+        return self.calls <= self.patience
+
+    def ask(self) -> None:
+        """Start the build now, however few calls there were, unless PyTorch computes whatever comes."""
+        self.patience = 0
+        if self.build is not None and not self.is_theirs():
+            self.build.ask()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are timed: our kernel is ready, it is open which one is faster, and nothing is being built."""
+        build = self.build
+        if self.contest.is_ours is not None or build is None or build.kernel is None or is_deterministic():
+            return False
+        return build.is_quiet
+
+    def compute(self, kernel: Kernel, first: Tensor, second: Tensor) -> Tensor | None:
+        """The result of our kernel; None if PyTorch has to compute it.
+
+        That is so if an input has no memory, or if the kernel's call raises, as it does if the workspace does not fit.
+        After an error PyTorch computes for good, and `reason` says why.
+        """
+        copy_first, copy_second = self.copiers
+        one = first if copy_first is None else copy_first(first)
+        two = second if copy_second is None else copy_second(second)
+        shape, strides, dtype = self.result  # type: ignore[misc]
+        out = torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
+        addresses = one.data_ptr(), two.data_ptr(), out.data_ptr()
+        if not (addresses[0] and addresses[1]):
+            return None
+        if (addresses[0] | addresses[1]) % dtype.itemsize:  # as torch.frombuffer() may return it
+            return self.compute(kernel, one.clone(), two.clone())
+        try:
+            kernel.run(*addresses, *_threads())
+        except Exception as error:  # nothing is written yet: PyTorch computes, and the report shows it
+            self._reason = first_line(error)
+            return None
+        return out
+
+    def by(self, ours: Callable[[], Any] | None, theirs: Callable[[], Any]) -> Any:
+        """Call `ours`, or `theirs` if `ours` is None or returns None, and return the result. Times it if `is_open`."""
+        if not self.is_open:
+            result = None if ours is None else ours()
+            return theirs() if result is None else result
+        begin = time.perf_counter_ns()
+        result = None if ours is None else ours()
+        is_ours = result is not None
+        if result is None:
+            result = theirs()
+        self.contest.add(is_ours, time.perf_counter_ns() - begin)
+        return result
+
+
+@functools.cache
+def _openmp() -> OpenMP | None:
+    return openmp_of_torch(torch)
+
+
+def _threads() -> tuple[int, int]:
+    """The address of PyTorch's OpenMP functions, 0 if it has none, and the number of threads that PyTorch uses now."""
+    found = _openmp()
+    return (0 if found is None else ctypes.addressof(found)), torch.get_num_threads()
