@@ -1,0 +1,172 @@
+"""Whole training steps of networks, with PyTorch's kernels and with these, in turn.
+
+    python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
+
+Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
+that train with one alone, with an empty cache, for the first step and the peak of memory. The convolutions' own gain is
+that of the fastest counted calls of each layer, by what was chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from networks import NETWORKS
+from torch import nn
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": "backward"}
+
+
+class Training:
+    """A network, its optimiser and one batch."""
+
+    def __init__(self, name: str, batch: int | None, layout: str, dtype: str) -> None:
+        torch.manual_seed(0)
+        network = NETWORKS[name]
+        self.model: nn.Module = network.make()
+        self.x = torch.randn(batch or network.batch, *network.shape)
+        if layout == "channels_last" and self.x.ndim in FORMATS:
+            self.model = self.model.to(memory_format=FORMATS[self.x.ndim])  # type: ignore[call-overload]
+            self.x = self.x.to(memory_format=FORMATS[self.x.ndim])
+        self.optimiser = torch.optim.SGD(self.model.parameters(), 1e-3)
+        self.cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
+
+    def step(self) -> tuple[float, float, float, float]:
+        """One step: seconds of the forward pass, the backward pass and all, and the loss."""
+        begin = time.perf_counter()
+        self.optimiser.zero_grad()
+        with self.cast:
+            loss = self.model(self.x).float().square().mean()
+        forward = time.perf_counter()
+        loss.backward()  # type: ignore[no-untyped-call]
+        backward = time.perf_counter()
+        self.optimiser.step()
+        return forward - begin, backward - forward, time.perf_counter() - begin, loss.item()
+
+
+def in_turn(options: argparse.Namespace) -> dict[str, Any]:
+    """Medians of both, and the gains."""
+    import tvmconvgrad.torch as cgt
+
+    training = Training(options.child, options.batch, options.layout, options.dtype)
+    begin = time.perf_counter()
+    cgt.enable(options.algorithm)
+    with training.cast:
+        report = cgt.warmup(training.model, training.x, progress=False)
+    warmup = time.perf_counter() - begin
+    steps: dict[str, list[tuple[float, float, float, float]]] = {"ours": [], "theirs": []}
+    for _ in range(options.rounds):
+        for who, turns in steps.items():
+            cgt.enable(options.algorithm) if who == "ours" else cgt.disable()
+            training.step()
+            turns.extend(training.step() for _ in range(2))
+    medians = {who: [median(turn[i] for turn in turns) for i in range(3)] for who, turns in steps.items()}
+    gains = [theirs / ours for ours, theirs in zip(medians["ours"], medians["theirs"])]
+    sums: dict[str, list[float]] = {"forward": [0.0, 0.0], "backward": [0.0, 0.0]}
+    for row in report.rows:
+        if row.theirs_ms and row.ours_ms:
+            both = sums[PARTS[row.part]]
+            both[0] += row.ours_ms if row.by == "tvmconvgrad" else row.theirs_ms
+            both[1] += row.theirs_ms
+    ours = sum(row.by == "tvmconvgrad" for row in report.rows)
+    return {
+        "ms": {who: [round(seconds * 1e3, 2) for seconds in found] for who, found in medians.items()},
+        "gain": dict(zip(("forward", "backward", "step"), (round(gain, 3) for gain in gains))),
+        "convolutions": {name: round(theirs / ours, 3) for name, (ours, theirs) in sums.items() if ours},
+        "ours": f"{ours} of {len(report.rows)}",
+        "warmup_s": round(warmup, 1),
+    }
+
+
+def alone(options: argparse.Namespace) -> dict[str, Any]:
+    """The first step, the peak of memory, and losses, of one of both."""
+    import tvmconvgrad.torch as cgt
+
+    training = Training(options.child, options.batch, options.layout, options.dtype)
+    if options.who == "ours":
+        cgt.enable(options.algorithm)
+    first = training.step()[2]
+    losses = [training.step()[3] for _ in range(options.steps)]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"first_s": round(first, 3), "peak_mib": round(peak), "losses": losses}
+
+
+def ask(options: argparse.Namespace, name: str, who: str) -> dict[str, Any]:
+    """What a process of its own finds."""
+    with tempfile.TemporaryDirectory(prefix="tvmconvgrad-benchmark-") as folder:
+        folders = {"TVMCONVGRAD_TUNING_DIR": folder}
+        if who != "both":  # in turn, the cache's kernels will do
+            folders["TVMCONVGRAD_CACHE_DIR"] = folder
+        environment = os.environ | folders | {"OMP_NUM_THREADS": str(options.threads)}
+        words = [*sys.argv[1:], "--child", name, "--who", who]
+        done = subprocess.run(
+            [sys.executable, __file__, *words], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def measure(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """All of one network, printed as a line."""
+    found = ask(options, name, "both")
+    if options.steps:
+        ours, theirs = (ask(options, name, who) for who in ("ours", "theirs"))
+        found["first_step"] = round(ours["first_s"] / theirs["first_s"], 3)
+        found["peak_memory"] = round(ours["peak_mib"] / theirs["peak_mib"], 3)
+        pairs = zip(ours["losses"], theirs["losses"])
+        found["losses"] = max((abs(a - b) / max(abs(b), 1e-12) for a, b in pairs), default=0.0)
+    gain, own = found["gain"], found["convolutions"]
+    print(
+        f"{name:14} step {found['ms']['theirs'][2]:8.1f} -> {found['ms']['ours'][2]:8.1f} ms, gain {gain['step']:.2f}"
+        f" (forward {gain['forward']:.2f}, backward {gain['backward']:.2f}); convolutions forward"
+        f" {own.get('forward', 1):.2f}, backward {own.get('backward', 1):.2f}; ours {found['ours']}",
+        *(f"{key} {found[key]:.3g}" for key in ("first_step", "peak_memory", "losses") if key in found),
+        flush=True,
+    )
+    return found
+
+
+def main() -> None:
+    """Measure the networks that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", help=", ".join(NETWORKS))
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--layout", choices=("contiguous", "channels_last"), default="contiguous")
+    parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="bf16: by autocast")
+    parser.add_argument("--batch", type=int, help="instead of each network's own")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=0, help="of each alone, for first step, peak memory and losses")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--who", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(in_turn(options) if options.who == "both" else alone(options)))
+        return
+    unknown = [name for name in options.networks if name not in NETWORKS]
+    if unknown:
+        parser.error(f"networks: {unknown[0]!r} is unknown, expected {', '.join(NETWORKS)}")
+    found = {name: measure(options, name) for name in options.networks or NETWORKS}
+    for title in ("forward", "backward", "step"):
+        logs = [math.log(one["gain"][title]) for one in found.values()]
+        print(f"geometric mean of the gain, {title}: {math.exp(sum(logs) / len(logs)):.3f}")
+    if options.json:
+        options.json.write_text(json.dumps({"options": vars(options) | {"json": None}, "networks": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
