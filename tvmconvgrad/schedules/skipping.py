@@ -17,7 +17,7 @@ from tvm.sym import Analyzer
 from tvmconvgrad.schedules.base import CONDITION, PAIRS
 from tvmconvgrad.schedules.rewriting import nodes, replaced, rewritten, uses, with_body
 from tvmconvgrad.te import Sum
-from tvmconvgrad.te.tensors import Window
+from tvmconvgrad.te.windows import Window
 
 SPACE = 3
 """The first spatial axis of a stage of data, packed (llvm/blocks.py) or not."""

@@ -33,7 +33,8 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
+from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.windows import Window
 from tvmconvgrad.te.zeros import Meeting, with_zeros
 
 ROUNDING = 1.1

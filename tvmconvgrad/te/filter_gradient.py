@@ -16,6 +16,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.windows import Window, swept, whole
 from tvmconvgrad.te.zeros import Meeting, of_taps, with_zeros
 
 
@@ -34,9 +35,9 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     positions = (*geometry.x[:-1], tensors.ceil_to(geometry.x[-1], multiples.position))
     rows = -(-positions[0] // bands)
     apart = positions[0] - rows
-    sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
+    sweeps = swept(geometry, positions, multiples.bare_axes)
     y_windows = [sweep.window for sweep in sweeps]
-    x_windows = [tensors.Window(size, extent) for size, extent in zip(geometry.x, positions)]
+    x_windows = [Window(size, extent) for size, extent in zip(geometry.x, positions)]
     residues = sweeps[-1].stride if multiples.residues else 1
     c_block, o_block = map(max, zip(multiples.blocks, (multiples.c, multiples.o)))
     y_extended = tensors.extended_data(
@@ -62,7 +63,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
     operands = ("y_extended", "x_extended")
     # What is a pad for one band is data for the next.
-    windows = y_windows if bands == 1 else [*tensors.whole([int(y_extended.shape[3])]), *y_windows[1:]]
+    windows = y_windows if bands == 1 else [*whole([int(y_extended.shape[3])]), *y_windows[1:]]
     taps = of_taps(geometry)
     has_gaps = any(axis.has_gaps for axis in taps)
     if multiples.direct:

@@ -12,6 +12,7 @@ from tvm import te
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.windows import swept, whole
 from tvmconvgrad.te.zeros import of_positions, with_zeros
 
 
@@ -23,10 +24,10 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
     y, w = tensors.placeholders(problem)
 
     positions = positions_of(problem, multiples)
-    sweeps = tensors.swept(geometry, positions, multiples.bare_axes)
+    sweeps = swept(geometry, positions, multiples.bare_axes)
     windows = [sweep.window for sweep in sweeps]
     y_extended = tensors.extended_data(y, problem, "y", "y_extended", c_group, windows, multiples, multiples.c)
-    w_extended = tensors.extended_filter(w, problem, "w_extended", tensors.whole(geometry.k), multiples)
+    w_extended = tensors.extended_filter(w, problem, "w_extended", whole(geometry.k), multiples)
 
     *k, c = tensors.reduce_axes((*geometry.k, y_extended.shape[2]), (*tensors.spatial_names("k", rank), "c"))
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.data_gradient import parts, x_windows
 from tvmconvgrad.te.forward import positions_of
-from tvmconvgrad.te.tensors import Multiples, Window, converts, group_sizes, swept
+from tvmconvgrad.te.tensors import Multiples, converts, group_sizes
+from tvmconvgrad.te.windows import Window, swept
 
 
 def data_windows(problem: Problem, multiples: Multiples) -> list[Window]:

@@ -34,7 +34,8 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum, Window
+from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
+from tvmconvgrad.te.windows import Window, whole
 from tvmconvgrad.te.zeros import with_zeros
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -140,7 +141,7 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     windows = [Window(size, axis.extent, pad) for size, axis, pad in zip(sizes, axes, pads)]
     wanted = multiples.o if is_data else multiples.c
     data = tensors.extended_data(first, problem, "x" if is_data else "y", "data", summed, windows, multiples, wanted)
-    weights = tensors.extended_filter(second, problem, "filter", tensors.whole(geometry.k), multiples)
+    weights = tensors.extended_filter(second, problem, "filter", whole(geometry.k), multiples)
 
     def tap(*index: Index) -> Index:
         *at, s, j = index

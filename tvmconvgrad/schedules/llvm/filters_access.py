@@ -17,7 +17,8 @@ from tvmconvgrad.schedules.llvm.costs import SHARED
 from tvmconvgrad.schedules.llvm.machine import CACHE_LINE, F32_BYTES, Machine
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.tensors import ceil_to, group_sizes, swept
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+from tvmconvgrad.te.windows import swept
 
 T = TypeVar("T")
 

@@ -1,0 +1,149 @@
+"""From the arguments of a call to a layer: what is computed, by which kernels, and what is left to PyTorch and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tvmconvgrad.torch import findings, memory_formats
+from tvmconvgrad.torch.building import Build
+from tvmconvgrad.torch.contest import Contest
+from tvmconvgrad.torch.convolution import Convolution, Part, output_shape, problem_of
+from tvmconvgrad.torch.layer import Backward, Forward
+from tvmconvgrad.torch.memory_formats import copier, is_dense, strides_of
+from tvmconvgrad.torch.settings import DTYPES, Settings
+from tvmconvgrad.torch.step import Copier, Result, Step
+
+Tensor = torch.Tensor
+_MAX_RANK = 3  # spatial axes that the specification has
+_READS = {Part.FORWARD: ("input", "weight"), Part.DATA: ("output", "weight"), Part.WEIGHTS: ("input", "output")}
+"""The two tensors that each part reads, in the order of the operator's inputs."""
+_WRITES = {Part.FORWARD: "output", Part.DATA: "input", Part.WEIGHTS: "weight"}
+
+
+class Description:
+    """A convolution, and how its tensors lie in memory: what the steps of a layer are made from.
+
+    `tensors` has the input, the weight, and for a backward pass grad_output as "output". `arguments` are those of
+    `aten::convolution` after the bias. `reason` says why PyTorch computes all parts; "" if kernels can.
+    """
+
+    def __init__(self, settings: Settings, tensors: dict[str, Tensor], bias: Tensor | None, *arguments: Any) -> None:
+        input, weight = tensors["input"], tensors["weight"]
+        stride, padding, dilation, transposed, output_padding, groups = arguments
+        rank = weight.ndim - 2
+        stride, padding, dilation, output_padding = (
+            _per_axis(value, rank) for value in (stride, padding, dilation, output_padding)
+        )
+        numbers: Any = (stride, padding, dilation, output_padding, groups)
+        self.settings, self.tensors = settings, tensors
+        shapes: Any = tuple(input.shape), tuple(weight.shape)
+        self.reason = self._refusal_of_tensors(rank) or self._refusal_of_numbers(rank, transposed, *numbers)
+        output: Any = () if self.reason else output_shape(transposed, *shapes, *numbers)
+        dtype = DTYPES.get(input.dtype, str(input.dtype).removeprefix("torch."))
+        described: Any = (*shapes, output, *numbers, dtype)
+        self.conv = Convolution(transposed, *described)
+        self.reason = self.reason or self._refusal_of_result(bias)
+        self.channels_last = not self.reason and memory_formats.is_channels_last(
+            input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=bias
+        )
+
+    def step(self, part: Part) -> Step:
+        """A new step that computes a part."""
+        if self.reason:
+            return Step(part, (None, None), None, None, Contest(), self.reason)
+        filter_last = self.channels_last if part is Part.WEIGHTS else self._filter_is_last(self.tensors["weight"])
+        first, second = (
+            self._copier(name, filter_last if name == "weight" else self.channels_last) for name in _READS[part]
+        )
+        try:
+            problem = problem_of(part, self.conv, channels_last=self.channels_last, filter_channels_last=filter_last)
+        except ValueError as error:
+            return Step(part, (None, None), None, None, Contest(), str(error))
+        shape = getattr(self.conv, _WRITES[part])
+        result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
+        target = self.settings.target
+        contest = findings.contest(problem, target, (first is not None, second is not None))
+        return Step(part, (first, second), result, Build(problem, target), contest)
+
+    @property
+    def layout(self) -> str:
+        """The memory format of input and output."""
+        return "channels last" if self.channels_last else "contiguous"
+
+    def _copier(self, name: str, channels_last: bool) -> Copier | None:
+        """What makes a tensor dense in a memory format; None if it is."""
+        tensor = self.tensors[name]
+        if is_dense(tuple(tensor.shape), tensor.stride(), channels_last):
+            return None
+        return copier(tensor.ndim - 2, channels_last)
+
+    def _filter_is_last(self, weight: Tensor) -> bool:
+        """Whether the kernel reads a filter with channels last.
+
+        A filter that is dense in either format is read in that format. Any other is copied into the data's.
+        """
+        shape, strides = tuple(weight.shape), weight.stride()
+        if not is_dense(shape, strides, self.channels_last) and is_dense(shape, strides, not self.channels_last):
+            return not self.channels_last
+        return self.channels_last
+
+    def _refusal_of_tensors(self, rank: int) -> str:
+        """Why tensors of these types and shapes are left to PyTorch; "" if they are not."""
+        found = {tensor.dtype for tensor in self.tensors.values()}
+        if not 1 <= rank <= _MAX_RANK:
+            return f"{rank} spatial axes"
+        if len({tensor.ndim for tensor in self.tensors.values()}) > 1:
+            return "tensors of different ranks"
+        if len(found) > 1 or not found <= set(DTYPES):
+            return f"type {', '.join(sorted(str(dtype).removeprefix('torch.') for dtype in found))}"
+        if not found <= self.settings.dtypes:
+            return f"enable(dtypes=...) leaves out {found.pop()}"
+        if any(0 in tensor.shape for tensor in self.tensors.values()):
+            return "a tensor without elements"
+        return ""
+
+    def _refusal_of_numbers(self, rank: int, transposed: bool, *numbers: Any) -> str:
+        """The same for the convolution's numbers: PyTorch is to say in its own words what it does not take."""
+        stride, padding, dilation, output_padding, groups = numbers
+        if {len(value) for value in numbers[:-1]} != {rank}:
+            return f"numbers of other than {rank} axes"
+        if min(*stride, *dilation, groups) < 1 or min(*padding, *output_padding) < 0:
+            return "numbers that no convolution has"
+        most = [max(pair) if transposed else 1 for pair in zip(stride, dilation)]
+        is_passed_over = not transposed and "output" not in self.tensors  # as the double backward counts on
+        if not is_passed_over and any(more >= limit for more, limit in zip(output_padding, most)):
+            return "output_padding that no convolution has"
+        return ""
+
+    def _refusal_of_result(self, bias: Tensor | None) -> str:
+        """The same for the shapes that follow, and for what the user's `layers` says, once `conv` is known."""
+        output = self.tensors.get("output")
+        if bias is not None and tuple(bias.shape) != self.conv.output[1:2]:
+            return "a bias of another shape than the result's channels"
+        if min(self.conv.output, default=1) <= 0:
+            return "a result without elements"
+        if output is not None and tuple(output.shape) != self.conv.output:
+            return "a grad_output of another shape than the result's"
+        if self.settings.layers is not None and not self.settings.layers(self.conv):
+            return "enable(layers=...) leaves it out"
+        return ""
+
+
+def forward_of(settings: Settings, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Forward:
+    """A new layer for a call of `aten::convolution`. `arguments` are those after the bias."""
+    found = Description(settings, {"input": input, "weight": weight}, bias, *arguments)
+    return Forward(found.conv, found.step(Part.FORWARD), found.layout)
+
+
+def backward_of(settings: Settings, grad_output: Tensor, input: Tensor, weight: Tensor, *arguments: Any) -> Backward:
+    """A new layer for a call of `aten::convolution_backward`. `arguments` are as in `forward_of`."""
+    found = Description(settings, {"input": input, "weight": weight, "output": grad_output}, None, *arguments)
+    return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS), found.layout)
+
+
+def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
+    """An argument with an entry for each spatial axis; PyTorch also allows one entry for all."""
+    numbers = tuple(int(number) for number in value)
+    return numbers * rank if len(numbers) == 1 else numbers
