@@ -14,6 +14,11 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
 from tvmconvgrad.workers.pool import Job
 
+
+class ForkedMeanwhile(RuntimeError):
+    """A child was forked while its parent waited for a kernel, for which it has to ask anew."""
+
+
 _awaited: weakref.WeakSet[Future[Kernel]] = weakref.WeakSet()
 
 
@@ -52,7 +57,7 @@ def _begin_as_child() -> None:
     for future in list(_awaited):
         if not future.done():
             future.__init__()  # type: ignore[misc]  # a thread that is not here may have its lock
-            future.set_exception(RuntimeError("this process was forked while the kernel was built: ask for it anew"))
+            future.set_exception(ForkedMeanwhile("this process was forked while the kernel was built: ask for it anew"))
 
 
 if hasattr(os, "register_at_fork"):

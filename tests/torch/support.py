@@ -34,9 +34,9 @@ def called() -> list[Step]:
 
 
 def all_ours() -> bool:
-    """Whether there were parts to compute, and no reason to leave one to PyTorch."""
+    """Whether there were parts to compute, each has a kernel of ours, and no reason to leave it to PyTorch."""
     steps = called()
-    return bool(steps) and not [step.reason for step in steps if step.reason]
+    return bool(steps) and all(not step.reason and step.build and step.build.kernel for step in steps)
 
 
 def steps(tensor: torch.Tensor) -> list[int]:

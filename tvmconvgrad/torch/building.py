@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import ClassVar
 
-from tvmconvgrad.asking import in_background
+from tvmconvgrad.asking import ForkedMeanwhile, in_background
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.targets import Target
@@ -71,14 +71,10 @@ class Build:
         error = future.exception()
         if error is None:
             self.kernel = future.result()
-        elif _was_forked(error):
+        elif isinstance(error, ForkedMeanwhile):
             self._future = None  # the next ask() starts the build again, in this child
         else:
             self.reason = first_line(error)
-
-
-def _was_forked(error: BaseException) -> bool:
-    return type(error) is RuntimeError and "was forked" in str(error)
 
 
 def first_line(error: BaseException) -> str:

@@ -26,7 +26,6 @@ class Forward:
     def __init__(self, conv: Convolution, step: Step, layout: str) -> None:
         self.conv, self.step, self.layout = conv, step, layout
         self.steps = (step,)
-        self._bias = (1, -1, *([1] * len(conv.stride)))
 
     def is_theirs(self) -> bool:
         """Whether PyTorch computes this call for certain: the shortest way for the caller. Counts the call if so."""
@@ -44,7 +43,7 @@ class Forward:
 
         def ours() -> Tensor | None:
             out = _compute(step, kernel, input, weight)
-            return out if out is None or bias is None else out.add_(bias.view(self._bias))
+            return None if out is None else add_bias(out, bias)
 
         return step.by(ours, theirs)  # type: ignore[no-any-return]
 
@@ -97,6 +96,11 @@ class Backward:
             our_data = None if for_data is None else partial(_compute, data, for_data, grad_output, weight)
             by_input = data.by(our_data, lambda: theirs([True, False, False])[0])
         return by_input, by_weight, by_bias
+
+
+def add_bias(out: Tensor, bias: Tensor | None) -> Tensor:
+    """Add a bias (O,), if there is one, to an output (N, O, *spatial) in place. Returns the output."""
+    return out if bias is None else out.add_(bias.view(1, -1, *[1] * (out.ndim - 2)))
 
 
 def sum_for_bias(grad_output: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.torch.layer import Gradients, sum_for_bias
-from tvmconvgrad.torch.layers import backward_of, forward_of
+from tvmconvgrad.torch.description import backward_of, forward_of
+from tvmconvgrad.torch.layer import Gradients, add_bias, sum_for_bias
 from tvmconvgrad.torch.settings import Settings, parse_settings
 from tvmconvgrad.torch.step import Step
 
@@ -83,8 +83,7 @@ def _settings() -> Settings:
 
 def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
     layer = forward_of(_settings(), input, weight, bias, *arguments)
-    out = _computed(layer.step, input, weight)
-    return out if bias is None else out.add_(bias.view(1, -1, *[1] * (input.ndim - 2)))
+    return add_bias(_computed(layer.step, input, weight), bias)
 
 
 def _conv_backward(

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from tvmconvgrad.saying import say
+from tvmconvgrad.torch.description import backward_of, forward_of
 from tvmconvgrad.torch.dispatcher import KEY, kernel_below, registered
 from tvmconvgrad.torch.layer import Backward, Forward, Gradients
-from tvmconvgrad.torch.layers import backward_of, forward_of
 from tvmconvgrad.torch.settings import Settings
 from tvmconvgrad.torch.step import Step
 
@@ -30,6 +30,8 @@ SIZES_AT_ONCE, PATIENCE = 8, 3
 """Kernels are built at the first call for the first SIZES_AT_ONCE combinations of a layer's pass, batch and image size.
 For a later one they are built after PATIENCE calls, since some programs have another size in every step."""
 NAMES = ("_convolution", "convolution_backward")
+_NUMBERS = 6
+"""How many arguments of `_convolution` after the bias say what is computed."""
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -136,75 +138,41 @@ class Override:
         for name, function in zip(NAMES, (self._convolution, self._convolution_backward)):
             self._library.impl(name, function, KEY)
 
-    def _convolution(
-        self,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        transposed: bool,
-        output_padding: Any,
-        groups: int,
-        *others: Any,
-    ) -> Tensor:
-        numbers = stride, padding, dilation, transposed, output_padding, groups
+    def _convolution(self, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+        """`arguments` are stride, padding, dilation, transposed, output_padding, groups, and four for cuDNN."""
         called = self._in_force
-        if called is None:
-            return self._their_forward(input, weight, bias, *numbers, *others)  # type: ignore[no-any-return]
-        if type(input) not in _PLAIN or type(weight) not in _PLAIN:
-            self._note_foreign(input, weight)
-            return self._their_forward(input, weight, bias, *numbers, *others)  # type: ignore[no-any-return]
+        if called is None or not self._are_plain(input, weight):
+            return self._their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
+        numbers = arguments[:_NUMBERS]
         key = (
             *(input.shape, input.stride(), input.dtype, weight.shape, weight.stride(), weight.dtype),
-            *(tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups),
-            None if bias is None else bias.shape,
+            *(None if bias is None else bias.shape, _hashable(*numbers)),
         )
         layer = called.forwards.get(key)
         if layer is None:
             layer = self._keep(called.settings, called.forwards, key, forward_of, input, weight, bias, *numbers)
         if layer.is_theirs():
-            return self._their_forward(input, weight, bias, *numbers, *others)  # type: ignore[no-any-return]
-        return layer.run(input, weight, bias, lambda: self._their_forward(input, weight, bias, *numbers, *others))
+            return self._their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
+        return layer.run(input, weight, bias, lambda: self._their_forward(input, weight, bias, *arguments))
 
     def _convolution_backward(
-        self,
-        grad_output: Tensor,
-        input: Tensor,
-        weight: Tensor,
-        bias_sizes: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        transposed: bool,
-        output_padding: Any,
-        groups: int,
-        mask: Any,
+        self, grad_output: Tensor, input: Tensor, weight: Tensor, bias_sizes: Any, *arguments: Any
     ) -> Gradients:
-        numbers = stride, padding, dilation, transposed, output_padding, groups
-        called = self._in_force
-        if called is None:
-            return self._their_backward(grad_output, input, weight, bias_sizes, *numbers, mask)  # type: ignore[no-any-return]
-        if type(grad_output) not in _PLAIN or type(input) not in _PLAIN or type(weight) not in _PLAIN:
-            self._note_foreign(grad_output, input, weight)
-            return self._their_backward(grad_output, input, weight, bias_sizes, *numbers, mask)  # type: ignore[no-any-return]
+        """`arguments` are stride, padding, dilation, transposed, output_padding, groups and output_mask."""
+        called, tensors = self._in_force, (grad_output, input, weight)
+        if called is None or not self._are_plain(*tensors):
+            return self._their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
+        *numbers, mask = arguments
         key = (
             *(grad_output.shape, grad_output.stride(), grad_output.dtype, input.shape, input.stride(), input.dtype),
-            *(weight.shape, weight.stride(), weight.dtype, tuple(stride), tuple(padding), tuple(dilation)),
-            *(transposed, tuple(output_padding), groups),
+            *(weight.shape, weight.stride(), weight.dtype, _hashable(*numbers)),
         )
         layer = called.backwards.get(key)
         if layer is None:
-            layer = self._keep(
-                called.settings, called.backwards, key, backward_of, grad_output, input, weight, *numbers
-            )
+            layer = self._keep(called.settings, called.backwards, key, backward_of, *tensors, *numbers)
         if layer.is_theirs(mask):
-            return self._their_backward(grad_output, input, weight, bias_sizes, *numbers, mask)  # type: ignore[no-any-return]
-        return layer.run(
-            *(grad_output, input, weight, mask),
-            lambda mask: self._their_backward(grad_output, input, weight, bias_sizes, *numbers, mask),
-        )
+            return self._their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
+        return layer.run(*tensors, mask, lambda mask: self._their_backward(*tensors, bias_sizes, *numbers, mask))
 
     def _keep(
         self, settings: Settings, layers: dict[Any, Any], key: Any, describe: Callable[..., Any], *arguments: Any
@@ -219,9 +187,22 @@ class Override:
             step.patience = PATIENCE if sizes > SIZES_AT_ONCE else 0
         return layer
 
+    def _are_plain(self, *tensors: Tensor) -> bool:
+        """Whether no tensor is of a subclass; PyTorch computes those, and the report counts them."""
+        for tensor in tensors:
+            if type(tensor) not in _PLAIN:
+                self._note_foreign(*tensors)
+                return False
+        return True
+
     def _note_foreign(self, *tensors: Tensor) -> None:
         for kind in {type(tensor) for tensor in tensors} - set(_PLAIN):
             self.foreign[kind.__qualname__] = self.foreign.get(kind.__qualname__, 0) + 1
+
+
+def _hashable(stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> Any:
+    """The numbers of a convolution, whose lists cannot be a key."""
+    return tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups
 
 
 override = Override()
