@@ -94,19 +94,6 @@ def test_the_workspace_is_what_a_call_allocates(case: Case, dtype: str) -> None:
         assert meter.most == kernel.workspace_bytes
 
 
-def test_errors_of_a_kernel_become_exceptions() -> None:
-    """Kernels of a bundle of before may tell why they fail; those that got no memory never do."""
-    library, kernel = own_library(FILTERS)
-    said = ctypes.CFUNCTYPE(ctypes.c_void_p)(("tvmconvgrad_error", library))()
-    ctypes.memmove(said, b"ValueError: Invalid shape\0", 26)
-    explain = kernel.function.explain  # type: ignore[union-attr]
-    error, other = explain(-1), explain(-1)
-    assert (type(error), str(error)) == (RuntimeError, "ValueError: Invalid shape")
-    assert type(other) is MemoryError
-    inputs, want = layer(FILTERS)[1:]
-    assert_same(kernel(*inputs), want)
-
-
 def test_libraries_share_one_pool() -> None:
     for case in (STRIDED, DEPTHWISE, FORWARD):
         layer(case)

@@ -1,4 +1,4 @@
-/* What a compiled kernel asks of its surroundings: threads, memory, and a place for its errors.
+/* What a compiled kernel asks of its surroundings: threads and memory.
  *
  * Linked into every kernel's library, which then needs nothing but libc. In a process with several libraries, the
  * services of the first one serve all (tvmconvgrad_use): one pool of threads and one store of memory. A bundle of kernels
@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -387,16 +386,6 @@ static int release(int device_type, int device_id, void *memory) {
     return 0;
 }
 
-/* ---- errors ---- */
-
-static __thread char message[1024];
-
-void TVMFFIErrorSetRaisedFromCStrParts(const char *kind, const char **parts, int32_t count) {
-    int used = snprintf(message, sizeof message, "%s: ", kind);
-    for (int i = 0; i < count && used < (int)sizeof message; ++i)
-        if (parts[i]) used += snprintf(message + used, sizeof message - (size_t)used, "%s", parts[i]);
-}
-
 /* ---- what the loader calls ---- */
 
 /* The pointers that TVM's code calls through; a kernel without parallel loops or memory lacks some. */
@@ -425,8 +414,3 @@ __attribute__((constructor)) static void begin(void) {
 
 /* From the next call on; of this library's services. */
 EXPORT void tvmconvgrad_set_threads(int count) { __atomic_store_n(&threads, count, __ATOMIC_RELAXED); }
-
-/* Why this thread's last call failed; "" when the kernel gave no reason: then it got no memory. */
-EXPORT const char *tvmconvgrad_error(void) { return message; }
-
-EXPORT void tvmconvgrad_clear_error(void) { message[0] = 0; }
