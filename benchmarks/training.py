@@ -3,8 +3,8 @@
     python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
 
 Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
-that train with one alone, with an empty cache, for the first step and the peak of memory. The convolutions' own gain is
-that of the fastest counted calls of each layer, by what was chosen.
+that train with one alone, with an empty cache, for the first step and the peak of memory. The first one compares losses
+and gradients, too. The convolutions' own gain is that of the fastest counted calls of each layer, by what was chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ import torch
 from networks import NETWORKS
 from torch import nn
 
+import tvmconvgrad.torch as cgt
+
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+TOLERANCES = {"f32": 1e-3, "bf16": 0.1}
+"""Of a whole network, whose norms and activations make more of differences in rounding."""
 PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": "backward"}
 
 
@@ -44,12 +48,16 @@ class Training:
         self.optimiser = torch.optim.SGD(self.model.parameters(), 1e-3)
         self.cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
 
+    def loss(self) -> torch.Tensor:
+        """Of a forward pass."""
+        with self.cast:
+            return self.model(self.x).float().square().mean()  # type: ignore[no-any-return]
+
     def step(self) -> tuple[float, float, float, float]:
         """One step: seconds of the forward pass, the backward pass and all, and the loss."""
         begin = time.perf_counter()
         self.optimiser.zero_grad()
-        with self.cast:
-            loss = self.model(self.x).float().square().mean()
+        loss = self.loss()
         forward = time.perf_counter()
         loss.backward()  # type: ignore[no-untyped-call]
         backward = time.perf_counter()
@@ -59,14 +67,13 @@ class Training:
 
 def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     """Medians of both, and the gains."""
-    import tvmconvgrad.torch as cgt
-
     training = Training(options.child, options.batch, options.layout, options.dtype)
     begin = time.perf_counter()
     cgt.enable(options.algorithm)
     with training.cast:
         report = cgt.warmup(training.model, training.x, progress=False)
     warmup = time.perf_counter() - begin
+    check(training, options.algorithm, TOLERANCES[options.dtype])
     steps: dict[str, list[tuple[float, float, float, float]]] = {"ours": [], "theirs": []}
     for _ in range(options.rounds):
         for who, turns in steps.items():
@@ -91,10 +98,21 @@ def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def check(training: Training, algorithm: str, tolerance: float) -> None:
+    """End the program unless both compute the same loss and gradients, but for rounding, from the same weights."""
+    found = []
+    for who in ("ours", "theirs"):
+        cgt.enable(algorithm) if who == "ours" else cgt.disable()
+        loss = training.loss()
+        grads = torch.autograd.grad(loss, list(training.model.parameters()))
+        found.append(torch.cat([loss.detach().reshape(1), *(grad.flatten() for grad in grads)]).double())
+    error = float((found[0] - found[1]).norm() / found[1].norm())
+    if not error <= tolerance:
+        raise SystemExit(f"losses and gradients differ by {error:.2g} of their norm, expected at most {tolerance}")
+
+
 def alone(options: argparse.Namespace) -> dict[str, Any]:
     """The first step, the peak of memory, and losses, of one of both."""
-    import tvmconvgrad.torch as cgt
-
     training = Training(options.child, options.batch, options.layout, options.dtype)
     if options.who == "ours":
         cgt.enable(options.algorithm)
