@@ -195,6 +195,8 @@ def test_where_code_runs(
 words = st.sampled_from(
     ["llvm", "-mcpu=znver3", "-mcpu=cortex-a76", "-mcpu=", "-mattr=+a", "-", "=", "'", '"', "\\", "-mtriple=arm64", "#"]
 )
+HUGE = 1 << 20_000
+"""Python makes no text of it."""
 values = st.recursive(
     st.none() | st.integers() | st.text(max_size=8) | st.binary(max_size=4) | st.floats(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -214,3 +216,9 @@ def test_nonsense_is_an_error_in_one_line(target: Any) -> None:
         assert len(str(error)) < 2000
     else:
         assert parse_target(str(found)) == found
+
+
+@pytest.mark.parametrize("target", [{"kind": HUGE}, {"kind": "llvm", HUGE: 1}, {"kind": "llvm", "mcpu": HUGE}])
+def test_what_python_makes_no_text_of(target: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^target: .*<int of 20001 bits>"):
+        parse_target(target)

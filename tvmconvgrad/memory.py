@@ -98,15 +98,13 @@ class KernelMemory:
     def drop(self) -> None:
         """Unload all kernels that are not in use."""
         with process.lock:
-            self._turn()
-            self._old.clear()
+            self._clear()
         gc.collect()  # what users have dropped, too
 
     def forget(self) -> None:
         """As if none had been loaded: what is asked for is loaded anew, even if somebody holds the same."""
         with process.lock:
-            self._turn()
-            self._old.clear()
+            self._clear()
             self._alive.clear()
 
     def find(self, key: Hashable) -> Loaded | None:
@@ -133,6 +131,15 @@ class KernelMemory:
     def _turn(self) -> None:
         self._old |= self._young
         self._young.clear()
+        self._forget_shortcuts()
+
+    def _clear(self) -> None:
+        # not by a turn: where kernels go since there is no memory, there is none to put them together
+        self._young.clear()
+        self._old.clear()
+        self._forget_shortcuts()
+
+    def _forget_shortcuts(self) -> None:
         for forget in self._shortcuts:
             forget()
 

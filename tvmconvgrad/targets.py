@@ -120,12 +120,12 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
     if not isinstance(kind, str) or kind not in OPTIONS:
         expected = f"expected {' or '.join(OPTIONS)}"
         raise ValueError(
-            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(str(kind), OPTIONS)}, {expected}"
+            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(kind, OPTIONS)}, {expected}"
         )
     for name in options:
         if name not in OPTIONS[kind]:
             expected = f"expected one of {', '.join(OPTIONS[kind])}"
-            close = nearest(str(name), OPTIONS[kind])
+            close = nearest(name, OPTIONS[kind])
             raise ValueError(f"target: option {show(name)} in {show(given)} is unknown{close}, {expected}")
     if kind == "cuda":
         mode = _one_of("fpmath_mode", options, FPMATH_MODES)

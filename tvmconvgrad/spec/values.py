@@ -142,11 +142,14 @@ def counted(count: int, thing: str, things: str = "") -> str:
     return f"{count} {thing if count == 1 else things or thing + 's'}"
 
 
-def nearest(word: str, words: Collection[str]) -> str:
+def nearest(word: object, words: Collection[str]) -> str:
     """Return " (did you mean 'x'?)" for the one of `words` that is most like `word` in any letter case, or "".
 
-    Words of a few letters are often like each other: there no more than one letter is missing or too many.
+    Words of a few letters are often like each other: there no more than one letter is missing or too many. What is no
+    str is like none, and is not made one: that may fail.
     """
+    if not isinstance(word, str):
+        return ""
     folded = {each.lower(): each for each in words}
     close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6 if len(word) > _FEW else 0.75)
     return f" (did you mean {folded[close[0]]!r}?)" if close else ""

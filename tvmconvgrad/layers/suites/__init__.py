@@ -34,9 +34,7 @@ def suite(name: str, batch: int | None = None) -> list[Layer]:
     Raises ValueError for an unknown name, and ValueError or TypeError unless `batch` is a positive int.
     """
     if name not in SUITES:
-        raise ValueError(
-            f"suite: {show(name)} is unknown{nearest(str(name), SUITES)}, expected one of {', '.join(SUITES)}"
-        )
+        raise ValueError(f"suite: {show(name)} is unknown{nearest(name, SUITES)}, expected one of {', '.join(SUITES)}")
     found = SUITES[name]
     return distinct(found.layers(found.batch if batch is None else parse_int("batch", batch, low=1)))
 
