@@ -155,7 +155,7 @@ def _wants_room(reason: Exception) -> bool:
 
 def _no_room(reason: Exception) -> str:
     maps = "an unknown number"
-    with suppress(OSError), _MAPS.open("rb") as lines:
+    with suppress(OSError, MemoryError), _MAPS.open("rb") as lines:
         maps = f"{sum(1 for _ in lines)} of {_MOST_MAPS.read_text().strip()}"
     return (
         f"a kernel cannot be loaded ({reason or 'no memory'}), and no other one is left in memory that is not in use. "

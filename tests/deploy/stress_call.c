@@ -11,6 +11,7 @@ enum { OK, NULL_POINTER, MISALIGNED, OVERLAP, WORKSPACE_TOO_SMALL, NO_MEMORY, UN
 
 #include "call.c"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
