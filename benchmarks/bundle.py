@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 import tvmconvgrad as cg
+from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.layers import LayerGradient, suite
-from tvmconvgrad.targets import DEFAULT
+from tvmconvgrad.machines.targets import DEFAULT, parse_target
 
 ROUNDS, LONG_ENOUGH, STARTS = 15, 0.02, 9
 NAME = "resnet_50"
@@ -113,7 +114,7 @@ def measured(
     place: int, gradient: LayerGradient, target: str, program: subprocess.Popen[str]
 ) -> tuple[list[float], list[float]]:
     """Seconds of a call from Python and from C, of each round."""
-    kernel = gradient.compile(target)
+    kernel = get_kernel(gradient.problem, parse_target(target))
     problem = kernel.problem
     first, second, out = (aligned(shape) for shape in (*problem.input_shapes, problem.output_shape))
     kernel(first, second, out)

@@ -19,7 +19,7 @@ import torch
 import tvm_ffi
 
 import tvmconvgrad as cg
-from tvmconvgrad.compiling.compiler import build
+from tvmconvgrad.compiler.llvm import build
 
 SHAPE = (1, 2, 2, 2)  # NXC, both sides of a 1x1 convolution of two channels
 FILTER = (1, 1, 2, 2)

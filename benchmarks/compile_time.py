@@ -104,8 +104,8 @@ elif measure == "one":
         kernels.get_kernel(problem)
         print(json.dumps([time.perf_counter() - begin, name]), flush=True)
 elif measure == "background":
-    from tvmconvgrad.compiling import service
-    from tvmconvgrad.asking import in_background
+    from tvmconvgrad.compiler import service
+    from tvmconvgrad.futures import in_background
     kernel, tensors = a_kernel()
     jobs = [in_background(problem, None, None, True) for problem in hundred()]
     alone, meanwhile = [], []

@@ -25,14 +25,15 @@ from statistics import geometric_mean
 from time import perf_counter
 
 from tvmconvgrad.layers import select_gradients
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.runtime.threads import get_num_threads
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.search import Limits, Search
+from tvmconvgrad.tuning.search.search import Limits, Search
+from tvmconvgrad.tuning.search.strategy import Decisions
+from tvmconvgrad.tuning.search.tasks import make_tasks, this_machine
 from tvmconvgrad.tuning.session import builders
-from tvmconvgrad.tuning.strategy import Decisions
-from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
-from tvmconvgrad.tuning.workers import Pool
+from tvmconvgrad.tuning.workers.measure import LocalMeasurer
+from tvmconvgrad.tuning.workers.pool import Pool
 
 _STOCK_BUILD_SECONDS = 300.0
 
@@ -107,7 +108,7 @@ def searching(task: Task) -> Iterator[Search]:
     with (
         closing(LocalMeasurer()) as measurer,
         tempfile.TemporaryDirectory() as folder,
-        Pool("tvmconvgrad.tuning.building", builders()) as pool,
+        Pool("tvmconvgrad.tuning.workers.build_worker", builders()) as pool,
         Search(Decisions(task, pool), Path(folder), pool, measurer) as under_way,
     ):
         yield under_way

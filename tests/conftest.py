@@ -55,8 +55,8 @@ def gpus(
     fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeGpus]:
     """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
-    from tvmconvgrad import process
-    from tvmconvgrad.runtime.cuda import driver
+    from tvmconvgrad.common import process
+    from tvmconvgrad.nvidia import driver
 
     fake_driver.set_up(devices=2)
     cache = tmp_path_factory.mktemp("cache")

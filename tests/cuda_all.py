@@ -50,8 +50,8 @@ def problem_of(case: Case) -> Problem:
 
 def compiled(case: Case, arch: str, pool: ThreadPoolExecutor) -> Any:
     """The facts of a kernel, as a future; its program is made now."""
-    from tvmconvgrad.compiling.cuda import compiler
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.compiler.cuda import compiler
+    from tvmconvgrad.machines.targets import parse_target
 
     target = parse_target(f"cuda -arch={arch}")
     built = compiler.build(problem_of(case), target)

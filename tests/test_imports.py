@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-COMPILER = "{'tvm', 'tvmconvgrad.te', 'tvmconvgrad.schedules', 'tvmconvgrad.compiling.compiler'}"
+COMPILER = "{'tvm', 'tvmconvgrad.te', 'tvmconvgrad.schedules', 'tvmconvgrad.compiler.llvm'}"
 CALL = """
 import numpy as np
 import tvmconvgrad as cg
@@ -36,7 +36,7 @@ def loaded(program: str, folder: Path) -> str:
         "tvmconvgrad.spec",
         "tvmconvgrad.reference",
         "tvmconvgrad.bench.report",
-        "tvmconvgrad.tuning.lookup",
+        "tvmconvgrad.records.lookup",
     ],
 )
 def test_imports_load_no_compiler(module: str, tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.runtime.layers import program
-from tvmconvgrad import kernels, memory, process
-from tvmconvgrad.compiling.cache import KernelCache
-from tvmconvgrad.memory import KernelMemory, Loaded
+from tvmconvgrad.cache.store import KernelCache
+from tvmconvgrad.common import process
+from tvmconvgrad.compiler import description
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.runtime import memory
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.memory import KernelMemory, Loaded
 from tvmconvgrad.runtime.native import load_function
 
 OP = cg.ConvolutionBackpropFilters(
@@ -136,7 +139,7 @@ def test_a_bound_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> No
 def library() -> Iterator[bytes]:
     """A kernel's library; and nothing in memory before and after."""
     kernel = OP.compile(*SHAPES)
-    entry = KernelCache().load(kernels.describe(kernel.problem, kernel.target))
+    entry = KernelCache().load(description.describe(kernel.problem, kernel.target))
     assert entry is not None
     process.forget()
     yield entry.library
@@ -145,7 +148,7 @@ def library() -> Iterator[bytes]:
 
 def copy_of(name: object, library: bytes) -> Kernel:
     """A kernel of its own, as if it was of another problem."""
-    problem, target = OP.problem(*SHAPES), kernels.parse_target()
+    problem, target = OP.problem(*SHAPES), parse_target()
 
     def load() -> Loaded:
         return Loaded(memory.kernels.with_room(lambda: load_function(library, problem)), {})
@@ -210,10 +213,10 @@ def test_forks_after_kernels_have_gone(library: bytes) -> None:
 import os, threading
 import numpy as np
 from tests.test_memory_of_kernels import ONES, OP, SHAPES, WANT, copy_of
-from tvmconvgrad import kernels
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiler import description
+from tvmconvgrad.cache.store import KernelCache
 kernel = OP.compile(*SHAPES)
-library = KernelCache().load(kernels.describe(kernel.problem, kernel.target)).library
+library = KernelCache().load(description.describe(kernel.problem, kernel.target)).library
 stop, wrong = threading.Event(), []
 def call(thread):
     number = 0
@@ -254,10 +257,11 @@ def test_operators_forget_what_they_have_seen(monkeypatch: pytest.MonkeyPatch) -
 LIMIT = """
 import resource
 from tests.test_memory_of_kernels import ONES, OP, SHAPES, WANT, copy_of
-from tvmconvgrad import kernels, memory
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiler import description
+from tvmconvgrad.runtime import memory
+from tvmconvgrad.cache.store import KernelCache
 kernel = OP.compile(*SHAPES)
-library = KernelCache().load(kernels.describe(kernel.problem, kernel.target)).library
+library = KernelCache().load(description.describe(kernel.problem, kernel.target)).library
 room = int(open("/proc/self/statm").read().split()[0]) * 4096 + (8 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (room, room))
 """
@@ -282,10 +286,10 @@ import mmap
 from pathlib import Path
 import numpy as np
 from tests.test_memory_of_kernels import ONES, OP, SHAPES, WANT, copy_of
-from tvmconvgrad import kernels
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.compiler import description
+from tvmconvgrad.cache.store import KernelCache
 kernel = OP.compile(*SHAPES)
-library = KernelCache().load(kernels.describe(kernel.problem, kernel.target)).library
+library = KernelCache().load(description.describe(kernel.problem, kernel.target)).library
 taken = len(Path("/proc/self/maps").read_text().splitlines())
 rights = mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE  # in turn, as neighbours that are alike share a map
 maps = [mmap.mmap(-1, 4096, prot=rights[number % 2]) for number in range({most} - taken - 400)]

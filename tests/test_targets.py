@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvmconvgrad import targets
-from tvmconvgrad.runtime.cuda import driver
-from tvmconvgrad.targets import Target, check_host, host_cpu, host_features, parse_target
+from tvmconvgrad.machines import targets
+from tvmconvgrad.machines.targets import Target, check_host, host_cpu, host_features, parse_target
+from tvmconvgrad.nvidia import driver
 
 
 @pytest.mark.parametrize(

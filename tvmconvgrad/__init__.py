@@ -14,13 +14,14 @@
 Kernels are compiled in processes of their own: neither importing this package nor calling a kernel imports a compiler.
 """
 
-from tvmconvgrad.compiling.cache import CacheWarning
-from tvmconvgrad.compiling.folder import CacheFolderError
-from tvmconvgrad.compiling.missing import CompilerFailed, MissingCompiler
+from tvmconvgrad.bundles.errors import BundleError, MissingKernel
+from tvmconvgrad.bundles.load import Bundle, load
+from tvmconvgrad.bundles.registry import use
+from tvmconvgrad.cache.folder import CacheFolderError
+from tvmconvgrad.cache.store import CacheWarning
+from tvmconvgrad.common.errors import CompilerFailed, MissingCompiler
 from tvmconvgrad.deploy.api import build
-from tvmconvgrad.deploy.errors import BundleError, MissingKernel
-from tvmconvgrad.deploy.load import Bundle, load
-from tvmconvgrad.deploy.registry import use
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.operators import (
     ConvolutionBackpropData,
     ConvolutionBackpropFilters,
@@ -32,12 +33,10 @@ from tvmconvgrad.operators import (
     ConvTransposeBackwardWeights,
 )
 from tvmconvgrad.preparing import prepare
+from tvmconvgrad.records.logs import TuningWarning
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
-from tvmconvgrad.targets import Target
-from tvmconvgrad.tuning.logs import TuningWarning
-
-__version__ = "0.1.0"
+from tvmconvgrad.version import __version__
 
 __all__ = [
     "Bundle",

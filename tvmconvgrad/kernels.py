@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import functools
-import platform
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvmconvgrad import memory, process
-from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import environment, service, sources
-from tvmconvgrad.compiling.cache import KernelCache
-from tvmconvgrad.compiling.entry import Entry
-from tvmconvgrad.compiling.service import Order
-from tvmconvgrad.deploy import registry
-from tvmconvgrad.memory import Loaded
-from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.bundles import registry
+from tvmconvgrad.cache.entry import Entry
+from tvmconvgrad.cache.store import KernelCache
+from tvmconvgrad.common import process
+from tvmconvgrad.common.verbose import log
+from tvmconvgrad.compiler import service
+from tvmconvgrad.compiler.description import describe
+from tvmconvgrad.compiler.service import Order
+from tvmconvgrad.machines.targets import Target, check_host, host_features, own_architecture, parse_target
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.nvidia.launches import Launch
+from tvmconvgrad.records import lookup
+from tvmconvgrad.records.logs import warn_set_aside
+from tvmconvgrad.runtime import memory
 from tvmconvgrad.runtime.cuda.function import CudaFunction
-from tvmconvgrad.runtime.cuda.launches import Launch
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.memory import Loaded
 from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
-from tvmconvgrad.targets import Target, check_host, host_features, own_architecture, parse_target
-from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.logs import warn_set_aside
-from tvmconvgrad.verbose import log
-
-COMPILERS = {"llvm": "tvmconvgrad.compiling.compiler", "cuda": "tvmconvgrad.compiling.cuda.compiler"}
-"""The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
 
 
 @dataclass(frozen=True)
@@ -120,22 +117,6 @@ def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:
     with process.lock:
         from tvmconvgrad.runtime.cuda.kernel import CudaKernel
     return CudaKernel
-
-
-def describe(
-    problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
-) -> dict[str, Any]:
-    """All that determines a kernel's code, as JSON's types: the cache's key."""
-    return {
-        "problem": problem.key,
-        "target": str(target),
-        "schedule": schedule,
-        "choice": None if choice is None else choice.to_dict(),
-        "sources": sources.digest(COMPILERS[target.kind]),
-        **environment.versions(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-    }
 
 
 def _load(order: Order, entry: Entry) -> Loaded:

@@ -9,17 +9,18 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad import memory, process, spec
-from tvmconvgrad.deploy import registry
+from tvmconvgrad import spec
+from tvmconvgrad.bundles import registry
+from tvmconvgrad.common import process
+from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.kernels import get_kernel
-from tvmconvgrad.process import computed_once
-from tvmconvgrad.runtime import arrays
+from tvmconvgrad.machines.targets import DEFAULT, Target, parse_target
+from tvmconvgrad.runtime import memory, tensors
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
-from tvmconvgrad.targets import DEFAULT, Target, parse_target
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -47,7 +48,7 @@ class Compiled(spec.Operator):
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
-            if arrays.known_kind(first) and arrays.known_kind(second):
+            if tensors.known_kind(first) and tensors.known_kind(second):
                 try:
                     kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
                 except RuntimeError:  # PyTorch's nested tensors have no shape: the long way finds the words
@@ -60,7 +61,7 @@ class Compiled(spec.Operator):
         first, second, wanted = self._bind(inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
         plain = wanted is None and target is None and kernel.target.kind != "cuda"
-        if plain and arrays.known_kind(first) and arrays.known_kind(second):
+        if plain and tensors.known_kind(first) and tensors.known_kind(second):
             _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
         return kernel(first, second, out)
@@ -68,7 +69,7 @@ class Compiled(spec.Operator):
     def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
         names = self.input_names
         gpu = gpus.common(names, (first, second)) if target is None or target.kind == "cuda" else None
-        understand = arrays.understand if gpu is None else gpus.understand
+        understand = tensors.understand if gpu is None else gpus.understand
         one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
@@ -122,7 +123,7 @@ class Compiled(spec.Operator):
         cancelled, or that nobody keeps until the program ends, costs no more than what is being built.
         """
         with process.lock:
-            from tvmconvgrad.asking import in_background
+            from tvmconvgrad.futures import in_background
 
         shapes = (first_shape, second_shape, shape_input)
         return in_background(*self._asked(*shapes, dtype, target, schedule, tuned))
@@ -163,7 +164,7 @@ class Compiled(spec.Operator):
             return parse_ints(name, wanted, low=0)
         if not hasattr(wanted, "__dlpack__"):
             raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
-        return parse_ints(name, arrays.understand_shape(name, wanted), low=0)
+        return parse_ints(name, tensors.understand_shape(name, wanted), low=0)
 
 
 class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):

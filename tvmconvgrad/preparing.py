@@ -7,13 +7,13 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.entry import Entry
-from tvmconvgrad.compiling.service import Order
+from tvmconvgrad.cache.entry import Entry
+from tvmconvgrad.compiler import service
+from tvmconvgrad.compiler.service import Order
 from tvmconvgrad.kernels import Wanted, find_kernel
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import show
-from tvmconvgrad.targets import Target, parse_target
 
 if TYPE_CHECKING:
     from tvmconvgrad.layers import Layer, LayerGradient
@@ -54,7 +54,7 @@ def prepare(
     found = [find_kernel(problem, one) for one in targets for problem in problems]
     orders = {order.key: order for order in (one.order for one in found if isinstance(one, Wanted))}
     if not callable(progress):
-        from tvmconvgrad.progress import progress_bar
+        from tvmconvgrad.common.progress import progress_bar
 
         with progress_bar(quiet=not progress) as bar:
             return _build_all(list(orders.values()), bar)

@@ -11,7 +11,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tvmconvgrad.layers import Layer
-from tvmconvgrad.targets import Target
+from tvmconvgrad.machines.targets import Target
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.machine import Roof, describe, measure_roof
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.machines.targets import parse_target
 
 
 def test_cpus() -> None:

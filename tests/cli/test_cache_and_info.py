@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tvmconvgrad
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.cache.store import KernelCache
 
 AT_MOST = "(at most 2.0 GiB, by TVMCONVGRAD_CACHE_MAXSIZE)"
 PROBLEM = "ConvolutionBackpropData f32: output_delta NXC 1x3x3x4"

@@ -17,9 +17,9 @@ import click
 import numpy as np
 import pytest
 
-import tvmconvgrad.new_file
+import tvmconvgrad.files.new_file
 from tests.cli.test_help import ALL
-from tvmconvgrad.new_file import new_file, write_text
+from tvmconvgrad.files.new_file import new_file, write_text
 
 Invoke = Callable[..., Any]
 RUN = ["run", "ConvolutionBackpropFilters", "--shapes", "1,6,6,2", "1,6,6,3", "--auto-pad", "same_upper"]
@@ -158,12 +158,12 @@ def test_a_full_disk(
     if words[0] == "log":
         from tests.tuning.conftest import OP, SHAPES
         from tests.tuning.entries import make_entry
-        from tvmconvgrad.tuning import logs
+        from tvmconvgrad.records import logs
 
         logs.append(tmp_path, [make_entry(OP.problem(*SHAPES))])
     Path(name).write_text("before")
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr(tvmconvgrad.new_file, "open_new", lambda path: Full(path.open("xb"), 10))
+    monkeypatch.setattr(tvmconvgrad.files.new_file, "open_new", lambda path: Full(path.open("xb"), 10))
     result = invoke(*words, name)
     assert result.exit_code == 1, result.output
     assert (
@@ -177,10 +177,10 @@ def test_a_full_disk(
 def test_a_pack_and_pictures_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     from tvmconvgrad.bench import plots
-    from tvmconvgrad.targets import parse_target
-    from tvmconvgrad.tuning.pack import new_pack
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.tuning.remote.pack import new_pack
 
-    monkeypatch.setattr(tvmconvgrad.new_file, "open_new", lambda path: Full(path.open("xb"), 10))
+    monkeypatch.setattr(tvmconvgrad.files.new_file, "open_new", lambda path: Full(path.open("xb"), 10))
     with pytest.raises(OSError, match=os.strerror(28)), new_pack(tmp_path / "a.zip", parse_target(None), "0"):
         pass
     with pytest.raises(OSError, match=os.strerror(28)):

@@ -9,7 +9,7 @@ import pytest
 import rich.table
 from rich.console import Console
 
-from tvmconvgrad.cli.output import print_table
+from tvmconvgrad.common.terminal import print_table
 from tvmconvgrad.spec.values import counted
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconvgrad.tuning import logs
+from tvmconvgrad.records import logs
 
 pytest.importorskip("tornado")
 pytest.importorskip("xgboost")

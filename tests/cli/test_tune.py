@@ -16,9 +16,9 @@ from click.testing import Result
 
 import tvmconvgrad as cg
 from tests.support import searching
-from tvmconvgrad import process
-from tvmconvgrad.tuning import logs, lookup
-from tvmconvgrad.tuning.entry import parse
+from tvmconvgrad.common import process
+from tvmconvgrad.records import logs, lookup
+from tvmconvgrad.records.entry import parse
 
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
@@ -202,7 +202,7 @@ def test_fifty_kills(tmp_path: Path, folder_number: int) -> None:
 
 
 def test_a_gpu_that_is_not_there(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmconvgrad.runtime.cuda import driver
+    from tvmconvgrad.nvidia import driver
 
     def missing() -> None:
         raise driver.MissingGpu("this machine has no NVIDIA GPU")
@@ -217,7 +217,7 @@ def test_a_pack_for_another_machine(invoke: Invoke, fails: Fails, tmp_path: Path
     done = invoke("tune", *ONE[:-2], "--trials", 3, "--pack", path)
     assert done.exit_code == 0, done.output
     assert "3 candidates for 1 distinct problem\n" in done.output
-    assert "python -m tvmconvgrad.tuning.away pack.zip found.jsonl" in done.output
+    assert "python -m tvmconvgrad.tuning.remote.offline pack.zip found.jsonl" in done.output
     assert path.stat().st_size > 0
     told = "is of measuring, and --pack measures nothing"
     for option in (["--threads", 1], ["--minutes", 1], ["--key", "k"], ["--again"], ["--space", "post-order-apply"]):

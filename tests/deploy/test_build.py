@@ -214,7 +214,7 @@ def test_the_commands_errors(fails: Any, tmp_path: Path) -> None:
 
 
 def test_no_c_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmconvgrad.compiling.missing import MissingLinker
+    from tvmconvgrad.common.errors import MissingLinker
 
     monkeypatch.setenv("CXX", "/nonexistent/c++")
     with pytest.raises(MissingLinker, match="cannot be run"):

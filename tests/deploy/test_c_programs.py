@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.bundles import LAYERS, LEVELS, STRICT, check_program, compiler, run
 from tests.deploy.conftest import Built
-from tvmconvgrad.targets import host_architecture
+from tvmconvgrad.machines.targets import host_architecture
 
 on_x86 = pytest.mark.skipif(host_architecture() != "x86_64", reason="levels of x86-64")
 needs_qemu = pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-x86_64")
@@ -207,12 +207,12 @@ int main(void) {{ return {" || ".join(calls)}; }}
 
 def test_the_generated_code_compiles_without_a_warning(built: Built, tmp_path: Path) -> None:
     import tvmconvgrad as cg
-    from tvmconvgrad.compiling import compiler as build
+    from tvmconvgrad import csrc
     from tvmconvgrad.deploy import render
 
     made = cg.load(built.folder).manifest
     checks = {entry.target: "1" for entry in made.targets}
     (tmp_path / "bundle.c").write_text(render.render("bundle.c.jinja", made, checks))
-    folders = [built.folder, Path(render.__file__).parent, Path(build.__file__).parent]
+    folders = [built.folder, Path(render.__file__).parent, csrc.FOLDER]
     options = ["-std=gnu11", "-O2", "-fPIC", *STRICT, "-Wno-unused-function", *(f"-I{folder}" for folder in folders)]
     run([compiler(), *options, "-c", tmp_path / "bundle.c", "-o", tmp_path / "bundle.o"])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.bundles import STRICT, compiler, run
 from tvmconvgrad.deploy import cpu_checks
-from tvmconvgrad.targets import host_architecture, host_features, parse_target
+from tvmconvgrad.machines.targets import host_architecture, host_features, parse_target
 
 
 @pytest.mark.skipif(host_architecture() != "x86_64", reason="cpuid is x86's")
@@ -48,7 +48,7 @@ def test_what_cannot_be_asked_for(architecture: str) -> None:
     + [(cpu, "aarch64") for cpu in ("cortex-a53", "cortex-a76", "neoverse-n1", "neoverse-v2", "cortex-x4")],
 )
 def test_well_known_cpus_can_be_told_apart(mcpu: str, architecture: str) -> None:
-    from tvmconvgrad.compiling.compiler import required_features
+    from tvmconvgrad.compiler.llvm import required_features
 
     target = parse_target(f"llvm -mcpu={mcpu} -mtriple={architecture}-linux-gnu")
     assert cpu_checks.check_in_c(target, required_features(target), architecture)

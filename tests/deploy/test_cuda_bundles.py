@@ -20,7 +20,7 @@ from tests.support.case import assert_same
 from tests.support.compiling_here import compile_here
 from tests.support.fake_gpu import FakeGpus, patch_toolkit
 from tests.support.fake_libraries import aligned
-from tvmconvgrad.deploy import registry
+from tvmconvgrad.bundles import registry
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 
 SOME = [layer for layer in LAYERS if layer.name in ("pointwise", "up")]

@@ -20,8 +20,8 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import compiler, example, run
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
-from tvmconvgrad.deploy import load as load_module
-from tvmconvgrad.deploy.manifest import sealed
+from tvmconvgrad.bundles import load as load_module
+from tvmconvgrad.bundles.manifest import sealed
 
 ROOT = Path(cg.__file__).parents[1]
 

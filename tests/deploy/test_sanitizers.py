@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.bundles import DTYPE_NAMES, LAYERS, PATIENCE, check_program, compiler, run, write_examples
-from tvmconvgrad.targets import host_architecture, parse_target
+from tvmconvgrad.machines.targets import host_architecture, parse_target
 
 SANITIZERS = ("-fsanitize=thread", "-fsanitize=address,undefined")
 PIECES = {"ONE": 100, "OTHER": 4097, "TASK_ONE": 64, "TASK_OTHER": 1}
@@ -42,7 +42,7 @@ def test_threads_that_call_at_once(check: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", ["-O2", *SANITIZERS])
 def test_every_task_has_its_own_memory(check: str, tmp_path: Path) -> None:
-    from tvmconvgrad.compiling import compiler as build
+    from tvmconvgrad import csrc
     from tvmconvgrad.deploy import bundle
 
     need(check, tmp_path)
@@ -51,7 +51,7 @@ def test_every_task_has_its_own_memory(check: str, tmp_path: Path) -> None:
         "EACH": bundle.stack_bytes([PIECES["TASK_ONE"], PIECES["TASK_OTHER"]]),
     }
     defines = [f"-D{name}={value}" for name, value in (PIECES | sizes).items()]
-    folders = [f"-I{Path(module.__file__ or '').parent}" for module in (build, bundle)]
+    folders = [f"-I{csrc.FOLDER}", f"-I{Path(bundle.__file__).parent}"]
     options = ["-std=gnu11", "-O1", "-g", "-pthread", check, *defines, *folders]
     run([compiler(), *options, Path(__file__).with_name("stress_call.c"), "-o", tmp_path / "stress"])
     assert clean(tmp_path / "stress") == "ok\n"

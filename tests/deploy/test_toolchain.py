@@ -11,12 +11,12 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.compilers import compiler as some_compiler
-from tvmconvgrad.compiling import c_tools
-from tvmconvgrad.compiling.missing import MissingLinker
+from tvmconvgrad.common.errors import MissingLinker
+from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.deploy import bundle
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import Layer
-from tvmconvgrad.targets import host_architecture
+from tvmconvgrad.machines.targets import host_architecture
 
 ONE = [Layer(name="one", batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))]
 FOREIGN = "aarch64" if host_architecture() == "x86_64" else "x86_64"

@@ -15,7 +15,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import TARGETS, example
 from tests.deploy.conftest import Built
 from tests.support.case import assert_same
-from tvmconvgrad.deploy import registry
+from tvmconvgrad.bundles import registry
 from tvmconvgrad.layers import Layer
 from tvmconvgrad.runtime.python_calls import NOT_PLAIN
 

@@ -12,7 +12,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.layouts import DATA_FORMATS, filter_formats
 from tests.support.random_cases import DTYPES, random_case
-from tvmconvgrad.targets import host_features
+from tvmconvgrad.machines.targets import host_features
 
 GENERATIONS = {
     "x86-64-v2": "sse4_2",
@@ -136,8 +136,8 @@ def _memory(random: Random) -> tuple[str, str, str]:
 def _made(random: Random, sample: Sample) -> Sample:
     """With a rule out of those that take the problem, and some of its numbers."""
     from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.spec.reducing import reduced
-    from tvmconvgrad.targets import parse_target
 
     whole, chosen, changed = random.random(), random.random(), random.random()
     conv = sample.case.convolution

@@ -57,11 +57,11 @@ def _judge_call(sample: Sample, kernel: cg.Kernel) -> str:
 def make(sample: Sample) -> cg.Kernel:
     """The kernel of a sample, as the package makes it, and not kept on disk."""
     from tvmconvgrad import schedules
-    from tvmconvgrad.choice import Choice
-    from tvmconvgrad.compiling.compiler import compile_problem
+    from tvmconvgrad.compiler.llvm import compile_problem
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.records.choice import Choice
     from tvmconvgrad.runtime.native import load_function
     from tvmconvgrad.spec.reducing import reduced
-    from tvmconvgrad.targets import parse_target
 
     problem, target = sample.case.call.problem(), parse_target(sample.target)
     if not all(0 not in shape for shape in (*problem.input_shapes, problem.output_shape)):

@@ -14,11 +14,11 @@ import numpy as np
 from tests.fuzz_surface.damage import damaged, damaged_json, put, text_of
 from tests.fuzz_surface.judging import Found
 from tests.fuzz_surface.subjects import Subject, use_problem
-from tvmconvgrad.choice import Choice
 from tvmconvgrad.layers.files import layers_text, read_layers
 from tvmconvgrad.layers.layer import Layer
-from tvmconvgrad.tuning.pack import CONTENTS, DamagedPack, Pack, new_pack
-from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.records.choice import Choice
+from tvmconvgrad.records.task import Task
+from tvmconvgrad.tuning.remote.pack import CONTENTS, DamagedPack, Pack, new_pack
 
 
 class Packs(Subject):
@@ -135,8 +135,8 @@ class Records(Subject):
     """A search's measured candidates: those that were written, in whatever file."""
 
     def __init__(self, random: Random, folder: Path, task: Task) -> None:
-        from tvmconvgrad.tuning.strategy import Decisions
-        from tvmconvgrad.tuning.trials import RECORDS, Trials
+        from tvmconvgrad.tuning.search.strategy import Decisions
+        from tvmconvgrad.tuning.search.trials import RECORDS, Trials
 
         super().__init__(random, folder)
         self._folder, self._space = folder / "trials", Decisions(task)
@@ -159,7 +159,7 @@ class Records(Subject):
         return content
 
     def read(self) -> str:
-        from tvmconvgrad.tuning.trials import Trials
+        from tvmconvgrad.tuning.search.trials import Trials
 
         try:
             trials = Trials(self._folder, self._space)

@@ -18,7 +18,7 @@ from tests.fuzz_surface.pool import Known, numbers, overlapping, placed
 from tests.fuzz_surface.strange import strange, words
 from tests.support.case import NEW_ATTRIBUTES
 from tvmconvgrad import spec
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.machines.targets import parse_target
 
 OPERATORS = [getattr(cg, name) for name in cg.__all__ if name.startswith("Conv")]
 ATTRIBUTES = sorted({name for op in OPERATORS for name in inspect.signature(op).parameters if name != "unknown"})

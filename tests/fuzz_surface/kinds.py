@@ -11,13 +11,14 @@ from typing import Any
 from tests.fuzz_surface.archives import Arrays, LayerFiles, Packs, Records
 from tests.fuzz_surface.subjects import Bundles, CacheEntries, Lines, LogLines, Manifests, Subject
 from tvmconvgrad import ConvolutionBackpropFilters
-from tvmconvgrad.choice import STOCK, Choice
 from tvmconvgrad.deploy.api import build
 from tvmconvgrad.layers import Layer
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records.choice import STOCK, Choice
+from tvmconvgrad.records.entry import Entry, parse
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning.entry import Entry, parse
-from tvmconvgrad.tuning.task import Task, tvm_version
+from tvmconvgrad.workers.environment import tvm_version
 
 OP = ConvolutionBackpropFilters(strides=(1, 1), dilations=(1, 1), auto_pad="same_upper", filter_shape=(3, 3, 16, 32))
 LAYERS = [

@@ -15,16 +15,16 @@ from typing import Any
 
 from tests.fuzz_surface.damage import INSTEAD, damaged, damaged_json, put, text_of
 from tests.fuzz_surface.judging import Found
-from tvmconvgrad.compiling.cache import CacheWarning, KernelCache
-from tvmconvgrad.compiling.entry import MAGIC, canonical
-from tvmconvgrad.deploy.errors import BundleError
-from tvmconvgrad.deploy.load import load
-from tvmconvgrad.deploy.manifest import parse_manifest, sealed
+from tvmconvgrad.bundles.errors import BundleError
+from tvmconvgrad.bundles.load import load
+from tvmconvgrad.bundles.manifest import parse_manifest, sealed
+from tvmconvgrad.cache.entry import MAGIC, canonical
+from tvmconvgrad.cache.store import CacheWarning, KernelCache
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records import logs, lookup
+from tvmconvgrad.records.entry import DamagedEntry, Entry, parse
+from tvmconvgrad.records.logs import TuningWarning
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import logs, lookup
-from tvmconvgrad.tuning.entry import DamagedEntry, Entry, parse
-from tvmconvgrad.tuning.logs import TuningWarning
 
 DESCRIPTION: dict[str, Any] = {"problem": "a", "list": [1, 2.5, None]}
 LIBRARY, FACTS = bytes(range(200)), {"schedule": "s", "workspace_bytes": 1, "requires": ["avx2"]}

@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz_surface.judging import Found
 from tests.fuzz_surface.kinds import KINDS
 from tests.fuzz_surface.session import fuzz_calls, fuzz_files
-from tvmconvgrad.deploy import registry
+from tvmconvgrad.bundles import registry
 
 SEED = datetime.datetime.now(datetime.timezone.utc).date().toordinal()
 CALLS = 2500

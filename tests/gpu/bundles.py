@@ -14,12 +14,12 @@ from pathlib import Path
 from unittest import mock
 
 import tvmconvgrad as cg
-from tvmconvgrad.choice import Choice
 from tvmconvgrad.layers import Layer, LayerGradient
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.records import lookup  # like all here it imports no TVM
+from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import Target
-from tvmconvgrad.tuning import lookup  # like all here it imports no TVM
 
 DTYPES = ("f32", "f16", "bf16")
 BUNDLES = {

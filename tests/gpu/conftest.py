@@ -10,8 +10,8 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.gpu import bundles
-from tvmconvgrad.deploy import registry
-from tvmconvgrad.runtime.cuda.driver import MissingGpu, driver
+from tvmconvgrad.bundles import registry
+from tvmconvgrad.nvidia.driver import MissingGpu, driver
 
 VARIABLE = "TVMCONVGRAD_GPU_BUNDLES"
 
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(obstacle)
     if VARIABLE in os.environ:
         return Path(os.environ[VARIABLE])
-    from tvmconvgrad.compiling.cuda import toolkit
+    from tvmconvgrad.compiler.cuda import toolkit
 
     pytest.importorskip("tvm", reason=f"{VARIABLE} names no bundles, and TVM is not installed to build them")
     if toolkit.find_nvcc() is None:

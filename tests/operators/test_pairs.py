@@ -14,9 +14,9 @@ from tests.support.convolution import Array, Convolution, Tensors, operands
 from tests.support.random_cases import random_cases
 from tests.support.sampling import covering
 from tvmconvgrad import schedules
-from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.targets import host_features, parse_target
 from tvmconvgrad.runtime.native import load_function
-from tvmconvgrad.targets import host_features, parse_target
 
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
 
@@ -68,7 +68,7 @@ def rules_for(case: Case) -> list[str]:
 def computed(case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
     """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
     problem, target = case.call.problem(), parse_target(TARGET)
-    library = compiler.compile_module(schedules.schedule(problem, target, rule, choices).module, target)
+    library = llvm.compile_module(schedules.schedule(problem, target, rule, choices).module, target)
     first, second = map(np.ascontiguousarray, case.arrays(tensors))
     result = np.full(case.shape(case.result), np.nan, DTYPES["bf16"])
     load_function(library, problem)(first.ctypes.data, second.ctypes.data, result.ctypes.data)

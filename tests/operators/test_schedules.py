@@ -122,8 +122,8 @@ def cases() -> list[Case]:
 def rules_for(case: Case) -> list[str]:
     """Names of the rules that take a case."""
     from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.spec.reducing import reduced
-    from tvmconvgrad.targets import parse_target
 
     return schedules.applicable(reduced(case.call.problem()), parse_target(None))
 
@@ -131,7 +131,7 @@ def rules_for(case: Case) -> list[str]:
 @cache
 def all_rules() -> set[str]:
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     return set(schedules.names(parse_target(None)))
 

@@ -98,7 +98,7 @@ def test_the_larger_ones_are_of_every_plan() -> None:
 def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     case, target = Case(operator, conv), parse_target(TARGET)
     tensors = operands(conv, case.result)

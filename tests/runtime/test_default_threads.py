@@ -10,7 +10,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.runtime.layers import layer, program
-from tvmconvgrad.runtime import arrays, native, threads
+from tvmconvgrad.runtime import native, tensors, threads
 from tvmconvgrad.runtime.cpus import usable_cpus
 
 V2 = "30 23 0:26 {top} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -145,7 +145,7 @@ def test_openmps_variable(text: str, count: int | None, monkeypatch: pytest.Monk
 
 def test_pytorchs_number_is_a_bound_once_its_tensors_are_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    arrays.meet_torch(torch)
+    tensors.meet_torch(torch)
     told: list[int] = []
     tell = native.set_threads
     monkeypatch.setattr(native, "set_threads", lambda count: (told.append(count), tell(count)))
@@ -154,16 +154,16 @@ def test_pytorchs_number_is_a_bound_once_its_tensors_are_passed(monkeypatch: pyt
     monkeypatch.setattr(threads, "_default", lambda: 3)
     threads.forget()
     kernel, inputs, want = layer()
-    tensors = [torch.from_numpy(array) for array in inputs]
+    given = [torch.from_numpy(array) for array in inputs]
     before = torch.get_num_threads()
     try:
         for count in (2, 1, 1, 5, 2):
             torch.set_num_threads(count)
-            assert np.array_equal(kernel(*tensors).numpy(), want)
+            assert np.array_equal(kernel(*given).numpy(), want)
             assert cg.get_num_threads() == min(count, 3)
         assert told == [2, 1, 3, 2]
         cg.set_num_threads(4)
-        kernel(*tensors)
+        kernel(*given)
         assert (told[-1], cg.get_num_threads()) == (4, 4)
     finally:
         torch.set_num_threads(before)

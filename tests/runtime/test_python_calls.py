@@ -1,4 +1,4 @@
-"""compiling/python.c: which tensors are passed on as they are, and which are left to Python."""
+"""csrc/python.c: which tensors are passed on as they are, and which are left to Python."""
 
 from __future__ import annotations
 

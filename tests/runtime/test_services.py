@@ -1,4 +1,4 @@
-"""compiling/services.c, which every library carries: threads, memory and errors, called as a kernel calls them."""
+"""csrc/services.c, which every library carries: threads, memory and errors, called as a kernel calls them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.layers import FILTERS, WIDE_DATA, WIDE_FILTERS, layer, program
 from tests.support.case import Case, assert_same
 from tests.support.convolution import Array, Convolution
-from tvmconvgrad.compiling.cache import KernelCache
+from tvmconvgrad.cache.store import KernelCache
 from tvmconvgrad.kernels import describe
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import load_function
@@ -115,7 +115,7 @@ def test_tvm_in_the_same_process_takes_nothing_over() -> None:
 cg.set_num_threads(3)
 assert right()
 import tvm
-from tvmconvgrad.compiling.compiler import build
+from tvmconvgrad.compiler.llvm import build
 own = build(kernel.problem, kernel.target).executable.jit()["main"]
 out = np.empty(want.shape, np.float32)
 for _ in range(3):
@@ -150,7 +150,7 @@ class TaskMeter(Meter):
 
 @pytest.mark.parametrize("case", [PACKS_BY_TASK, WIDE_FILTERS, WIDE_DATA, STRIDED, DEPTHWISE, FORWARD], ids=str)
 def test_what_a_task_needs_for_itself(case: Case) -> None:
-    from tvmconvgrad.compiling import compiler
+    from tvmconvgrad.compiler import llvm
     from tvmconvgrad.spec.merging import merged
 
     inputs = layer(case)[1]
@@ -158,7 +158,7 @@ def test_what_a_task_needs_for_itself(case: Case) -> None:
     meter = TaskMeter()
     library.tvmconvgrad_use(ctypes.addressof(meter.services))
     kernel(*inputs)
-    workspace = compiler.build(merged(kernel.problem), kernel.target).workspace
+    workspace = llvm.build(merged(kernel.problem), kernel.target).workspace
     assert sum(workspace.task_sizes) == meter.most_of_tasks
     assert sum(workspace.sizes) == meter.most
 

@@ -1,4 +1,4 @@
-"""compiling/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and fork."""
+"""csrc/services.c under the sanitizers of the C compiler: races, addresses, undefined behaviour; and fork."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tvmconvgrad.compiling import compiler
+from tvmconvgrad import csrc
 
 SOURCE = Path(__file__).with_name("stress_services.c")
 PATIENCE = 300.0  # seconds: what takes longer hangs
@@ -21,7 +21,7 @@ def test_services_under_load(check: str, tmp_path: Path) -> None:
     if cc is None:
         pytest.skip("no gcc or clang")
     program, fork = tmp_path / "stress", check == "fork"
-    options = ["-O1", "-g", "-pthread", f"-I{Path(compiler.__file__).parent}"] + ([] if fork else [check])
+    options = ["-O1", "-g", "-pthread", f"-I{csrc.FOLDER}"] + ([] if fork else [check])
     built = subprocess.run([cc, *options, str(SOURCE), "-o", str(program)], capture_output=True, text=True)
     if built.returncode and not fork:
         pytest.skip(f"{cc} cannot link with {check}: {built.stderr[-200:]}")

@@ -30,8 +30,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Call]:
     """All ways that a call may go."""
     from tvmconvgrad.deploy.bundle import build_bundle, make_plan
     from tvmconvgrad.layers.layer import Layer
+    from tvmconvgrad.machines.targets import host_architecture, parse_target
     from tvmconvgrad.runtime.kernel import Kernel
-    from tvmconvgrad.targets import host_architecture, parse_target
 
     kernel = layer(FILTERS)[0]
     op = getattr(cg, FILTERS.operator)(**FILTERS.attributes)

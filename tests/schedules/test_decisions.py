@@ -48,7 +48,7 @@ def _cases() -> list[Case]:
 def test_every_candidate_computes_the_same(case: Case) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     problem, target = _problem(case), parse_target(None)
     tensors = operands(case.convolution, case.result)
@@ -67,7 +67,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     case = Case(operator, conv, data_format, "XIO", "f32")
     problem, target = _problem(case), parse_target(None)
@@ -94,7 +94,7 @@ def test_parts_of_sums_that_are_added_up_aside(operator: str, data_format: str, 
     """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     case = Case(operator, PADDED[2] if data_format == "NXC" else WHOLE_TILES, data_format, filter_format, dtype)
     problem, target = _problem(case), parse_target(None)
@@ -127,7 +127,7 @@ def test_the_draws_are_in_the_trace() -> None:
 
 def test_a_number_that_is_no_candidate_is_an_error() -> None:
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
     with pytest.raises(ValueError, match="decisions: column_ranges is 77, expected one of 1"):

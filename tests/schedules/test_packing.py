@@ -24,8 +24,8 @@ L1, LINE, SETS, WAYS = 32 << 10, 64, 64, 8
 def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, positions: tuple[int, ...]) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.rewriting import nodes
     from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.tir.rewriting import nodes
 
     ones, pads = (1,) * len(positions), (0,) * len(positions)
     operator = cg.ConvolutionBackpropFilters(
@@ -44,7 +44,7 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, cpu: Cpu) -> None:
     import tvmconvgrad as cg
-    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.compiler.llvm import build
     from tvmconvgrad.spec.merging import merged
 
     operator = cg.ConvolutionBackpropData(
@@ -62,7 +62,7 @@ def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, c
     "name", ["unet_3d up2 filters", "unet_3d up2_1 filters", "dcgan draw2 filters", "dcgan draw1 data", "unet up2 data"]
 )
 def test_operands_of_16_bits_need_no_more_memory_as_f32_than_the_tensors(name: str, dtype: str, cpu: Cpu) -> None:
-    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.compiler.llvm import build
 
     problem = _problem(name, dtype)
     assert build(problem, cpu.target).workspace_bytes <= problem.tensor_bytes
@@ -71,7 +71,7 @@ def test_operands_of_16_bits_need_no_more_memory_as_f32_than_the_tensors(name: s
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize("name", ["deeplab block4_reduce data", "deeplab block4b_reduce data"])
 def test_what_a_task_packs_beside_the_filter_has_room(name: str, cpu: Cpu) -> None:
-    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.compiler.llvm import build
 
     problem = _problem(name, "f16", "NCX", "OIX")
     assert build(problem, cpu.target).workspace_bytes <= problem.tensor_bytes
@@ -81,7 +81,7 @@ def test_what_a_task_packs_beside_the_filter_has_room(name: str, cpu: Cpu) -> No
 @pytest.mark.parametrize("name", ["vgg_19 conv5_1 filters", "deeplab aspp_dilated18 filters", "unet down4_2 filters"])
 def test_blocks_that_end_inside_of_a_range_make_no_sums_of_all_the_filter(name: str, dtype: str) -> None:
     """On a CPU with 16 lanes, whose tiles of 6 channels suit neither 256 channels nor 512."""
-    from tvmconvgrad.compiling.compiler import build
+    from tvmconvgrad.compiler.llvm import build
 
     problem = _problem(name, dtype, "NCX", "OIX")
     assert build(problem, LEVELS[-1].target).workspace_bytes <= problem.tensor_bytes
@@ -93,7 +93,7 @@ def test_blocks_that_end_inside_of_a_range_make_no_sums_of_all_the_filter(name: 
 )
 def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> None:
     from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.rewriting import nodes
+    from tvmconvgrad.tir.rewriting import nodes
 
     problem = _problem(name, "f16")
     loops = [
@@ -251,7 +251,7 @@ def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups
 def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
     """Threads that take neighbouring tasks each then don't write beside each other."""
     from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.rewriting import nodes, replaced
+    from tvmconvgrad.tir.rewriting import nodes, replaced
 
     problem = _problem(name, "f32")
     scheduled = schedules.schedule(problem, LEVELS[-1].target)
@@ -274,7 +274,7 @@ def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
 
 
 def _sums_in_parallel(loop: tirx.For) -> bool:
-    from tvmconvgrad.schedules.rewriting import nodes
+    from tvmconvgrad.tir.rewriting import nodes
 
     blocks = [block.name_hint for block in nodes(loop, SBlock)]
     return loop.kind == tirx.ForKind.PARALLEL and "sum" in blocks
@@ -283,7 +283,7 @@ def _sums_in_parallel(loop: tirx.For) -> bool:
 def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str = "XIO") -> Problem:
     """The problem of "suite layer kind", as it is compiled."""
     from tvmconvgrad import layers
-    from tvmconvgrad.layers.gradient import make_gradient
+    from tvmconvgrad.layers.layer import make_gradient
     from tvmconvgrad.spec.merging import merged
 
     suite, layer_name, kind = name.split()

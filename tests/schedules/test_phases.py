@@ -28,7 +28,7 @@ CONVOLUTIONS = {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_every_schedule_of_phases_made_alike(name: str, formats: tuple[str, str]) -> None:
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     case, target = Case(DATA, CONVOLUTIONS[name], *formats), parse_target(None)
     problem = case.call.problem()
@@ -51,7 +51,7 @@ def test_phases_of_few_positions_stay_as_they_are() -> None:
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
     from tvmconvgrad import schedules
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.targets import parse_target
 
     conv = Convolution(8, 1, 3, 32, (299, 299), (149, 149), (3, 3), _TWO, _ONE, _NO, _NO)
     made = schedules.schedule(
@@ -71,12 +71,12 @@ def _parts(problem: Any) -> Any:
 def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) -> None:
     """Of channels in several vectors, each element of X is loaded once, whatever range of channels a task has."""
     from tests.support.assembly import count, simple_loops
-    from tvmconvgrad.compiling import compiler
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.machines.targets import parse_target
 
     convolution = Convolution(4, 1, channels, channels, (16, 16), (8, 8), (4, 4), _TWO, _ONE, _ONE, _ONE)
     target = parse_target("llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu")
-    built = compiler.build(Case(DATA, convolution).call.problem(), target, "positions-channels")
+    built = llvm.build(Case(DATA, convolution).call.problem(), target, "positions-channels")
     vectors = built.scheduled.decisions["tile"]["columns"] // 8
     assert vectors > 1
     loops = list(simple_loops(built.executable.mod.inspect_source("s")))
@@ -93,10 +93,10 @@ NOT_ALIKE = Convolution(1, 1, 1, 1, (6, 1), (2, 1), (5, 1), (3, 1), _ONE, (1, 0)
 def test_a_tiles_rows_divide_those_of_its_sums(conv: Convolution) -> None:
     import tvm
 
-    from tvmconvgrad.schedules.llvm.machine import Machine
-    from tvmconvgrad.schedules.llvm.positions_sizes import Sizes
-    from tvmconvgrad.schedules.llvm.positions_tiles import tiles
-    from tvmconvgrad.targets import parse_target
+    from tvmconvgrad.machines.cpu import Machine
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.schedules.cpu.data.sizes import Sizes
+    from tvmconvgrad.schedules.cpu.data.tiles import tiles
 
     machine = Machine.of(tvm.target.Target(parse_target("llvm -mcpu=x86-64-v4").to_dict()))
     sizes = Sizes(Case(DATA, conv, "NCX", "OIX", output_padding=conv.beyond).call.problem())

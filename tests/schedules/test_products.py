@@ -14,12 +14,12 @@ import tvmconvgrad as cg
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Convolution, operands
-from tvmconvgrad.compiling import compiler
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.schedules import schedule
-from tvmconvgrad.schedules.llvm.positions_sizes import Sizes, Tile
+from tvmconvgrad.schedules.cpu.data.sizes import Sizes, Tile
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import parse_target
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
 PLACES = {"before": 0, "task": 1}
@@ -91,7 +91,7 @@ def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
     for place in PLACES.values():
         made = schedule(problem, target, "positions-channels", {"packs": place})
         result = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
-        function = load_function(compiler.compile_module(made.module, target), problem)
+        function = load_function(llvm.compile_module(made.module, target), problem)
         function(first.ctypes.data, second.ctypes.data, result.ctypes.data)
         assert_same(layouts.to_canonical(result, case.axes(case.result)), expected)
 

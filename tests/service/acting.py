@@ -13,8 +13,8 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.choice import ChoiceRefused
-from tvmconvgrad.compiling.missing import MissingLinker
+from tvmconvgrad.common.errors import MissingLinker
+from tvmconvgrad.records.choice import ChoiceRefused
 from tvmconvgrad.workers.serving import serve
 
 RAISED = {

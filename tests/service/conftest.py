@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.service.processes import OP, SHAPES
-from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.service import Order
-from tvmconvgrad.targets import Target
+from tvmconvgrad.compiler import service
+from tvmconvgrad.compiler.service import Order
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.workers.folder import PREFIX
 
 

@@ -19,9 +19,9 @@ PATIENCE = 60.0  # seconds: what takes longer hangs
 _BEGIN = """
 import os, signal, sys, threading, time
 from tests.service.processes import OP, SHAPES, until
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.service import Order
-from tvmconvgrad.targets import Target
+from tvmconvgrad.compiler import service
+from tvmconvgrad.compiler.service import Order
+from tvmconvgrad.machines.targets import Target
 service.PROGRAM = "tests.service.acting"
 def order(number, act="make"):
     return Order({"number": number, "act": act}, OP.problem(*SHAPES), Target(), None, None)

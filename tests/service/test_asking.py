@@ -15,10 +15,10 @@ from click.testing import CliRunner
 import tvmconvgrad as cg
 from tests.service.conftest import Acting
 from tests.service.processes import OP, SHAPES, until
-from tvmconvgrad import process
 from tvmconvgrad.cli import main
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.missing import MissingLinker
+from tvmconvgrad.common import process
+from tvmconvgrad.common.errors import MissingLinker
+from tvmconvgrad.compiler import service
 from tvmconvgrad.layers import Layer, write_layers
 
 LAYER = Layer(name="one", batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from tvmconvgrad.choice import ChoiceRefused
-from tvmconvgrad.compiling.missing import MissingLinker, MissingToolkit, TooLarge
-from tvmconvgrad.compiling.temporary import TemporaryFolderError
+from tvmconvgrad.common.errors import MissingLinker, MissingToolkit, TooLarge
+from tvmconvgrad.files.temporary import TemporaryFolderError
+from tvmconvgrad.records.choice import ChoiceRefused
 from tvmconvgrad.workers.errors import RaisedInWorker, describe
 
 

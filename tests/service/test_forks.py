@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from tests.service.processes import run, temporary_files
-from tvmconvgrad import process
+from tvmconvgrad.common import process
 
 _WAIT = """
 def wait(child):

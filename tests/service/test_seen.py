@@ -17,8 +17,8 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.service.conftest import Acting
-from tvmconvgrad import process, verbose
-from tvmconvgrad.compiling import service
+from tvmconvgrad.common import process, verbose
+from tvmconvgrad.compiler import service
 
 OP = cg.ConvolutionBackpropData(strides=(2,), dilations=(1,), pads_begin=(0,), pads_end=(0,))
 SHAPES = (1, 3, 2), (2, 1, 2)

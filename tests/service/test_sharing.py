@@ -12,9 +12,9 @@ import pytest
 
 from tests.service.conftest import Acting
 from tests.service.processes import ended, until
-from tvmconvgrad.choice import Choice
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.missing import CompilerFailed, MissingLinker
+from tvmconvgrad.common.errors import CompilerFailed, MissingLinker
+from tvmconvgrad.compiler import service
+from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.workers.pool import PoolClosed
 
 

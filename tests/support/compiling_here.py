@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tvmconvgrad import kernels
-from tvmconvgrad.compiling import service
-from tvmconvgrad.compiling.service import Order
+from tvmconvgrad.compiler import description, service
+from tvmconvgrad.compiler.service import Order
 
 
 def compile_here(patch: pytest.MonkeyPatch) -> None:
@@ -17,7 +16,7 @@ def compile_here(patch: pytest.MonkeyPatch) -> None:
 
     def compile_by(worker: Any, order: Order, surroundings: Any, choice: Any, symbol: Any = None) -> Any:
         assert symbol is None, "only workers make object files"
-        compiler = importlib.import_module(kernels.COMPILERS[order.target.kind])
+        compiler = importlib.import_module(description.COMPILERS[order.target.kind])
         return compiler.compile_problem(order.problem, order.target, order.schedule, choice)
 
     patch.setattr(service, "compile_by", compile_by)

@@ -11,8 +11,8 @@ from tests.support.case import Case
 from tests.support.convolution import Convolution
 
 if TYPE_CHECKING:
+    from tvmconvgrad.machines.targets import Target
     from tvmconvgrad.spec import Problem
-    from tvmconvgrad.targets import Target
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cpu:
 
     @cached_property
     def target(self) -> Target:
-        from tvmconvgrad.targets import parse_target
+        from tvmconvgrad.machines.targets import parse_target
 
         return parse_target(f"llvm -mcpu={self.name}")
 

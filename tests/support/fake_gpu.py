@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.support.compilers import compiler
-from tvmconvgrad.compiling.cuda import toolkit
-from tvmconvgrad.runtime.cuda.driver import Driver
+from tvmconvgrad.compiler.cuda import toolkit
+from tvmconvgrad.nvidia.driver import Driver
 
 _WAITS = re.compile(r'asm volatile\("griddepcontrol\.\w+;\\n" ::: "memory"\);')  # kernels end before the next begins
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
@@ -97,7 +97,7 @@ def _run(name: str, parameters: list[str]) -> str:
 def patch_toolkit(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Compile for GPUs by the rule `threads` and such a toolkit, from now on."""
     from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.cuda.threads import ThreadsRule
+    from tvmconvgrad.schedules.cuda.naive.rule import ThreadsRule
 
     patch.setattr(toolkit, "compile_source", FakeToolkit(folder))
     patch.setitem(schedules.RULES, "cuda", lambda _: [ThreadsRule()])

@@ -16,10 +16,10 @@ import pytest
 
 from tests.support.convolution import Array, Shape
 from tests.support.fake_gpu import make_driver
-from tvmconvgrad.compiling.cuda.codegen import Program
-from tvmconvgrad.runtime.cuda.driver import Driver, room_for_map
-from tvmconvgrad.runtime.cuda.launches import Argument, Launch
-from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
+from tvmconvgrad.compiler.cuda.codegen import Program
+from tvmconvgrad.nvidia.driver import Driver, room_for_map
+from tvmconvgrad.nvidia.launches import Argument, Launch
+from tvmconvgrad.nvidia.tensor_maps import Tensor, TensorMap
 
 COMPILER = "g++"
 needs_emulator = pytest.mark.skipif(

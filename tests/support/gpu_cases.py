@@ -12,11 +12,11 @@ from tests.support.case import Case, assert_same
 from tests.support.convolution import operands
 from tests.support.gpu import ORDERS, Emulator
 from tvmconvgrad import schedules
-from tvmconvgrad.compiling.cuda.codegen import Program, generate
+from tvmconvgrad.compiler.cuda.codegen import Program, generate
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.cropping import cropped
-from tvmconvgrad.targets import Target, parse_target
 
 SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
 SM_90A = parse_target("cuda -arch=sm_90a")

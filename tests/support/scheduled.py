@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tvm
 
-from tvmconvgrad.compiling import pipeline
+from tvmconvgrad.compiler import pipeline
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules import Scheduled
-from tvmconvgrad.targets import Target
 
 
 def run(scheduled: Scheduled, inputs: Sequence[Any], target: Target) -> Any:

@@ -9,7 +9,7 @@ import multiprocessing
 from functools import partial
 from multiprocessing.context import ForkServerProcess
 
-_IMPORTED = ["tvmconvgrad.tuning.session", "tvmconvgrad.compiling.compiler", "xgboost"]
+_IMPORTED = ["tvmconvgrad.tuning.session", "tvmconvgrad.compiler.llvm", "xgboost"]
 
 
 def start(seed: int, *words: object) -> ForkServerProcess:
@@ -23,7 +23,8 @@ def start(seed: int, *words: object) -> ForkServerProcess:
 
 def _tune(seed: int, *words: str) -> None:
     from tvmconvgrad.cli import main
-    from tvmconvgrad.tuning import search, session, strategy
+    from tvmconvgrad.tuning import session
+    from tvmconvgrad.tuning.search import search, strategy
 
     search.BATCH = 4
     strategy.POPULATION, strategy.MEASURED, strategy.NEAR, strategy.GENERATIONS = 12, 4, 4, 1

@@ -10,7 +10,7 @@ import torch
 import tvmconvgrad as cg
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called
-from tvmconvgrad.deploy import registry
+from tvmconvgrad.bundles import registry
 from tvmconvgrad.layers import Layer
 
 

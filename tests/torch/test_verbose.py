@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tvmconvgrad.torch as cgt
-from tvmconvgrad import verbose
+from tvmconvgrad.common import verbose
 
 
 def test_each_call_prints_a_line(

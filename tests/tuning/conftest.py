@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import tvmconvgrad as cg
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records import lookup
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.task import Task
 
 OP = cg.ConvolutionBackpropFilters(
     strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 16, 32)

@@ -7,11 +7,11 @@ import functools
 import json
 from typing import Any
 
-from tvmconvgrad.choice import VERSION
+from tvmconvgrad.machines.targets import Target, parse_target
+from tvmconvgrad.records.choice import VERSION
+from tvmconvgrad.records.entry import Entry
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target, parse_target
-from tvmconvgrad.tuning.entry import Entry
-from tvmconvgrad.tuning.task import tvm_version
+from tvmconvgrad.workers.environment import tvm_version
 
 TARGET = parse_target(None)
 

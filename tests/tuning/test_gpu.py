@@ -12,20 +12,20 @@ pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 
 from tests.tuning.conftest import OP, SHAPES
-from tvmconvgrad.compiling.cuda import compiler, toolkit
-from tvmconvgrad.compiling.entry import Entry, pack, read_entry
-from tvmconvgrad.runtime.cuda.launches import Launch
+from tvmconvgrad.cache.entry import Entry, pack, read_entry
+from tvmconvgrad.compiler.cuda import compiler, toolkit
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.nvidia.launches import Launch
+from tvmconvgrad.records import lookup
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import lookup
-from tvmconvgrad.tuning.inputs import WrongResult
-from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.measuring_cuda import GpuMeasuring
-from tvmconvgrad.tuning.search import Limits, Search
+from tvmconvgrad.tuning.search.inputs import WrongResult
+from tvmconvgrad.tuning.search.search import Limits, Search
+from tvmconvgrad.tuning.search.strategy import Decisions
 from tvmconvgrad.tuning.session import Budget, Session
-from tvmconvgrad.tuning.strategy import Decisions
-from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.workers import Pool
+from tvmconvgrad.tuning.workers.measure import LocalMeasurer
+from tvmconvgrad.tuning.workers.measure_worker_cuda import GpuMeasuring
+from tvmconvgrad.tuning.workers.pool import Pool
 
 needs_nvcc = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="CUDA's nvcc is not installed")
 SM_90 = parse_target("cuda -arch=sm_90")
@@ -93,7 +93,10 @@ class Pretended(LocalMeasurer):
 @needs_nvcc
 @pytest.mark.slow
 def test_a_search_for_a_gpu(tmp_path: Path) -> None:
-    with Pool("tvmconvgrad.tuning.building", 1) as pool, Search(Decisions(TASK), tmp_path, pool, Pretended()) as search:
+    with (
+        Pool("tvmconvgrad.tuning.workers.build_worker", 1) as pool,
+        Search(Decisions(TASK), tmp_path, pool, Pretended()) as search,
+    ):
         found = search.run(Limits(6))
     assert not found.failures
     assert len(found.times) == 6

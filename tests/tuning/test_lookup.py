@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 import tvmconvgrad as cg
 from tests.tuning.conftest import OP, SHAPES
 from tests.tuning.entries import make_entry
-from tvmconvgrad import process
-from tvmconvgrad.choice import VERSION
+from tvmconvgrad.common import process
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records import logs, lookup
+from tvmconvgrad.records.choice import VERSION
+from tvmconvgrad.records.entry import DamagedEntry, parse
+from tvmconvgrad.records.logs import TuningWarning
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import logs, lookup
-from tvmconvgrad.tuning.entry import DamagedEntry, parse
-from tvmconvgrad.tuning.logs import TuningWarning
 
 TARGET = parse_target(None)
 
@@ -177,15 +177,15 @@ def test_an_entry_edited_by_hand_changes_no_result(problem: Problem, data: st.Da
     with pytest.raises(DamagedEntry):  # its digest does not fit
         parse(json.dumps(content))
     try:
-        from tvmconvgrad.tuning.entry import _digest
+        from tvmconvgrad.records.entry import _digest
 
         content.pop("digest")
         found = parse(json.dumps({**content, "digest": _digest(content)}))
     except (DamagedEntry, ValueError):
         return
     if found.key == entry.key and found.choice not in (None, entry.choice):
-        from tvmconvgrad.choice import ChoiceRefused
-        from tvmconvgrad.compiling.compiler import build
+        from tvmconvgrad.compiler.llvm import build
+        from tvmconvgrad.records.choice import ChoiceRefused
 
         with pytest.raises(ChoiceRefused):
             build(problem, TARGET, None, found.choice)

@@ -11,13 +11,13 @@ from rich.console import Console
 
 pytest.importorskip("psutil")
 
-from tvmconvgrad.choice import Choice
-from tvmconvgrad.tuning.entry import parse
+from tvmconvgrad.records.choice import Choice
+from tvmconvgrad.records.entry import parse
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.tuning.progress import Bars, Lines, Quiet, standing
 from tvmconvgrad.tuning.report import best_so_far, summary, write
-from tvmconvgrad.tuning.search import Found
+from tvmconvgrad.tuning.search.search import Found
 from tvmconvgrad.tuning.session import make_entry
-from tvmconvgrad.tuning.task import Task
 
 
 def found(task: Task) -> Found:

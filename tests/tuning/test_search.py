@@ -19,29 +19,31 @@ pytest.importorskip("xgboost")
 pytest.importorskip("psutil")
 
 from tests.tuning.entries import make_entry
-from tvmconvgrad.choice import ChoiceRefused
 from tvmconvgrad.layers import select_gradients
+from tvmconvgrad.records import logs
+from tvmconvgrad.records.choice import ChoiceRefused
+from tvmconvgrad.records.entry import parse
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules.chosen import chosen
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.tuning import logs, measure, runner, strategy
-from tvmconvgrad.tuning.deciding import gains
-from tvmconvgrad.tuning.entry import parse
-from tvmconvgrad.tuning.making import construction
-from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.noted import choice_of
 from tvmconvgrad.tuning.progress import Quiet
-from tvmconvgrad.tuning.search import Found, Limits, Search
+from tvmconvgrad.tuning.search import strategy
+from tvmconvgrad.tuning.search.annotated import choice_of
+from tvmconvgrad.tuning.search.final import gains
+from tvmconvgrad.tuning.search.search import Found, Limits, Search
+from tvmconvgrad.tuning.search.space import Candidate, DecisionSpace
+from tvmconvgrad.tuning.search.strategy import Decisions
+from tvmconvgrad.tuning.search.trials import Trials
 from tvmconvgrad.tuning.session import Budget, Session
-from tvmconvgrad.tuning.space import Candidate, DecisionSpace
-from tvmconvgrad.tuning.strategy import Decisions
-from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.trials import Trials
-from tvmconvgrad.tuning.workers import Pool, TrialFailed
+from tvmconvgrad.tuning.workers import measure, runner
+from tvmconvgrad.tuning.workers.candidates import construction
+from tvmconvgrad.tuning.workers.measure import LocalMeasurer
+from tvmconvgrad.tuning.workers.pool import Pool, TrialFailed
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool("tvmconvgrad.tuning.building", 1) as workers:
+    with Pool("tvmconvgrad.tuning.workers.build_worker", 1) as workers:
         yield workers
 
 
@@ -137,7 +139,7 @@ def test_candidates_know_their_choice(task: Task) -> None:
 
 def test_a_pool_makes_the_same_candidates(task: Task) -> None:
     alone = DecisionSpace(task)
-    with Pool("tvmconvgrad.tuning.building", 3) as workers:
+    with Pool("tvmconvgrad.tuning.workers.build_worker", 3) as workers:
         together = DecisionSpace(task, workers)
         for space in (alone, together):
             space.samples(4)
@@ -156,7 +158,7 @@ def test_features_are_what_metaschedule_extracts(task: Task) -> None:
     from tvm.s_tir import Schedule
     from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
-    from tvmconvgrad.tuning.metaschedule import MeasureCandidate, make_context
+    from tvmconvgrad.tuning.search.metaschedule import MeasureCandidate, make_context
 
     space = DecisionSpace(task)
     default = space.default()
@@ -235,9 +237,9 @@ def test_a_session_measures_what_the_log_has_in_another_type(task: Task, logs_he
 def test_the_stock_space_is_searched_by_the_same_workers(
     task: Task, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tvmconvgrad.compiling.compiler import compile_problem
+    from tvmconvgrad.compiler.llvm import compile_problem
+    from tvmconvgrad.tuning.search.default_space import StockSpace
     from tvmconvgrad.tuning.session import make_entry
-    from tvmconvgrad.tuning.stock import StockSpace
 
     for module, limit in ((runner, "BUILD_SECONDS"), (measure, "RUN_SECONDS")):  # a busy machine may take longer
         monkeypatch.setattr(module, limit, 600.0)

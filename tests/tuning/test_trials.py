@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("psutil")
 
-from tvmconvgrad.tuning.strategy import Decisions
-from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.trials import DIGESTS, RECORDS, TaskBusy, Trials
+from tvmconvgrad.records.task import Task
+from tvmconvgrad.tuning.search.strategy import Decisions
+from tvmconvgrad.tuning.search.trials import DIGESTS, RECORDS, TaskBusy, Trials
 
 
 def written(task: Task, folder: Path, count: int) -> Decisions:

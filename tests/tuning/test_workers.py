@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tvmconvgrad
 from tests.tuning.conftest import OP, SHAPES
+from tvmconvgrad import csrc
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import measure, measuring
-from tvmconvgrad.tuning.measure import LocalMeasurer
-from tvmconvgrad.tuning.measuring import Measuring, make_inputs
-from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.workers import Pool, TrialFailed, Worker
+from tvmconvgrad.tuning.workers import measure, measure_worker
+from tvmconvgrad.tuning.workers.measure import LocalMeasurer
+from tvmconvgrad.tuning.workers.measure_worker import Measuring, make_inputs
+from tvmconvgrad.tuning.workers.pool import Pool, TrialFailed, Worker
 
-LIBRARY = Path(tvmconvgrad.__file__).parent / "compiling" / "library.c"
+LIBRARY = csrc.FOLDER / "library.c"
 BODIES = {
     "crash": "*(volatile int *)0 = 1; return 0;",
     "hang": "for (;;) ;",
@@ -32,7 +32,7 @@ BODIES = {
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Paths of a kernel that is right, and of some that are not."""
-    from tvmconvgrad.compiling.compiler import compile_problem
+    from tvmconvgrad.compiler.llvm import compile_problem
     from tvmconvgrad.spec.merging import merged
 
     folder = tmp_path_factory.mktemp("libraries")
@@ -89,7 +89,7 @@ def test_half_of_a_round_is_on_tensors_that_no_cache_holds(monkeypatch: pytest.M
     worker = Measuring()
     worker.hold(tuple(np.ones(2 << 20, np.float32) for _ in range(3)))
     monkeypatch.setattr(worker, "_load", lambda _: lambda *tensors: used.append(id(tensors[-1])))
-    monkeypatch.setattr(measuring, "loops", lambda _: 4)
+    monkeypatch.setattr(measure_worker, "loops", lambda _: 4)
     found = worker.compare({"libraries": ["one", "other"], "rounds": 2})["seconds"]
     assert [len(each) for each in found] == [2, 2]
     rounds = [used[place:][:9] for place in range(len(used) - 2 * 2 * 9, len(used), 9)]  # one call is not timed
@@ -100,10 +100,10 @@ def test_half_of_a_round_is_on_tensors_that_no_cache_holds(monkeypatch: pytest.M
 
 def test_small_tensors_have_many_copies_and_large_ones_none() -> None:
     small, large = (np.zeros(size, np.float32) for size in (1 << 14, 1 << 24))
-    copies = measuring.copies((small, small))
+    copies = measure_worker.copies((small, small))
     assert len(copies) * 2 * small.nbytes == 64 << 20
     assert len({id(array) for tensors in copies for array in tensors}) == 2 * len(copies)
-    assert measuring.copies((large, large))[0][0] is large
+    assert measure_worker.copies((large, large))[0][0] is large
 
 
 def test_inputs_are_small_integers_at_cache_lines(problem: Problem) -> None:
@@ -123,7 +123,8 @@ def test_a_default_that_fails_is_told(task: Task, libraries: dict[str, str], pro
 
 def test_a_worker_ends_with_its_parent() -> None:
     program = (
-        "from tvmconvgrad.tuning.workers import Worker\nworker = Worker('tvmconvgrad.tuning.measuring')\n"
+        "from tvmconvgrad.tuning.workers.pool import Worker\n"
+        "worker = Worker('tvmconvgrad.tuning.workers.measure_worker')\n"
         "worker.start()\nprint(worker.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)"
     )
     done = subprocess.run(["python", "-c", program], stdout=subprocess.PIPE, text=True, check=False)

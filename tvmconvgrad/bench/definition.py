@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import tvmconvgrad
+from tvmconvgrad import operators
 from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.operators import Compiled
 from tvmconvgrad.reference import reference
@@ -20,7 +20,7 @@ class Definition:
     """One gradient in float64; slow, so that it is computed once, however often it runs."""
 
     def __init__(self, job: Job, tensors: Tensors) -> None:
-        operator: type[Compiled] = getattr(tvmconvgrad, job.operator)
+        operator: type[Compiled] = getattr(operators, job.operator)
         first, second = (job.laid_out(role, tensors[role]) for role in job.inputs)
         problem = operator(**job.all_attributes).problem(first.shape, second.shape, None, job.dtype)
         self._result = job.canonical(job.result, reference(problem, first, second))

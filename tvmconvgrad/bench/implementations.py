@@ -38,11 +38,12 @@ def start(variant: Variant, threads: int) -> Implementation:
 
 
 def _ours(variant: Variant, threads: int) -> Implementation:
-    import tvmconvgrad
     from tvmconvgrad.bench.ours import Ours
+    from tvmconvgrad.runtime.threads import set_num_threads
+    from tvmconvgrad.version import __version__
 
-    tvmconvgrad.set_num_threads(threads)
-    versions = {"tvmconvgrad": tvmconvgrad.__version__}
+    set_num_threads(threads)
+    versions = {"tvmconvgrad": __version__}
     return Implementation(
         lambda job, tensors: Ours(job, tensors, variant.target, variant.schedule, variant.tuned), versions
     )

@@ -16,7 +16,7 @@ from typing import Any
 import archspec.cpu
 
 from tvmconvgrad.bench.cpus import cpu_name
-from tvmconvgrad.targets import Target
+from tvmconvgrad.machines.targets import Target
 
 _SOURCE = Path(__file__).with_name("machine.c")
 _OPTIONS = ("-x", "c", "-std=gnu11", "-O3", "-ffp-contract=fast", "-pthread")

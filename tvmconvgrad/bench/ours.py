@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import tvmconvgrad
+from tvmconvgrad import operators
 from tvmconvgrad.bench.job import Array, Job, Tensors
 from tvmconvgrad.bench.tensors import aligned
 from tvmconvgrad.operators import Compiled
@@ -17,7 +17,7 @@ class Ours:
     """One compiled gradient on NumPy arrays in the job's layout, with a result that is allocated once."""
 
     def __init__(self, job: Job, tensors: Tensors, target: str, schedule: str | None, tuned: bool) -> None:
-        operator: type[Compiled] = getattr(tvmconvgrad, job.operator)
+        operator: type[Compiled] = getattr(operators, job.operator)
         self._job = job
         self._first, self._second = (aligned(job.laid_out(role, tensors[role])) for role in job.inputs)
         shapes = self._first.shape, self._second.shape

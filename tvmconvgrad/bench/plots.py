@@ -12,8 +12,8 @@ from matplotlib.ticker import NullFormatter
 
 from tvmconvgrad.bench.machine import Roof
 from tvmconvgrad.bench.results import Column, Measurement
+from tvmconvgrad.files.new_file import new_file
 from tvmconvgrad.layers import KINDS
-from tvmconvgrad.new_file import new_file
 
 _COLOURS = (
     "#1f6f8b",

@@ -18,10 +18,10 @@ from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.summary import summarise
 from tvmconvgrad.bench.table import Table
 from tvmconvgrad.bench.variants import Variant
-from tvmconvgrad.cli.output import print_table
+from tvmconvgrad.common.terminal import print_table
 from tvmconvgrad.layers import LayerGradient, Selection
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import Target
 
 
 class Report:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tvmconvgrad.bench.variants import OURS
 from tvmconvgrad.layers import Layer
-from tvmconvgrad.layers.gradient import kind_of
+from tvmconvgrad.layers.layer import kind_of
 from tvmconvgrad.spec import Problem
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tvmconvgrad.bench.results import Column, Measurement, Ratio
 from tvmconvgrad.bench.summary import Group, Mean
-from tvmconvgrad.cli.output import in_bytes
+from tvmconvgrad.common.terminal import in_bytes
 
 _NAME, _KIND, _RATIO, _SHARE = 28, 8, 20, 6
 _FAST, _EVEN, _SLOW = "green", "", "red"

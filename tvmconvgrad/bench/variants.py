@@ -10,11 +10,11 @@ from typing import Any
 
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.peers.onednn.library import installed as onednn_installed
+from tvmconvgrad.machines.targets import ALGORITHMS, DEFAULT, parse_target
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.layouts import DEFAULT_FILTERS
 from tvmconvgrad.spec.values import nearest, show
-from tvmconvgrad.targets import ALGORITHMS, DEFAULT, parse_target
 
 OURS = "ours"
 PEERS = ("onednn", "torch")

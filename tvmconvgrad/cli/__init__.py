@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import rich_click as click
 
-from tvmconvgrad import __version__
 from tvmconvgrad.cli.bench import bench
 from tvmconvgrad.cli.build import build
 from tvmconvgrad.cli.cache import cache
@@ -18,6 +17,7 @@ from tvmconvgrad.cli.prepare import prepare
 from tvmconvgrad.cli.rpc import rpc
 from tvmconvgrad.cli.run import run
 from tvmconvgrad.cli.tune import tune
+from tvmconvgrad.version import __version__
 
 __all__ = ["main"]
 

@@ -13,11 +13,12 @@ import rich_click as click
 from tvmconvgrad.cli.errors import UserError, cannot_write, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import NEW_FILE, Choice, selection_options
-from tvmconvgrad.cli.output import console, output_file
+from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.common.terminal import console
 from tvmconvgrad.layers import Selection, select_gradients
+from tvmconvgrad.machines.targets import DEFAULT, parse_target
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.values import nearest
-from tvmconvgrad.targets import DEFAULT, parse_target
 
 if TYPE_CHECKING:
     from tvmconvgrad.bench.report import Report

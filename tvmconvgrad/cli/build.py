@@ -9,10 +9,10 @@ import rich_click as click
 from tvmconvgrad.cli.errors import cannot_write, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import layout_options, selection_options
-from tvmconvgrad.cli.output import in_bytes, print_facts
+from tvmconvgrad.common.progress import progress_bar
+from tvmconvgrad.common.terminal import in_bytes, print_facts
 from tvmconvgrad.deploy.api import build as build_bundle
-from tvmconvgrad.progress import progress_bar
-from tvmconvgrad.targets import DEFAULT
+from tvmconvgrad.machines.targets import DEFAULT
 
 
 @click.command(cls=Command)

@@ -9,14 +9,14 @@ from typing import Any
 import rich_click as click
 
 import tvmconvgrad
+from tvmconvgrad.cache.limit import VARIABLE, limit
+from tvmconvgrad.cache.store import KernelCache, Summary
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.help import Group
 from tvmconvgrad.cli.options import OPERATORS, Choice
-from tvmconvgrad.cli.output import console, in_bytes
-from tvmconvgrad.compiling.cache import KernelCache, Summary
-from tvmconvgrad.compiling.limit import VARIABLE, limit
+from tvmconvgrad.common.terminal import console, in_bytes
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import Target, parse_target
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 

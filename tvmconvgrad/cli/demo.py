@@ -10,7 +10,8 @@ import rich_click as click
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import NEW_FILE
-from tvmconvgrad.cli.output import console, output_file, print_facts
+from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.common.terminal import console, print_facts
 
 
 @click.command(cls=Command)

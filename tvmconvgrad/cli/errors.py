@@ -14,9 +14,9 @@ import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
 from tvmconvgrad.cli.help import Group
-from tvmconvgrad.compiling.missing import CompilerFailed, MissingTool
-from tvmconvgrad.compiling.temporary import TemporaryFolderError
-from tvmconvgrad.runtime.cuda.driver import MissingGpu
+from tvmconvgrad.common.errors import CompilerFailed, MissingTool
+from tvmconvgrad.files.temporary import TemporaryFolderError
+from tvmconvgrad.nvidia.driver import MissingGpu
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells report SIGINT."""

@@ -9,18 +9,19 @@ import sys
 
 import rich_click as click
 
-from tvmconvgrad import __version__, get_num_threads
+from tvmconvgrad.cache.folder import CacheFolderError
+from tvmconvgrad.cache.limit import limit
+from tvmconvgrad.cache.store import KernelCache
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.output import in_bytes, print_facts
-from tvmconvgrad.compiling import c_tools
-from tvmconvgrad.compiling.cache import KernelCache
-from tvmconvgrad.compiling.cuda import toolkit
-from tvmconvgrad.compiling.folder import CacheFolderError
-from tvmconvgrad.compiling.limit import limit
-from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.common.terminal import in_bytes, print_facts
+from tvmconvgrad.compiler import c_tools
+from tvmconvgrad.compiler.cuda import toolkit
+from tvmconvgrad.machines.targets import ARCHITECTURES, host_architecture, host_features, linux_triple, parse_target
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import ARCHITECTURES, host_architecture, host_features, linux_triple, parse_target
+from tvmconvgrad.version import __version__
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
 
@@ -65,10 +66,10 @@ def _cache() -> str:
 
 
 def _print_cpus() -> None:
-    from tvmconvgrad.compiling import compiler  # imports TVM
+    from tvmconvgrad.compiler import llvm  # imports TVM
 
     for architecture in sorted(set(ARCHITECTURES.values())):
-        for name in compiler.cpus(linux_triple(architecture)):
+        for name in llvm.cpus(linux_triple(architecture)):
             click.echo(f"{architecture}  {name}")
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tvmconvgrad.choice import Choice
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import (
@@ -18,16 +17,17 @@ from tvmconvgrad.cli.options import (
     operator_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import console, in_bytes, print_facts
-from tvmconvgrad.compiling.aside import aside
+from tvmconvgrad.common.terminal import console, in_bytes, print_facts
+from tvmconvgrad.compiler.aside import aside
+from tvmconvgrad.machines.targets import Target, parse_target
+from tvmconvgrad.records import lookup
+from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import Target, parse_target
-from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
-    from tvmconvgrad.compiling.inspection import Inspection
+    from tvmconvgrad.compiler.inspection import Inspection
 
 
 @click.command(cls=Command)
@@ -85,7 +85,7 @@ def inspect(
 
 
 def _inspected(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Inspection:
-    from tvmconvgrad.compiling.inspection import inspect as inspect_problem  # imports TVM
+    from tvmconvgrad.compiler.inspection import inspect as inspect_problem  # imports TVM
 
     return inspect_problem(problem, target, schedule, choice)
 

@@ -15,7 +15,8 @@ from rich.table import Table
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import INTS, Ints, NewFile
-from tvmconvgrad.cli.output import console, output_file, print_table
+from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.common.terminal import console, print_table
 from tvmconvgrad.layers import Layer, layers_text
 from tvmconvgrad.layers.files import SUFFIXES
 from tvmconvgrad.spec.values import counted, nearest, parse_ints

@@ -13,13 +13,13 @@ import rich_click as click
 
 from tvmconvgrad.cli.errors import UserError, cannot_write
 from tvmconvgrad.cli.help import Group
-from tvmconvgrad.cli.output import console, in_seconds
-from tvmconvgrad.new_file import write_text
+from tvmconvgrad.common.terminal import console, in_seconds
+from tvmconvgrad.files.new_file import write_text
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records import logs
+from tvmconvgrad.records.entry import Entry
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning import logs
-from tvmconvgrad.tuning.entry import Entry
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ def _when(entry: Entry) -> str:
 
 def _refused(entry: Entry) -> str | None:
     """Why an entry's choice does not apply any more."""
-    from tvmconvgrad.choice import ChoiceRefused  # the rest imports TVM
+    from tvmconvgrad.records.choice import ChoiceRefused  # the rest imports TVM
     from tvmconvgrad.schedules.chosen import chosen
 
     if entry.choice is None:

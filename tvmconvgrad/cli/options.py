@@ -13,12 +13,12 @@ import rich_click as click
 import tvmconvgrad
 from tvmconvgrad.cli.errors import UserError, user_errors
 from tvmconvgrad.layers import KINDS
+from tvmconvgrad.machines.targets import DEFAULT
 from tvmconvgrad.operators import Compiled
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.layouts import FILTER_FORMATS
 from tvmconvgrad.spec.values import nearest
-from tvmconvgrad.targets import DEFAULT
 
 Ints = tuple[int, ...]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import rich_click as click
 
+from tvmconvgrad.cache.folder import default_folder
 from tvmconvgrad.cli.errors import user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import layout_options, selection_options
-from tvmconvgrad.cli.output import print_facts
-from tvmconvgrad.compiling.folder import default_folder
+from tvmconvgrad.common.terminal import print_facts
+from tvmconvgrad.machines.targets import DEFAULT
 from tvmconvgrad.preparing import prepare as prepare_kernels
-from tvmconvgrad.targets import DEFAULT
 
 
 @click.command(cls=Command)

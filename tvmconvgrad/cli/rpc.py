@@ -42,7 +42,7 @@ def tracker(host: str, port: int, expose: bool) -> None:
     _check(host, expose)
     if importlib.util.find_spec("tornado") is None:
         raise UserError(f"TVM's tracker needs tornado: {_INSTALL}")
-    from tvmconvgrad.tuning.rpc_serving import start_tracker, wait_for  # imports TVM
+    from tvmconvgrad.tuning.remote.rpc_server import start_tracker, wait_for  # imports TVM
 
     state = _started(lambda: start_tracker(host, port))
     click.echo(f"tracker at {host}:{state.port}")
@@ -59,7 +59,7 @@ def server(host: str, port: int, tracker: str, key: str, expose: bool) -> None:
     """Start a server: it measures what searches send."""
     _check(host, expose)
     where = parse_address("--tracker", tracker)
-    from tvmconvgrad.tuning.rpc_serving import start_server, wait_for  # imports TVM
+    from tvmconvgrad.tuning.remote.rpc_server import start_server, wait_for  # imports TVM
 
     state = _started(lambda: start_server(host, port, where, key))
     click.echo(f"server at {host}:{state.port}")

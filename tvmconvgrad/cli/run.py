@@ -25,15 +25,16 @@ from tvmconvgrad.cli.options import (
     operator_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import in_bytes, in_seconds, output_file, print_facts
-from tvmconvgrad.compiling.regular_file import open_regular
+from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.common.terminal import in_bytes, in_seconds, print_facts
+from tvmconvgrad.files.regular_file import open_regular
+from tvmconvgrad.machines.targets import TF32
 from tvmconvgrad.reference import Verdict, judge
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda.memory import GpuArray
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.dtypes import DTYPES
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import TF32
 
 Array = npt.NDArray[Any]
 _MAGIC = b"\x93NUMPY"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tvmconvgrad.choice import SPACES
 from tvmconvgrad.cli.errors import INTERRUPTED, UserError, cannot_write, user_errors
 from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import (
@@ -23,22 +22,24 @@ from tvmconvgrad.cli.options import (
     selection_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import console, in_bytes, print_table
 from tvmconvgrad.cli.rpc import parse_address
+from tvmconvgrad.common.progress import progress_bar
+from tvmconvgrad.common.terminal import console, in_bytes, print_table
 from tvmconvgrad.layers import select_gradients
-from tvmconvgrad.progress import progress_bar
-from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.machines.targets import DEFAULT, Target, check_host, parse_target
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.records import logs
+from tvmconvgrad.records.choice import SPACES
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.runtime.cuda.function import check_runs
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.targets import DEFAULT, Target, check_host, parse_target
-from tvmconvgrad.tuning import logs
-from tvmconvgrad.tuning.measure import LocalMeasurer, ServersGone
-from tvmconvgrad.tuning.task import Task, make_tasks, this_machine
+from tvmconvgrad.tuning.search.tasks import make_tasks, this_machine
+from tvmconvgrad.tuning.workers.measure import LocalMeasurer, ServersGone
 
 if TYPE_CHECKING:
-    from tvmconvgrad.tuning.rpc import RpcMeasurer
+    from tvmconvgrad.tuning.remote.rpc import RpcMeasurer
     from tvmconvgrad.tuning.session import Display, Session
 
 _INSTALL = 'pip install "tvmconvgrad[tune]"'
@@ -150,7 +151,7 @@ def _refuse_with_pack(given: dict[str, Any]) -> None:
 
 
 def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Path, quiet: bool) -> int:
-    from tvmconvgrad.tuning.packing import pack  # imports TVM
+    from tvmconvgrad.tuning.remote.packing import pack  # imports TVM
 
     with progress_bar(quiet) as progress:
         try:
@@ -162,7 +163,9 @@ def _pack(path: Path, target: Target, tasks: list[Task], trials: int, folder: Pa
     size = in_bytes(path.stat().st_size)
     what = f"{counted(count, 'candidate')} for {counted(len(tasks) - len(failures), 'distinct problem')}"
     console().print(f"written: {path}, {size}: {what}", markup=False)
-    console().print(f"to be measured: python -m tvmconvgrad.tuning.away {path.name} found.jsonl", markup=False)
+    console().print(
+        f"to be measured: python -m tvmconvgrad.tuning.remote.offline {path.name} found.jsonl", markup=False
+    )
     return 1 if failures else 0
 
 
@@ -188,7 +191,7 @@ def _servers(address: str | None, key: str | None) -> RpcMeasurer | None:
     if address is None or key is None:
         return None
     host, port = parse_address("--rpc", address)
-    from tvmconvgrad.tuning.rpc import RpcMeasurer, Tracker  # imports TVM
+    from tvmconvgrad.tuning.remote.rpc import RpcMeasurer, Tracker  # imports TVM
 
     try:
         return RpcMeasurer(Tracker(host, port, key))

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad.deploy.manifest import CUDA
+from tvmconvgrad.bundles.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
-from tvmconvgrad.targets import Target, parse_target, target_architecture, target_system
+from tvmconvgrad.machines.targets import Target, parse_target, target_architecture, target_system
 
 if TYPE_CHECKING:
     from tvmconvgrad.layers import Layer, LayerGradient

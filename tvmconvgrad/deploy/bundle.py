@@ -10,22 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvmconvgrad import kernels
-from tvmconvgrad.compiling import linking, service
-from tvmconvgrad.compiling.missing import MissingLinker
-from tvmconvgrad.deploy import describing, manifest
+from tvmconvgrad import csrc
+from tvmconvgrad.bundles import manifest
+from tvmconvgrad.bundles.manifest import BundledKernel, Code, File, Manifest
+from tvmconvgrad.common.errors import MissingLinker
+from tvmconvgrad.compiler import linking, service
+from tvmconvgrad.compiler.description import describe
+from tvmconvgrad.deploy import describing
 from tvmconvgrad.deploy.cpu_checks import best_first, check_in_c
 from tvmconvgrad.deploy.describing import Wanted
-from tvmconvgrad.deploy.manifest import BundledKernel, Code, File, Manifest
 from tvmconvgrad.deploy.render import ALIGNMENT, render, symbol
 from tvmconvgrad.deploy.replacing import EDITABLE, replacing
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import LayerGradient
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.records import lookup
 from tvmconvgrad.runtime.native import OPENMP_SYMBOL, PYTHON_SYMBOL
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
-from tvmconvgrad.targets import Target
-from tvmconvgrad.tuning import lookup
 
 if TYPE_CHECKING:
     from tvmconvgrad.workers.worker import Worker
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called before each step with what it is, how many are done, and how many there are."""
 
-# What compiling/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own:
+# What csrc/services.c fills for all kernels. Whatever else TVM puts into an object stays the object's own:
 # functions of the same name, made for each object's CPU, of which the first one would serve all, and crash on a lesser
 # CPU.
 _HOOKS = ("__TVMBackendParallelLaunch", "__TVMBackendAllocWorkspace", "__TVMBackendFreeWorkspace")
@@ -120,7 +122,7 @@ def maker(problem: Problem, target: Target, entry: str | None = None) -> Callabl
     """How a worker makes a bundle's kernel, by the logs' choice if there is one: its object file with this entry, or
     what a GPU loads."""
     same = reduced(problem)
-    order = service.Order(kernels.describe(same, target), same, target, None, None)
+    order = service.Order(describe(same, target), same, target, None, None)
     make = service.making(order, entry)
     return lambda worker: lookup.make_tuned(same, target, lambda choice: make(worker, choice))
 
@@ -141,7 +143,7 @@ def _with_code(plan: Plan, kernel: BundledKernel, target: Target, made: Made, pa
 
 
 def stack_bytes(pieces: Sequence[int]) -> int:
-    """What pieces of memory take on a stack of compiling/services.c: each is rounded up and has a header."""
+    """What pieces of memory take on a stack of csrc/services.c: each is rounded up and has a header."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in pieces)
 
 
@@ -152,7 +154,7 @@ def _link(
     header.write_text(render("bundle.h.jinja", made, checks), encoding="ascii")
     source.write_text(render("bundle.c.jinja", made, checks), encoding="ascii")
     here = Path(__file__).parent
-    tools.compile(source, work / "bundle.o", [work, here, here.parent / "compiling"])
+    tools.compile(source, work / "bundle.o", [work, here, csrc.FOLDER])
     tools.join([work / "bundle.o", *objects], work / "all.o")
     tools.hide_all_but(work / "all.o", public_symbols(made))
     tools.share(work / "all.o", folder / str(made.library))
@@ -161,7 +163,7 @@ def _link(
 
 
 def public_symbols(made: Manifest) -> list[str]:
-    """What a bundle's header declares, and what Python calls (compiling/python.c, openmp.c)."""
+    """What a bundle's header declares, and what Python calls (csrc/python.c, openmp.c)."""
     declared = ("status_text", "set_threads", "get_threads", "set_launcher", "target", "get_kernel")
     return [f"{made.name}_{word}" for word in (*declared, PYTHON_SYMBOL, OPENMP_SYMBOL)] + [
         kernel.function for kernel in made.kernels

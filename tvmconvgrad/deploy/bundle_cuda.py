@@ -8,15 +8,16 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tvmconvgrad.compiling import service
-from tvmconvgrad.deploy import describing, manifest
+from tvmconvgrad.bundles import manifest
+from tvmconvgrad.bundles.manifest import CUDA, BundledKernel, Code
+from tvmconvgrad.compiler import service
+from tvmconvgrad.deploy import describing
 from tvmconvgrad.deploy.bundle import Made, Progress, maker, with_hashes
 from tvmconvgrad.deploy.describing import Wanted
-from tvmconvgrad.deploy.manifest import CUDA, BundledKernel, Code
 from tvmconvgrad.deploy.replacing import replacing
 from tvmconvgrad.layers import LayerGradient
-from tvmconvgrad.runtime.cuda.launches import Launch
-from tvmconvgrad.targets import Target
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.nvidia.launches import Launch
 
 SUFFIX = ".fatbin"
 

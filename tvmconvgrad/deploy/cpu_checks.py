@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from tvmconvgrad.targets import Target
+from tvmconvgrad.machines.targets import Target
 
 # cpuid's leaf and subleaf, the register, and its bits of features in the operating system's words
 _CPUID: dict[tuple[int, int, str], dict[str, int]] = {

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from dataclasses import fields as fields_of
 from typing import Any
 
-import tvmconvgrad
-from tvmconvgrad.deploy.manifest import BundledKernel, BundleTarget, File, Manifest
+from tvmconvgrad.bundles.manifest import BundledKernel, BundleTarget, File, Manifest
 from tvmconvgrad.deploy.names import identifier, unique
 from tvmconvgrad.layers import Layer, LayerGradient
-from tvmconvgrad.targets import Target
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.version import __version__
 
 SYSTEM = "linux"
 
@@ -76,7 +76,7 @@ def describe(
         library=libraries[0] if libraries else None,
         architecture=architecture,
         system=SYSTEM,
-        versions={"tvmconvgrad": tvmconvgrad.__version__, **versions},
+        versions={"tvmconvgrad": __version__, **versions},
         targets=tuple(BundleTarget(str(target), tuple(sorted(needs))) for target, needs in requires.items()),
         files=dict.fromkeys(libraries, File(0, "")),
         kernels=tuple(kernels),

@@ -10,16 +10,16 @@ from typing import Any
 
 import jinja2
 
-from tvmconvgrad.deploy.manifest import BundledKernel, Manifest
+from tvmconvgrad.bundles.manifest import BundledKernel, Manifest
+from tvmconvgrad.bundles.statuses import STATUSES
 from tvmconvgrad.deploy.names import comment
-from tvmconvgrad.deploy.statuses import STATUSES
 from tvmconvgrad.runtime.native import DL_DTYPES, OPENMP_SYMBOL, PYTHON_SYMBOL
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.reducing import reduced
 
 ALIGNMENT = 64
-"""Of a workspace, and of each piece of it: ALIGNMENT of compiling/services.c."""
+"""Of a workspace, and of each piece of it: ALIGNMENT of csrc/services.c."""
 
 _C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
 # the bits of -2 to 2

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tvmconvgrad.deploy.errors import BundleError
-from tvmconvgrad.deploy.manifest import FILE, parse_manifest
+from tvmconvgrad.bundles.errors import BundleError
+from tvmconvgrad.bundles.manifest import FILE, parse_manifest
 
 EDITABLE = ("example.c", "CMakeLists.txt")
 """The files of a bundle that belong to the user, who may change them."""

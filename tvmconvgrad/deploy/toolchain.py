@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvmconvgrad.compiling import c_tools
+from tvmconvgrad.compiler import c_tools
 
 _COMPILE = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror=implicit")
 # No undefined symbol is left. Never unloaded: its threads run its code. Only what is needed is named as needed.
@@ -27,7 +27,7 @@ class Toolchain:
     """A C compiler that gcc or clang is, and its binutils. `failure` makes the exception for a tool that fails.
 
     `compiler` is its command, also of several words. `options` go to it whenever it is called, and those that CFLAGS
-    and LDFLAGS have (compiling/c_tools.py).
+    and LDFLAGS have (compiler/c_tools.py).
     """
 
     compiler: str

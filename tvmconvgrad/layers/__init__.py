@@ -1,8 +1,7 @@
 """Layers of networks: the shapes that kernels are measured, tuned and built for, and files of them."""
 
 from tvmconvgrad.layers.files import layers_text, read_layers, write_layers
-from tvmconvgrad.layers.gradient import KINDS, LayerGradient
-from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.layers.layer import KINDS, Layer, LayerGradient
 from tvmconvgrad.layers.selection import Selection, select_gradients
 from tvmconvgrad.layers.suites import SUITES, suite
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tvmconvgrad.compiling.regular_file import read_regular
+from tvmconvgrad.files.new_file import write_text
+from tvmconvgrad.files.regular_file import read_regular
 from tvmconvgrad.layers.layer import Layer
-from tvmconvgrad.new_file import write_text
 from tvmconvgrad.spec.values import nearest, show
 
 SUFFIXES = (".json", ".toml")

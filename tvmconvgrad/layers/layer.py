@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
-from tvmconvgrad.layers.gradient import KINDS, LayerGradient, make_gradient
+from tvmconvgrad import spec
+from tvmconvgrad.spec import Gradient, Operator, Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
-from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, DEFAULT_FILTERS
+from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, DEFAULT_FILTERS, make_shape
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, show
 
 OPS = ("Convolution", "ConvTranspose")
+KINDS = ("filters", "data")
 # which list has an entry for each spatial axis, the least that one may be, and what stands for none given
 _LISTS = {
     "input_size": (1, None),
@@ -132,6 +135,55 @@ class Layer:
         spelled = (data_format, filter_format, self.dtype if dtype is None else parse_dtype(dtype))
         filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)
         return filters, data
+
+
+@dataclass(frozen=True)
+class LayerGradient:
+    """One gradient of a layer: an operator of the package with the shapes and the type of its two inputs."""
+
+    layer: Layer
+    kind: str
+    """"filters" or "data"."""
+    operator: Operator
+    shapes: tuple[Shape, Shape]
+    dtype: str
+
+    @property
+    def problem(self) -> Problem:
+        """The gradient with every number resolved."""
+        return self.operator.problem(*self.shapes, dtype=self.dtype)
+
+
+def kind_of(problem: Problem) -> str:
+    """Which of KINDS a gradient is."""
+    return "filters" if problem.gradient is Gradient.FILTER else "data"
+
+
+def make_gradient(layer: Layer, kind: str, data_format: str, filter_format: str, dtype: str) -> LayerGradient:
+    """The gradient by the filters or by the data, for tensors in these layouts and of this type."""
+    axes = (CONV_TRANSPOSE_FILTERS if layer.transposed else CONVOLUTION_FILTERS)[filter_format]
+    c, o = (layer.filters, layer.channels) if layer.transposed else (layer.channels, layer.filters)
+    weights = make_shape(axes, {"C": c // layer.groups, "O": o}, layer.kernel)
+    source = make_shape(data_format, {"N": layer.batch, "C": layer.channels}, layer.input_size)
+    result = make_shape(data_format, {"N": layer.batch, "C": layer.filters}, layer.output_size)
+    attributes: dict[str, Any] = {
+        "strides": layer.strides,
+        "dilations": layer.dilations,
+        "pads_begin": layer.pads_begin,
+        "pads_end": layer.pads_end,
+        "groups": layer.groups,
+        "data_format": data_format,
+        "filter_format": filter_format,
+    }
+    if layer.transposed:
+        attributes["output_padding"] = layer.output_padding
+    if kind == "filters":
+        attributes["filter_shape"] = weights
+    elif not layer.transposed:
+        attributes["output_shape"] = source
+    operator: type[Operator] = getattr(spec, f"{layer.op}Backprop{kind.capitalize()}")
+    shapes = (source, result) if kind == "filters" else (result, weights)
+    return LayerGradient(layer, kind, operator(**attributes), shapes, dtype)
 
 
 def _sizes(field: str, value: Collection[int], low: int, default: int | None, rank: int) -> Shape:

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tvmconvgrad.layers.files import read_layers
-from tvmconvgrad.layers.gradient import LayerGradient
-from tvmconvgrad.layers.layer import Layer
+from tvmconvgrad.layers.layer import Layer, LayerGradient
 from tvmconvgrad.layers.suites import SUITES, suite
 
 Selection = list[tuple[str, LayerGradient]]

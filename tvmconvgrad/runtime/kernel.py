@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from tvmconvgrad import verbose
-from tvmconvgrad.process import computed_once
-from tvmconvgrad.runtime import arrays, threads
+from tvmconvgrad.common import verbose
+from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.native import Function
 from tvmconvgrad.runtime.python_calls import NOT_PLAIN, python_call
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.problem import tensor_bytes
-from tvmconvgrad.targets import Target
 
 if TYPE_CHECKING:
     from tvmconvgrad.runtime.cuda.function import CudaFunction
@@ -104,9 +104,9 @@ class Kernel:
 
     def _new_result(self, first: Any, second: Any) -> Any:
         """A result for plain inputs. None for others: there may be no memory for what they are refused for."""
-        kind, shapes = arrays.known_kind(first), self._shapes
+        kind, shapes = tensors.known_kind(first), self._shapes
         try:
-            if kind is None or arrays.known_kind(second) is None or (first.shape, second.shape) != shapes[:2]:
+            if kind is None or tensors.known_kind(second) is None or (first.shape, second.shape) != shapes[:2]:
                 return None
         except RuntimeError:  # PyTorch's nested tensors have no shape
             return None
@@ -126,7 +126,7 @@ class Kernel:
         if out is None:
             self._run(one, two, result)
             return one.kind.finished(value)
-        shared = (f"it shares memory with {each}" for each, it in zip(names, (one, two)) if arrays.overlap(result, it))
+        shared = (f"it shares memory with {each}" for each, it in zip(names, (one, two)) if tensors.overlap(result, it))
         why = result.kind.misfit(result.value) or next(shared, None)
         if why is None:
             result.kind.mark_written(result.value)
@@ -145,7 +145,7 @@ class Kernel:
         )
 
     def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
-        return self._fitting(name, arrays.understand(name, value, writes=writes), shape)
+        return self._fitting(name, tensors.understand(name, value, writes=writes), shape)
 
     def _fitting(self, name: str, tensor: Tensor, shape: Shape) -> Tensor:
         if tensor.shape != shape:

@@ -1,6 +1,6 @@
 """The libraries of built kernels in this process, called by C's rules; neither TVM nor its runtime is loaded.
 
-What a library needs of a runtime is in compiling/services.c, how it calls its kernel in compiling/calling.c.
+What a library needs of a runtime is in csrc/services.c, how it calls its kernel in csrc/calling.c.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from tvmconvgrad import process
-from tvmconvgrad.compiling.private_file import library_file
+from tvmconvgrad.common import process
+from tvmconvgrad.files.private_file import library_file
 from tvmconvgrad.spec import Problem
 
 DL_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
@@ -38,16 +38,16 @@ class DLTensor(ctypes.Structure):
 
 
 PYTHON_SYMBOL = "call_python_2"
-"""How the name of compiling/python.c's function ends. The number changes with its arguments: a bundle may be older."""
+"""How the name of csrc/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
 OPENMP_SYMBOL = "run_by_openmp_1"
-"""The same of compiling/openmp.c's."""
+"""The same of csrc/openmp.c's."""
 
 _TENSORS, _AXES = 3, 5
 
 
 class Layout(ctypes.Structure):
-    """Layout of compiling/calling.c: the type of two inputs and the result, and their shapes."""
+    """Layout of csrc/calling.c: the type of two inputs and the result, and their shapes."""
 
     _fields_ = (
         ("code", ctypes.c_uint8),

@@ -21,7 +21,7 @@ _FUNCTIONS = {
 
 
 class OpenMP(ctypes.Structure):
-    """The addresses of a runtime's functions: the struct OpenMP of compiling/openmp.c, field by field.
+    """The addresses of a runtime's functions: the struct OpenMP of csrc/openmp.c, field by field.
 
     A forked child has none of the runtime's threads, but GCC's runtime would wait for them. So `parallel` is NULL in
     the child, and kernels run on the threads of their own library.

@@ -1,4 +1,4 @@
-"""The quick way into a kernel's function: Python's objects as they are, looked at in C (compiling/python.c)."""
+"""The quick way into a kernel's function: Python's objects as they are, looked at in C (csrc/python.c)."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _TORCH_POINTERS = ("tensor", "parameter", "read_tensor", *_TORCH_FUNCTIONS, "for
 
 
 class _Python(ctypes.Structure):
-    """Python of compiling/python.c; the last ones are PyTorch's, once it is known."""
+    """Python of csrc/python.c; the last ones are PyTorch's, once it is known."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, *_OBJECTS, *_TORCH_POINTERS))
 
 
 class _PythonCall(ctypes.Structure):
-    """PythonCall of compiling/python.c."""
+    """PythonCall of csrc/python.c."""
 
     _fields_ = (
         ("python", ctypes.c_void_p),

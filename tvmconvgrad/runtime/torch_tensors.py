@@ -41,7 +41,7 @@ def check(name: str, value: Any, device: str = "cpu", *, writes: bool = False) -
 def is_free(value: Any, torch: Any, writes: bool) -> bool:
     """Whether neither autograd nor a tracer can have to do with a tensor that is read, or written; False: look closer.
 
-    compiling/python.c asks the same.
+    csrc/python.c asks the same.
     """
     if value.requires_grad and (writes or torch.is_grad_enabled()):
         return False

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tvmconvgrad.choice import VERSION
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
+from tvmconvgrad.schedules.cpu import cpu_rules
 from tvmconvgrad.schedules.cuda import cuda_rules
-from tvmconvgrad.schedules.llvm import llvm_rules
 from tvmconvgrad.schedules.zero import ZERO
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import nearest, show
-from tvmconvgrad.targets import Target
 
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
-RULES: dict[str, Callable[[Target], Sequence[Rule]]] = {"llvm": llvm_rules, "cuda": cuda_rules}
+RULES: dict[str, Callable[[Target], Sequence[Rule]]] = {"llvm": cpu_rules, "cuda": cuda_rules}
 """By the kind of target. A new family of targets joins here."""
 
 

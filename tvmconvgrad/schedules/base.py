@@ -10,36 +10,9 @@ from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir.stmt import SBlock
 
-from tvmconvgrad.schedules.rewriting import nodes
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
-
-PREFETCH, PREFETCH_FAR = "pragma_prefetch_distance", "pragma_prefetch_far"
-"""Mark a loop: vectors that are read in it are to be fetched so many elements ahead, into the L1 cache or into L2, see
-compiling/pipeline.py."""
-
-CONDITION = "tvmconvgrad.condition"
-"""Marks what is done under a condition, which compiling/pipeline.py sets once memory is planned: for what is read under
-one TVM finds no constant bound, and a task would allocate all of a stage."""
-
-TRANSPOSE = "pragma_transpose"
-"""Marks two loops that copy what lies along the outer one to where it lies along the inner one, see
-compiling/transposition.py."""
-
-LEAST_SIDE = 4
-"""How many elements must lie along each of them: less are copied one by one."""
-
-MOST_APART = 4
-"""The greatest stride at which vectors are loaded, or stored, with what lies between their elements."""
-
-MASK = "pragma_mask"
-"""Marks a loop over a vector's lanes that adds products to a sum, some of zeros, see compiling/masking.py."""
-
-PAIRS = "pragma_pairs"
-"""Marks a loop over a vector's lanes, of which each adds two products to its sum, see compiling/pairs.py."""
-
-STREAM = "pragma_stream"
-"""Marks a loop: vectors that are stored in it go to memory past the caches, see compiling/streaming.py."""
+from tvmconvgrad.tir.rewriting import nodes
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tvmconvgrad import schedules
-from tvmconvgrad.choice import STOCK, Choice, ChoiceRefused
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.records.choice import STOCK, Choice, ChoiceRefused
 from tvmconvgrad.schedules.base import Rule, Scheduled
 from tvmconvgrad.schedules.stock import replayed
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target
 
 
 def scheduled_as(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Scheduled:

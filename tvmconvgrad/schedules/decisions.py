@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tvm.s_tir import Schedule
 
-from tvmconvgrad.schedules.splitting import divisors, nearest_divisor
+from tvmconvgrad.schedules.factors import divisors, nearest_divisor
 
 
 @dataclass

@@ -9,10 +9,10 @@ import tvm
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from tvmconvgrad.choice import STOCK
+from tvmconvgrad.records.choice import STOCK
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 

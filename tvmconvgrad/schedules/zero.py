@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Schedule
 
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.placing import place
+from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 

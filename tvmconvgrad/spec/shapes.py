@@ -6,7 +6,7 @@ O and I for ConvTranspose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import Argument
@@ -14,8 +14,31 @@ from tvmconvgrad.spec.misfits import big_misfit, kernel_misfit, small_misfit, wh
 from tvmconvgrad.spec.pads import Axis
 from tvmconvgrad.spec.values import S64_MAX, Shape
 
-if TYPE_CHECKING:
-    from tvmconvgrad.spec.base import Operator
+
+class Operator(Protocol):
+    """What a geometry depends on of an operator: its attributes, and how the caller spells names."""
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the forward operator is ConvTranspose."""
+
+    @property
+    def groups(self) -> int:
+        """The attribute."""
+
+    @property
+    def strides(self) -> Shape:
+        """The attribute."""
+
+    @property
+    def dilations(self) -> Shape:
+        """The attribute."""
+
+    def spelled(self, name: str) -> str:
+        """The caller's spelling of a name."""
+
+    def axes(self, kernel: Shape) -> list[Axis]:
+        """The spatial axes, with the kernel's sizes."""
 
 
 def filter_geometry(op: Operator, y: Argument, x: Argument, filter_: Argument) -> Geometry:

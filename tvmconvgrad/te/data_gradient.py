@@ -317,7 +317,7 @@ def parts(problem: Problem, multiples: Multiples) -> list[Part]:
 
 def _alike(found: Sequence[Part]) -> list[Part]:
     """Parts that have as many positions, if that is little more: where Y is odd, phases differ by one, and only alike
-    they split into the same tasks (schedules/joining.py)."""
+    they split into the same tasks (schedules/transforms/task_fusion.py)."""
     most = tuple(max(counts) for counts in zip(*(part.met for part in found)))
     if len(found) * prod(most) > ROUNDING * sum(prod(part.met) for part in found):
         return list(found)

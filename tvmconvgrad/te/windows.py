@@ -23,7 +23,7 @@ class Window:
 
     Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it. Where
     `taps` are gathered side by side, it is element (i // taps) * step + (i % taps) * dilation - shift. A bare stage has
-    no zeros: sums read outside of it, and conditions must leave that out (schedules/skipping.py).
+    no zeros: sums read outside of it, and conditions must leave that out (schedules/transforms/padding_elision.py).
     """
 
     size: int

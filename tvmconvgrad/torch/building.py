@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import ClassVar
 
-from tvmconvgrad.asking import ForkedMeanwhile, in_background
+from tvmconvgrad.futures import ForkedMeanwhile, in_background
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target
 
 QUIET_AFTER = 30.0
 """Seconds after which calls are timed although other kernels are still being built: some programs always build."""

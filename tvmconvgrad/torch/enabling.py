@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from tvmconvgrad.runtime import arrays, threads
+from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.torch import findings, memory_formats
 from tvmconvgrad.torch.convolution import Convolution
 from tvmconvgrad.torch.override import override
@@ -62,7 +62,7 @@ def enabled(
 def _parsed(algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Layers | None) -> Settings:
     settings = parse_settings(algorithm, dtypes, layers)
     memory_formats.check_version()
-    arrays.meet_torch(torch)  # so that kernels use no more threads than PyTorch
+    tensors.meet_torch(torch)  # so that kernels use no more threads than PyTorch
     threads.get_num_threads()  # what is wrong with its variable, and with the findings, is said here and not in a step
     findings.load()
     return settings

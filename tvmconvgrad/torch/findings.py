@@ -14,15 +14,15 @@ from pathlib import Path
 
 import torch
 
-from tvmconvgrad import process
-from tvmconvgrad.choice import VERSION
-from tvmconvgrad.compiling.folder import CacheFolderError
-from tvmconvgrad.compiling.regular_file import read_regular
-from tvmconvgrad.saying import cause, say
+from tvmconvgrad.cache.folder import CacheFolderError
+from tvmconvgrad.common import process
+from tvmconvgrad.common.warnings import cause, say
+from tvmconvgrad.files.regular_file import read_regular
+from tvmconvgrad.machines.targets import Target, parse_target
+from tvmconvgrad.records.choice import VERSION
+from tvmconvgrad.records.logs import TuningWarning, user_folder
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.torch.contest import Contest
-from tvmconvgrad.tuning.logs import TuningWarning, user_folder
 
 FILE = "torch.jsonl"
 _MOST = 1 << 26

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.saying import say
+from tvmconvgrad.common.warnings import say
 from tvmconvgrad.torch.description import backward_of, forward_of
 from tvmconvgrad.torch.dispatcher import KEY, kernel_below, registered
 from tvmconvgrad.torch.layer import Backward, Forward, Gradients

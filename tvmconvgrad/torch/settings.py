@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.spec.values import parse_choice, show
-from tvmconvgrad.targets import Target, parse_target
 from tvmconvgrad.torch.convolution import Convolution
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from tvmconvgrad.progress import progress_bar
+from tvmconvgrad.common.progress import progress_bar
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import TURNS
 from tvmconvgrad.torch.override import override

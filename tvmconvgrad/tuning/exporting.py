@@ -9,13 +9,13 @@ from pathlib import Path
 import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
-from tvmconvgrad.new_file import write_text
+from tvmconvgrad.files.new_file import write_text
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.records.entry import Entry
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.targets import parse_target
-from tvmconvgrad.tuning.entry import Entry
-from tvmconvgrad.tuning.space import DecisionSpace
-from tvmconvgrad.tuning.task import Task
-from tvmconvgrad.tuning.trials import RECORDS, WORKLOADS
+from tvmconvgrad.tuning.search.space import DecisionSpace
+from tvmconvgrad.tuning.search.trials import RECORDS, WORKLOADS
 
 
 def write_database(folder: Path, entries: Sequence[Entry]) -> int:

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from tvmconvgrad.records.entry import Entry
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.tuning.entry import Entry
-from tvmconvgrad.tuning.search import Found
-from tvmconvgrad.tuning.task import Task
+from tvmconvgrad.tuning.search.search import Found
 
 _NAME = 36
 _EVERY = 30.0  # seconds between two lines about the same layer

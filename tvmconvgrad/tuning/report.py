@@ -12,13 +12,14 @@ import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from tvmconvgrad.choice import VERSION
-from tvmconvgrad.new_file import new_file, write_text
+from tvmconvgrad.files.new_file import new_file, write_text
+from tvmconvgrad.records.choice import VERSION
+from tvmconvgrad.records.entry import Entry, key
+from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec.values import counted
-from tvmconvgrad.tuning.entry import Entry, key
 from tvmconvgrad.tuning.progress import gflops
-from tvmconvgrad.tuning.search import Found
-from tvmconvgrad.tuning.task import Task, tvm_version
+from tvmconvgrad.tuning.search.search import Found
+from tvmconvgrad.workers.environment import tvm_version
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,18 +13,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from tvmconvgrad.choice import SPACES, STOCK, VERSION
-from tvmconvgrad.tuning import logs, lookup
-from tvmconvgrad.tuning.deciding import FINAL_SECONDS
-from tvmconvgrad.tuning.entry import Entry, key
-from tvmconvgrad.tuning.measure import Measurer, ServersGone
-from tvmconvgrad.tuning.metaschedule import logging_to
-from tvmconvgrad.tuning.search import Found, Limits, Search, SearchFailed
-from tvmconvgrad.tuning.stock import StockSpace
-from tvmconvgrad.tuning.strategy import Decisions
-from tvmconvgrad.tuning.task import Task, tvm_version
-from tvmconvgrad.tuning.trials import TaskBusy
-from tvmconvgrad.tuning.workers import Pool, TrialFailed
+from tvmconvgrad.records import logs, lookup
+from tvmconvgrad.records.choice import SPACES, STOCK, VERSION
+from tvmconvgrad.records.entry import Entry, key
+from tvmconvgrad.records.task import Task
+from tvmconvgrad.tuning.search.default_space import StockSpace
+from tvmconvgrad.tuning.search.final import FINAL_SECONDS
+from tvmconvgrad.tuning.search.metaschedule import logging_to
+from tvmconvgrad.tuning.search.search import Found, Limits, Search, SearchFailed
+from tvmconvgrad.tuning.search.strategy import Decisions
+from tvmconvgrad.tuning.search.trials import TaskBusy
+from tvmconvgrad.tuning.workers.measure import Measurer, ServersGone
+from tvmconvgrad.tuning.workers.pool import Pool, TrialFailed
+from tvmconvgrad.workers.environment import tvm_version
 
 TRIALS = "trials"
 SEARCH_LOG = "search.log"
@@ -86,7 +87,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(logging_to(self.folder / SEARCH_LOG))
             stack.enter_context(self._interruptible())
-            pool = stack.enter_context(Pool("tvmconvgrad.tuning.building", builders()))
+            pool = stack.enter_context(Pool("tvmconvgrad.tuning.workers.build_worker", builders()))
             stack.callback(self.measurer.close)
             stack.enter_context(self.display.begin(self.tasks))
             for place, task in enumerate(self.tasks):

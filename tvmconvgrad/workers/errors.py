@@ -9,9 +9,9 @@ from typing import Any
 
 _PLACES = (
     "builtins",
-    "tvmconvgrad.choice",
-    "tvmconvgrad.compiling.missing",
-    "tvmconvgrad.compiling.temporary",
+    "tvmconvgrad.records.choice",
+    "tvmconvgrad.common.errors",
+    "tvmconvgrad.files.temporary",
     "tvmconvgrad.workers.errors",
 )
 """Modules with exceptions that the parent can have: they import no compiler."""

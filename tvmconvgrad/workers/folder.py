@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tvmconvgrad.compiling import temporary
-from tvmconvgrad.compiling.temporary import TemporaryFolderError
-from tvmconvgrad.saying import cause
+from tvmconvgrad.common.warnings import cause
+from tvmconvgrad.files import temporary
+from tvmconvgrad.files.temporary import TemporaryFolderError
 
 PREFIX = temporary.WORKERS
 _STALE_SECONDS = 3600.0  # a worker takes its folder in less than that

@@ -15,7 +15,7 @@ from tests.support.case import Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
 from tests.support.fake_gpu import FakeGpus
 from tests.support.fake_libraries import aligned
-from tvmconvgrad.runtime.cuda.driver import CudaError
+from tvmconvgrad.nvidia.driver import CudaError
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 
 CONV = Convolution(2, 1, 4, 5, (7, 6), (4, 3), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0))

@@ -16,10 +16,10 @@ from tests.support.case import Case, assert_same
 from tests.support.convolution import Array
 from tests.support.fake_gpu import FakeGpus
 from tests.support.fake_libraries import CupyArray, Tensor, aligned
-from tvmconvgrad.runtime import arrays
-from tvmconvgrad.runtime.cuda import tensors
+from tvmconvgrad.nvidia.launches import Launch
+from tvmconvgrad.runtime import tensors
+from tvmconvgrad.runtime.cuda import tensors as gpu_tensors
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
-from tvmconvgrad.runtime.cuda.launches import Launch
 
 CASES = pytest.mark.parametrize("case", [DATA, FILTERS], ids=["data", "filters"])
 
@@ -28,9 +28,9 @@ CASES = pytest.mark.parametrize("case", [DATA, FILTERS], ids=["data", "filters"]
 def libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Stand-ins for both libraries; nothing that was met before is known."""
     importlib.import_module("tvm")  # which looks at the true torch, if there is one
-    monkeypatch.setattr(arrays, "_kinds", {np.ndarray: arrays.NUMPY})
-    monkeypatch.setattr(tensors, "_kinds", {})
-    monkeypatch.setattr(tensors, "_quick", {})
+    monkeypatch.setattr(tensors, "_kinds", {np.ndarray: tensors.NUMPY})
+    monkeypatch.setattr(gpu_tensors, "_kinds", {})
+    monkeypatch.setattr(gpu_tensors, "_quick", {})
     for name in ("torch", "cupy"):
         monkeypatch.setitem(sys.modules, name, getattr(fake_libraries, name)())
     yield sys.modules

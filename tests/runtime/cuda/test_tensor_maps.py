@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.compilers import compiler
 from tests.support.fake_gpu import FakeGpus
-from tvmconvgrad.deploy import fields
-from tvmconvgrad.deploy.errors import BundleError
-from tvmconvgrad.runtime.cuda import driver
+from tvmconvgrad.bundles import fields
+from tvmconvgrad.bundles.errors import BundleError
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.nvidia.launches import Launch
+from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
-from tvmconvgrad.runtime.cuda.launches import Launch
-from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
 
 PIXELS = TensorMap("second", "f16", (64, 10, 9, 2), (64, 32), 128, ((-1, -2), (0, -1)), (2, 1))
 FILTER = TensorMap(512, "bf16", (32, 16, 3), (32, 16, 1), 64)

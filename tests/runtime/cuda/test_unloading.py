@@ -10,11 +10,12 @@ import pytest
 from tests.runtime.cuda.test_calls import DATA, Foreign, empty, example
 from tests.support.case import assert_same
 from tests.support.fake_gpu import FakeGpus
-from tvmconvgrad import memory, process
-from tvmconvgrad.memory import Loaded
+from tvmconvgrad.common import process
+from tvmconvgrad.runtime import memory
 from tvmconvgrad.runtime.cuda import function
 from tvmconvgrad.runtime.cuda.function import CudaFunction
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
+from tvmconvgrad.runtime.memory import Loaded
 
 BOUND = 4
 

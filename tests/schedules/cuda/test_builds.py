@@ -9,10 +9,10 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, program_of
 from tests.support.sampling import covering
-from tvmconvgrad.compiling.cuda import compiler, toolkit
-from tvmconvgrad.compiling.cuda.codegen import Program
-from tvmconvgrad.schedules.cuda.copies import Copies
-from tvmconvgrad.targets import Target
+from tvmconvgrad.compiler.cuda import compiler, toolkit
+from tvmconvgrad.compiler.cuda.codegen import Program
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 
 pytestmark = pytest.mark.skipif(toolkit.find_nvcc() is None, reason="needs nvcc")
 REGISTERS = 65536

@@ -10,10 +10,10 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, changed, check, check_program, program_of
-from tvmconvgrad.compiling.cuda.codegen import Program
-from tvmconvgrad.schedules.cuda.copies import Copies
-from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES
-from tvmconvgrad.targets import Target
+from tvmconvgrad.compiler.cuda.codegen import Program
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator
 # 2160 positions: of eight splits by stages of 64 the last one has nothing to add up

@@ -13,7 +13,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import ORDERS, Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, check_program, problem_of, program_of
 from tvmconvgrad import schedules
-from tvmconvgrad.compiling.cuda.codegen import generate
+from tvmconvgrad.compiler.cuda.codegen import generate
 
 pytestmark = needs_emulator
 

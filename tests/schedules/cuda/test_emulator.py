@@ -10,8 +10,8 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90A, changed, check_program, program_of
-from tvmconvgrad.compiling.cuda.codegen import Program
-from tvmconvgrad.schedules.cuda.gemm_tiles import GROUP_TILES, Tile
+from tvmconvgrad.compiler.cuda.codegen import Program
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, Tile
 
 pytestmark = needs_emulator
 # tiles from several threads, several steps of the loop, a split sum and so workspace

@@ -13,7 +13,7 @@ from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import check, check_program, program_of, takes
 from tests.support.random_cases import random_cases
 from tests.support.sampling import covering
-from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, TENSOR_TILES
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator
 WIDE = Convolution(2, 1, 40, 72, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))

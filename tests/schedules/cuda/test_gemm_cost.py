@@ -10,11 +10,11 @@ import tvm
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu_cases import SM_90A
-from tvmconvgrad.schedules.cuda.copies import Copies
-from tvmconvgrad.schedules.cuda.gemm_cost import Cost
-from tvmconvgrad.schedules.cuda.gemm_plan import Planner
-from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, Tile
-from tvmconvgrad.schedules.cuda.machine import Machine
+from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.cost import Cost
+from tvmconvgrad.schedules.cuda.gemm.plan import Planner
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, Tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec.merging import merged
 

@@ -16,17 +16,17 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
-from tvmconvgrad.schedules.cuda.copies import Copies
-from tvmconvgrad.schedules.cuda.gemm_plan import Planner
-from tvmconvgrad.schedules.cuda.gemm_sizes import LINE_BYTES, Size, sizes
-from tvmconvgrad.schedules.cuda.gemm_tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
-from tvmconvgrad.schedules.cuda.machine import Machine
-from tvmconvgrad.schedules.cuda.product import Product
+from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.plan import Planner
+from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES, Size, sizes
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.targets import Target
 from tvmconvgrad.te import Multiples, express
 
 pytestmark = needs_emulator

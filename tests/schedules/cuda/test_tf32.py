@@ -18,8 +18,8 @@ from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, TF32, check, program_of, takes
 from tests.support.sampling import covering
 from tvmconvgrad import schedules
-from tvmconvgrad.schedules.cuda.gemm_tiles import TENSOR_TILES
-from tvmconvgrad.targets import parse_target
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.schedules.cuda.gemm.tiles import TENSOR_TILES
 
 pytestmark = needs_emulator
 MMA = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"

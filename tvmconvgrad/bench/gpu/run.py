@@ -15,11 +15,11 @@ from tvmconvgrad.bench.job import Job, Refused
 from tvmconvgrad.bench.peers.pytorch import PyTorch
 from tvmconvgrad.bench.results import Measurement
 from tvmconvgrad.bench.variants import OURS
-from tvmconvgrad.deploy.load import Bundle
-from tvmconvgrad.deploy.manifest import BundledKernel
-from tvmconvgrad.deploy.missing import layer_of
+from tvmconvgrad.bundles.load import Bundle
+from tvmconvgrad.bundles.manifest import BundledKernel
+from tvmconvgrad.bundles.missing import layer_of
+from tvmconvgrad.machines.targets import TF32
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.targets import TF32
 
 FORMATS = {"cuDNN NHWC": "channels_last", "cuDNN NCHW": "contiguous"}
 COPY = "copy"

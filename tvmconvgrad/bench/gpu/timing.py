@@ -11,7 +11,7 @@ import torch
 
 from tvmconvgrad.bench.peers.pytorch import DTYPES
 from tvmconvgrad.bench.session import in_turn
-from tvmconvgrad.targets import TF32
+from tvmconvgrad.machines.targets import TF32
 
 Work = Callable[[], object]
 _FLUSHED_BYTES = 256 << 20  # several times a GPU's L2 cache

@@ -7,10 +7,10 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tvmconvgrad import process
-from tvmconvgrad.runtime.cuda import driver
-from tvmconvgrad.runtime.cuda.launches import Argument, Launch
-from tvmconvgrad.runtime.cuda.tensor_maps import Tensor, TensorMap
+from tvmconvgrad.common import process
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.nvidia.launches import Argument, Launch
+from tvmconvgrad.nvidia.tensor_maps import Tensor, TensorMap
 
 _NO_BINARY = ("(209)", "(218)", "(222)")  # no code for this device; PTX of a later kind than the driver knows
 _NAMES = {"first": 0, "second": 1, "out": 2}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
 
-from tvmconvgrad import verbose
-from tvmconvgrad.process import computed_once
+from tvmconvgrad.common import verbose
+from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime.arrays import Shape, Tensor
-from tvmconvgrad.runtime.cuda import driver, tensors
+from tvmconvgrad.runtime.cuda import tensors
 from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
 from tvmconvgrad.runtime.cuda.kinds import GpuKind
 from tvmconvgrad.runtime.kernel import Kernel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime import torch_tensors
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Kind, Shape, Strided, Unaligned, UnseenKind
-from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.memory import GpuArray, Memory
 from tvmconvgrad.runtime.torch_tensors import TorchKind
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, Shape, dtype_of
-from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 Array = npt.NDArray[Any]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmconvgrad import process
-from tvmconvgrad.runtime import arrays, dlpack
+from tvmconvgrad.common import process
+from tvmconvgrad.nvidia import driver
+from tvmconvgrad.runtime import arrays, dlpack, tensors
 from tvmconvgrad.runtime.arrays import Tensor
-from tvmconvgrad.runtime.cuda import driver
 from tvmconvgrad.runtime.cuda.kinds import ALIGNMENT, GpuKind, cupy_kind, foreign_kind, own_kind, torch_kind
 from tvmconvgrad.runtime.cuda.memory import GpuArray
 
@@ -59,7 +59,7 @@ def understand(name: str, value: Any, *, writes: bool = False) -> Tensor:
     """
     gpu = gpu_of(value)
     if gpu is None:
-        arrays.understand(name, value)  # what is no tensor at all
+        tensors.understand(name, value)  # what is no tensor at all
         raise ValueError(f"{name}: is on the CPU, expected an NVIDIA GPU, for which the kernel is")
     library = _library(value)
     return _foreign(name, value, gpu, writes) if library is None else library.make(name, value, gpu, writes)
@@ -89,7 +89,7 @@ def _torch(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
 
     torch = sys.modules["torch"]
     check(name, value, "cuda", writes=writes)
-    arrays.meet_torch(torch)
+    tensors.meet_torch(torch)
     kind = _quick[value.device] = _kind(torch_kind, torch, gpu)
     return Tensor(value, tuple(value.shape), arrays.dtype_of(name, value.dtype), kind)
 
@@ -115,7 +115,7 @@ def _foreign(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
 
 def known_kind(value: Any) -> GpuKind | None:
     """The kind of a plain tensor of PyTorch's, on a GPU that has been met before."""
-    return _quick.get(value.device) if _quick and arrays.known_kind(value) is not None else None
+    return _quick.get(value.device) if _quick and tensors.known_kind(value) is not None else None
 
 
 _quick: dict[Any, GpuKind] = {}  # by PyTorch's device

@@ -2,13 +2,13 @@
 
 import tvm
 
+from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.targets import TF32, Target
 from tvmconvgrad.schedules.base import Rule
-from tvmconvgrad.schedules.cuda.depthwise import DepthwiseRule
-from tvmconvgrad.schedules.cuda.gemm import GemmRule
-from tvmconvgrad.schedules.cuda.machine import Machine
-from tvmconvgrad.schedules.cuda.threads import ThreadsRule, fill_zeros
+from tvmconvgrad.schedules.cuda.depthwise.rule import DepthwiseRule
+from tvmconvgrad.schedules.cuda.gemm.rule import GemmRule
+from tvmconvgrad.schedules.cuda.naive.rule import ThreadsRule, fill_zeros
 from tvmconvgrad.schedules.zero import ZeroRule
-from tvmconvgrad.targets import TF32, Target
 
 
 def cuda_rules(target: Target) -> list[Rule]:

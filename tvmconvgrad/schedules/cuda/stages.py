@@ -9,9 +9,9 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 
-from tvmconvgrad.schedules.rewriting import nodes, replaced
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.tir.rewriting import nodes, replaced
 
 _IF = tirx.if_then_else(tirx.Var("condition", "bool"), tirx.const(1), tirx.const(0)).op
 

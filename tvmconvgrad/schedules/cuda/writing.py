@@ -16,8 +16,8 @@ from tvm import DataType, tirx
 from tvm.ir import IRModule, Range, TensorRegion
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 
-from tvmconvgrad.runtime.cuda import tensor_maps
-from tvmconvgrad.runtime.cuda.tensor_maps import TensorMap
+from tvmconvgrad.nvidia import tensor_maps
+from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.te.tensors import Index
 
 Number: TypeAlias = Index | int

@@ -1,0 +1,44 @@
+"""Code for CPUs by name, also for those that are not here: every rule builds, with the CPU's vectors and registers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.assembly import count, saves, simple_loops
+from tests.support.cpus import CPUS, Build, Cpu, builds
+from tests.support.sampling import every
+
+# Too few channels for full vectors of them, where the chosen rule puts them into lanes.
+NARROW = {"few channels' data"}
+# The stores to the stack, for each multiplication in a kernel's loops, that are let pass, by the number of registers.
+# LLVM spills one or the other value of a tile that just fits, and in the loop before a condition's end it saves what
+# the condition may have left out. Tiles twice as large as fit are above.
+SPILLS = {16: 0.5, 32: 0.25}
+
+
+def check_sums_stay_in_registers(code: str, cpu: Cpu) -> None:
+    loops = [loop for loop in simple_loops(code) if count(loop, cpu.multiplies)]
+    assert sum(map(saves, loops)) <= SPILLS[cpu.registers] * sum(count(loop, cpu.multiplies) for loop in loops)
+
+
+@pytest.mark.parametrize("cpu", CPUS, ids=str)
+def test_each_rule_is_forced_below(cpu: Cpu) -> None:
+    from tvmconvgrad import schedules
+
+    cases = builds([cpu])
+    assert {rule for build in cases for rule in build.rules} | {"zero"} == set(schedules.names(cases[0].target))
+
+
+@pytest.mark.parametrize("build", every(5, builds(CPUS)))
+def test_every_rule_uses_the_cpu_and_no_more(build: Build) -> None:
+    from tvmconvgrad.compiler import llvm
+
+    cpu = build.cpu
+    for rule in build.rules:
+        code = llvm.build(build.problem, build.target, rule).executable.mod.inspect_source("s")
+        assert cpu.lacks is None or not re.search(cpu.lacks, code, re.MULTILINE)
+        if rule == build.rules[0] and build.name not in NARROW:
+            assert re.search(cpu.multiplies, code)
+        check_sums_stay_in_registers(code, cpu)

@@ -1,0 +1,40 @@
+"""Results of code for CPUs by name, where this CPU has all that they have: every rule equals the definition."""
+
+from __future__ import annotations
+
+import pytest
+
+import tvmconvgrad
+from tests.support import layouts, reference
+from tests.support.case import assert_same
+from tests.support.convolution import operands
+from tests.support.cpus import CPUS, Build, Cpu, builds
+from tests.support.sampling import every
+from tvmconvgrad.machines.targets import host_architecture, host_features
+
+HERE = [cpu for cpu in CPUS if cpu.architecture == host_architecture()]
+
+
+def need(cpu: Cpu) -> None:
+    from tvmconvgrad.compiler import llvm
+
+    missing = llvm.required_features(cpu.target) - host_features()
+    if missing:
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+
+
+def check(build: Build, rule: str) -> None:
+    case, call = build.case, build.case.call
+    operator = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    kernel = operator.compile(*call.shapes, dtype=call.dtype, target=build.target, schedule=rule)
+    tensors = operands(case.convolution, case.result)
+    got = kernel(*case.arrays(tensors))
+    expected = reference.gradient(case.convolution, case.result, tensors).astype(got.dtype)
+    assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize("build", every(5, builds(HERE)))
+def test_every_rule_gives_the_same(build: Build) -> None:
+    need(build.cpu)
+    for rule in build.rules:
+        check(build, rule)

@@ -1,0 +1,96 @@
+"""Libraries loaded from files that are gone at once, in memory or in the system's temporary folder."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tvmconvgrad.files import private_file
+from tvmconvgrad.files.private_file import library_file
+from tvmconvgrad.files.temporary import TemporaryFolderError
+
+
+def no_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "folder":
+        no_memory_files(monkeypatch)
+    return str(request.param)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_each_library_answers_after_its_file_is_gone(tmp_path: Path, place: str) -> None:
+    loaded = []
+    for number in range(1, 6):
+        source, library = tmp_path / "answer.c", tmp_path / "answer.so"
+        source.write_text(f"int answer(void) {{ return {number}; }}")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        with library_file(library.read_bytes()) as path:
+            loaded.append(ctypes.CDLL(path))
+        if place == "folder":
+            assert not Path(path).parent.exists()
+    assert [one.answer() for one in loaded] == [1, 2, 3, 4, 5]
+
+
+def test_no_path_comes_back() -> None:
+    paths = []
+    for _ in range(40):
+        with library_file(b"no library") as path:
+            assert Path(path).read_bytes() == b"no library"
+            paths.append(path)
+    assert len(set(paths)) == 40
+
+
+def test_nobody_else_can_reach_the_file_and_it_goes_when_loading_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_memory_files(monkeypatch)
+    with pytest.raises(OSError, match=r"kernel\.so"), library_file(b"no library") as path:
+        assert path.endswith(".so")
+        assert Path(path).parent.stat().st_mode & 0o777 == 0o700
+        ctypes.CDLL(path)
+    assert not Path(path).parent.exists()
+
+
+def test_no_descriptor_is_left(place: str) -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(OSError), library_file(b"no library") as path:
+            ctypes.CDLL(path)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_where_nothing_can_be_executed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(TemporaryFolderError) as error, library_file(b"library"):
+        pytest.fail("it cannot be executed")
+    assert str(error.value).startswith(f"temporary folder {tmp_path}: ")
+    assert str(error.value).endswith("name another one in TMPDIR")
+    assert "noexec" in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG])
+def test_memory_that_is_full(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(private_file.os, "write", refuse)
+    with library_file(b"library") as path:
+        assert Path(path).name == "kernel.so"

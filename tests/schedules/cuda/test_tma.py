@@ -1,0 +1,220 @@
+"""Tiles that a Hopper's engine copies as boxes of a tensor, for one block or for two: on an emulated GPU."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.operators.test_schedules import cases
+from tests.support.case import OPERATORS, Case
+from tests.support.convolution import Convolution
+from tests.support.gpu import Emulator, needs_emulator
+from tests.support.gpu_cases import SM_90, SM_90A, changed, check, check_program, program_of, takes
+from tests.support.sampling import covering
+from tvmconvgrad.compiler.cuda.codegen import Program
+from tvmconvgrad.nvidia.tensor_maps import TensorMap
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, Tile
+
+pytestmark = needs_emulator
+WAYS = (Copies.BOXES, Copies.B_FOR_TWO, Copies.A_FOR_TWO)
+TYPES = ("f16", "bf16")
+# channels that are whole lines where lines must be whole, and others
+SQUARE = Convolution(2, 1, 64, 192, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+TAILS = Convolution(3, 1, 64, 72, (7, 11), (7, 10), (3, 2), (1, 1), (1, 1), (1, 0), (1, 0))
+STRIDED = Convolution(2, 1, 128, 64, (11, 12), (6, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 0))
+# four residues of a data gradient with as many taps, which begin at two positions
+RESIDUES = Convolution(2, 1, 64, 64, (11, 12), (6, 6), (4, 2), (2, 2), (1, 1), (1, 1), (2, 0))
+DILATED = Convolution(1, 1, 64, 128, (9, 9), (5, 9), (3, 3), (1, 1), (2, 1), (0, 1), (0, 1))
+POINTWISE = Convolution(3, 1, 192, 64, (5, 6), (5, 6), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
+LINE = Convolution(3, 1, 64, 64, (41,), (19,), (5,), (2,), (1,), (1,), (0,))
+CUBE = Convolution(2, 1, 64, 64, (4, 5, 6), (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1))
+LAYERS = {
+    "square": SQUARE,
+    "tails": TAILS,
+    "strided": STRIDED,
+    "residues": RESIDUES,
+    "dilated": DILATED,
+    "pointwise": POINTWISE,
+    "line": LINE,
+    "cube": CUBE,
+}
+SMALL = GROUP_TILES.index(Tile(64, 64, (1, 1)))
+TWO_GROUPS = GROUP_TILES.index(Tile(128, 64, (2, 1)))
+
+
+def swapped(layer: Convolution) -> Convolution:
+    """The layer with channels c and o exchanged: A's channels are c, and those of a data gradient o."""
+    return replace(layer, c=layer.o, o=layer.c)
+
+
+def boxed(case: Case, **given: int) -> Program:
+    """The program whose copies are the engine's."""
+    scheduled, program = program_of(case, "gemm", given, SM_90A)
+    assert scheduled.decisions["copies"] in WAYS
+    return program
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "way"),
+    [
+        # a Latin square: the quick lane has each pair of layer, operator and way
+        pytest.param(name, operator, way, marks=[pytest.mark.slow] if (row + column + turn) % 3 else [])
+        for row, name in enumerate(LAYERS)
+        for column, operator in enumerate((0, 1, 3))
+        for turn, way in enumerate(WAYS)
+    ],
+)
+def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
+    layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
+    turn = operator + way + list(LAYERS).index(name)
+    case = Case(OPERATORS[operator], layer, "NXC", ("XIO", "OIX")[turn % 2], TYPES[turn // 2 % 2])
+    given = {"tile": SMALL if turn % 3 else TWO_GROUPS, "depth": (64, 32)[turn % 2], "copies": way}
+    scheduled, _ = program_of(case, "gemm", {**given, "copies": Copies.BOXES}, SM_90A)
+    if way not in scheduled.candidates["copies"]:
+        pytest.skip("there are no two tiles to share one")
+    stages = scheduled.candidates["stages"]
+    check(emulator, case, "gemm", {**given, "stages": stages[turn % len(stages)]}, SM_90A)
+
+
+@pytest.mark.parametrize(
+    ("operator", "tile"),
+    [
+        pytest.param(operator, tile, marks=[pytest.mark.slow] if (i % 4) else [])
+        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(GROUP_TILES))))
+    ],
+)
+def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
+    wide = replace(SQUARE, batch=4, c=128, o=256, y=(7, 6), x=(7, 6)) if GROUP_TILES[tile].columns > 64 else SQUARE
+    layer = wide if operator != 1 else swapped(wide)
+    case = Case(OPERATORS[operator], layer, dtype=TYPES[tile % 2])
+    ways = [way for way in WAYS if way in program_of(case, "gemm", {"tile": tile}, SM_90A)[0].candidates["copies"]]
+    check(emulator, case, "gemm", {"tile": tile, "copies": ways[(operator + tile) % len(ways)]}, SM_90A)
+
+
+@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@pytest.mark.parametrize("operator", range(len(OPERATORS)))
+def test_operators_layouts_and_split_sums(emulator: Emulator, operator: int, data_format: str) -> None:
+    """What is packed is copied as boxes, too."""
+    layer = replace(SQUARE, batch=7, o=64)
+    case = Case(OPERATORS[operator], layer, data_format, "OIX", "f16")
+    splits = program_of(case, "gemm", {"tile": SMALL}, SM_90A)[0].candidates["splits"]
+    given = {"tile": SMALL, "copies": WAYS[operator % 3 if operator % 3 < 2 else 0], "splits": max(splits)}
+    assert max(splits) > 1
+    check(emulator, case, "gemm", given, SM_90A)
+
+
+@pytest.mark.parametrize(
+    "case", covering([case for case in cases() if case.convolution.groups == 1][::3], quick=0, second=2)
+)
+def test_random_strides_pads_and_dilations(emulator: Emulator, case: Case) -> None:
+    """The rules' cases with so many channels that the engine copies them."""
+    many = replace(case.convolution, c=64, o=64)
+    case = replace(case, convolution=many).with_dtype("bf16")
+    if not takes("gemm", case, SM_90A):
+        pytest.skip("no product is met")
+    given = {"tile": SMALL, "copies": Copies.BOXES}
+    check(emulator, case, "gemm", given, SM_90A)
+
+
+def test_who_has_an_engine_and_what_it_cannot_copy() -> None:
+    def ways(layer: Convolution, operator: int = 0, dtype: str = "f16", target: object = SM_90A) -> set[int]:
+        scheduled, _ = program_of(Case(OPERATORS[operator], layer, dtype=dtype), "gemm", {}, target)  # type: ignore[arg-type]
+        return set(scheduled.candidates.get("copies", ()))
+
+    assert Copies.BOXES in ways(SQUARE)
+    for layer, shared in ((RESIDUES, False), (replace(RESIDUES, c=128), True)):  # by columns of one residue alone
+        scheduled, _ = program_of(Case(OPERATORS[1], layer, dtype="f16"), "gemm", {"tile": SMALL}, SM_90A)
+        assert (Copies.A_FOR_TWO in scheduled.candidates["copies"]) is shared
+    for refused in (
+        ways(SQUARE, target=SM_90),
+        ways(SQUARE, dtype="f32"),
+        ways(replace(SQUARE, c=96)),  # lines of two taps
+        ways(replace(SQUARE, groups=2, c=128)),
+        ways(replace(SQUARE, y=(9, 300), k=(3, 131), x=(9, 172))),  # a tap that is too far away
+        ways(replace(STRIDED, c=72), operator=1),  # columns of two residues
+    ):
+        assert refused.isdisjoint(WAYS)
+
+
+@pytest.mark.parametrize("operator", [0, 1])
+def test_no_thread_computes_addresses_of_copies(operator: int) -> None:
+    case = Case(OPERATORS[operator], replace(SQUARE, batch=7, o=64), dtype="f16")
+    program = boxed(case, tile=SMALL, copies=Copies.BOXES, splits=1)
+    assert "cp.async.cg" not in program.source and "cp.async.ca" not in program.source
+    source = program.source.replace("__device__ __forceinline__", "")
+    multiplying, supplying = source[source.index("for (int step") :].split("for (int step")[1:3]
+    for body, order in (
+        (multiplying, ("wait_phase", "multiply_shared", "commit_products", "wait_products_1", "arrive")),
+        (supplying, ("wait_phase", "expect", "copy_pixels")),
+    ):
+        places = [body.index(f"tvmconvgrad_{each}") for each in order]
+        assert places == sorted(places)
+    assert "__syncthreads" not in multiplying
+    assert "tvmconvgrad_copy" not in multiplying
+
+
+def test_blocks_that_share_a_tile_load_half_of_it() -> None:
+    def bytes_of(way: Copies) -> list[int]:
+        case = Case(OPERATORS[0], replace(SQUARE, c=256, o=256), dtype="f16")
+        program = boxed(case, tile=GROUP_TILES.index(Tile(128, 128, (2, 1))), copies=way)
+        (launch,) = (each for each in program.launches if each.function == "main_kernel")
+        maps = [each for each in launch.arguments if isinstance(each, TensorMap)]
+        counts = [program.source.count(f"(&({each}_ptr[0]))") for each in ("sum_a_map", "sum_b_map")]
+        return [count * each.box[0] * each.box[1] for count, each in zip(counts, maps)]
+
+    alone = bytes_of(Copies.BOXES)
+    assert bytes_of(Copies.B_FOR_TWO) == [alone[0], alone[1] // 2]
+    assert bytes_of(Copies.A_FOR_TWO) == [alone[0] // 2, alone[1]]
+
+
+def of_map(**changes: object) -> Callable[[Program], Program]:
+    """A change of A's map."""
+
+    def change(program: Program) -> Program:
+        (launch, *rest) = program.launches
+        place = next(i for i, each in enumerate(launch.arguments) if isinstance(each, TensorMap))
+        arguments = list(launch.arguments)
+        arguments[place] = replace(arguments[place], **changes)  # type: ignore[type-var]
+        return replace(program, launches=(replace(launch, arguments=tuple(arguments)), *rest))
+
+    return change
+
+
+FAULTS = {
+    "no wait": (changed("ended = 0; !ended;", "ended = 1; !ended;"), "elements differ|before its copies|too many"),
+    "a wait for another phase": (changed('"r"(parity)', '"r"(!parity)'), "elements differ|never comes|too many"),
+    "nobody leaves a stage": (changed("mbarrier.arrive.shared::cluster.b64 _, [there];", ""), "never comes"),
+    "one block is told alone": (changed("there, %0, %1;", "there, %0, 0;"), "too many|never comes"),
+    "less bytes than come": (changed('"r"(bytes)', '"r"(bytes / 2)'), "never comes|before its copies|elements differ"),
+    "boxes for one block alone": (changed(".multicast::cluster", ""), "static assertion"),
+    "blocks that are no cluster": (changed("__cluster_dims__(2, 1, 1) ", ""), "no such block|never comes"),
+    "a block ends too early": (changed("  tvmconvgrad_meet();\n  __syncthreads", "  __syncthreads"), "has ended"),
+    "barriers that nobody has made": (changed("mbarrier.init.shared::cta.b64 [%0], %1;", ""), "not been made"),
+    "the tap of another axis": (changed("static_cast<short>(n4)", "static_cast<short>(n5)"), "elements differ"),
+    "another box of pixels": (of_map(corners=((-1, -2), (-1, -1))), "elements differ|outside of their box"),
+    "other steps": (of_map(steps=(2, 1)), "elements differ"),
+    "another swizzling": (of_map(line_bytes=64, box=(32, 32)), "elements differ|never comes"),
+}  # fmt: skip
+
+
+def test_what_has_no_fault_passes(emulator: Emulator) -> None:
+    check_program(emulator, FAULT_CASE, fault_program())
+
+
+FAULT_CASE = Case(OPERATORS[0], replace(SQUARE, c=128, o=64), dtype="f16")
+
+
+def fault_program() -> Program:
+    """Two blocks of neighbouring rows share B's tiles."""
+    return boxed(FAULT_CASE, tile=SMALL, copies=Copies.B_FOR_TWO, stages=4, splits=1, depth=32)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_seen(emulator: Emulator, fault: str) -> None:
+    change, words = FAULTS[fault]
+    with pytest.raises(AssertionError, match=words):
+        check_program(emulator, FAULT_CASE, change(fault_program()))

@@ -1,0 +1,116 @@
+"""Products with pads are left out: where a tile meets nothing else at a tap, an infinite value makes no NaN of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import layouts, reference
+from tests.support.case import Case, assert_same
+from tests.support.convolution import Array, Convolution, Tensors, operands
+
+FAR = 300
+"""A dilation with which the outer taps meet pads alone, also at what a tile computes beyond the end of an axis."""
+
+CONVOLUTIONS = {
+    "1-D": Convolution(2, 1, 16, 32, (11,), (11,), (3,), (1,), (FAR,), (FAR,), (FAR,)),
+    "along one axis": Convolution(1, 1, 17, 35, (6, 9), (6, 9), (3, 3), (1, 1), (1, FAR), (1, FAR), (1, FAR)),
+    "along both": Convolution(1, 1, 16, 32, (7, 6), (7, 6), (3, 3), (1, 1), (9, FAR), (9, FAR), (9, FAR)),
+    "depthwise": Convolution(1, 24, 24, 24, (8, 7), (8, 7), (3, 3), (1, 1), (9, FAR), (9, FAR), (9, FAR)),
+}
+
+
+def meets_pads(conv: Convolution) -> Array:
+    """For each tap, whether it meets nothing else: along some axis it is an outer one, and beyond the data."""
+    axes = zip(conv.k, conv.dilations, conv.y, strict=True)
+    along = [[dilation >= size and tap != taps // 2 for tap in range(taps)] for taps, dilation, size in axes]
+    return np.any(np.meshgrid(*along, indexing="ij"), axis=0)
+
+
+def results(case: Case, tensors: Tensors) -> dict[str, Array]:
+    """By the names of the rules whose tiles read each tap by itself, what they make of operands, canonical."""
+    import tvmconvgrad
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
+
+    call, target = case.call, parse_target(None)
+    operator: Any = getattr(tvmconvgrad, call.operator)(**call.attributes)
+    problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
+    found = {rule: schedules.schedule(problem, target, rule) for rule in schedules.applicable(problem, target)}
+    alone = {rule: one for rule, one in found.items() if not any(tap > 1 for tap in _taps(one.decisions["tile"]))}
+    arrays, axes = case.arrays(tensors), case.axes(case.result)
+    return {rule: layouts.to_canonical(run(one, arrays, target), axes) for rule, one in alone.items()}
+
+
+def _taps(tile: Any) -> Any:
+    return tile.get("taps", ())
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+def test_an_infinite_filter_adds_nothing_where_it_meets_pads(operator: str, name: str) -> None:
+    conv = CONVOLUTIONS[name]
+    case, apart = Case(operator, conv), meets_pads(conv)
+    tensors = operands(conv, case.result)
+    tensors["w"][..., apart] = 0
+    expected = reference.gradient(conv, case.result, tensors).astype(np.float32)
+    assert expected.any()
+    tensors["w"][..., apart] = np.inf
+    found = results(case, tensors)
+    assert len(found) > 1
+    for got in found.values():
+        assert_same(got, expected)
+
+
+@pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "depthwise"])  # its tile spans the taps
+def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
+    conv = CONVOLUTIONS[name]
+    case, apart, channel = Case("ConvolutionBackpropFilters", conv), meets_pads(conv), 3
+    tensors = operands(conv, "w")
+    tensors["y"] = abs(tensors["y"]) + 1
+    expected = reference.gradient(conv, "w", tensors).astype(np.float32)
+    expected[channel] = np.where(apart, 0, np.inf)
+    tensors["x"][(0, channel, *(size // 2 for size in conv.x))] = np.inf
+    found = results(case, tensors)
+    assert found
+    for got in found.values():
+        assert_same(got, expected)
+
+
+def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
+    """The sums of 32 columns go by phases over 17 positions, of which each tile takes several, with 2 taps."""
+    from tvm import tirx
+
+    from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.tir.annotations import CONDITION
+    from tvmconvgrad.tir.rewriting import nodes, uses
+
+    conv = Convolution(1, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
+    problem = Case("ConvolutionBackpropData", conv).call.problem()
+    module = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v3"), "positions-channels").module
+    conditions = [mark.value for mark in nodes(module, tirx.AttrStmt) if mark.attr_key == CONDITION]
+    taps = {loop.loop_var.name: loop.loop_var for loop in nodes(module, tirx.For)}
+    assert any(uses(condition, taps["k_h"]) for condition in conditions)
+    assert not any(uses(condition, taps["k_w"]) for condition in conditions)
+
+
+def test_a_task_packs_no_more_than_its_chunk_reads() -> None:
+    """Chunks are one of 32 planes: of the data, of which some are pads, three are read."""
+    from tvmconvgrad.compiler.llvm import build
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.schedules import schedule
+
+    size, pads = (32, 10, 16), (1, 0, 0)
+    conv = Convolution(1, 1, 16, 32, size, size, (3, 1, 1), (1,) * 3, (1,) * 3, pads, pads)
+    problem = Case("ConvolutionBackpropFilters", conv).with_dtype("f16").call.problem()
+    target = parse_target("llvm -mcpu=x86-64-v4")
+    plan = str(schedule(problem, target, "filter-o"))
+    assert "packs=('task', 'task')" in plan
+    assert "chunk=(1, 1, 10, 16)" in plan
+    built = build(problem, target, "filter-o")
+    both = 4 * 10 * 16 * (3 * 16 + 32)
+    assert both <= sum(built.workspace.task_sizes) < 1.05 * both  # blocks of channels lie a little apart

@@ -1,0 +1,158 @@
+"""Memory is fetched before it is used: what instructions a kernel has for it, how many, and for which addresses."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import pytest
+
+from tests.support.assembly import Operand, count, operands, saves, simple_loops
+from tests.support.cpus import CPUS, Build
+
+BY_NAME = {cpu.name: cpu for cpu in CPUS}
+LEVELS = ("x86-64-v3", "x86-64-v4")
+
+
+def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
+    """The assembly of a kernel, its plan, and how many bytes each input's positions lie apart."""
+    from tvmconvgrad.compiler import llvm
+
+    build = Build(BY_NAME[level], name)
+    built = llvm.build(build.problem, build.target, rule)
+    rows = [4 * shape[-1] for shape in build.problem.input_shapes]
+    return built.executable.mod.inspect_source("s"), built.scheduled.decisions, rows
+
+
+def fetched(code: str) -> list[Operand]:
+    return operands(code, r"prefetch\w+")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
+    code, plan, (row, _) = compiled(level, "1x1 data", "positions-channels")
+    assert plan["packs"] == ""
+    found, rows = fetched(code), plan["tile"]["positions"]
+    assert len({base for _, base in found}) == 1  # where the tile's own rows begin
+    runs = range(len(found) // rows)  # of channels, where LLVM has unrolled their loop; each is a cache line
+    assert len({at % 64 for at, _ in found}) == 1  # the channel that the first iteration ends with
+    lines = sorted(at // 64 for at, _ in found)
+    assert lines == sorted(run + (rows + i) * row // 64 for run in runs for i in range(rows))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("rule", ["filter-o", "filter-c"])
+def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str) -> None:
+    code, plan, rows = compiled(level, "1x1 filters", rule)
+    assert (plan["c_block"], plan["o_block"]) == (0, 0)
+    found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
+    assert found
+    ahead = prod(plan["chunk"])
+    met = [[(at - ahead * row, base, row) for row in rows if (at - ahead * row, base) in read] for at, base in found]
+    assert {row for ((_, _, row),) in met} == set(rows)
+    later, bases = {(at, base) for ((at, base, _),) in met}, {base for _, base in found}
+    vectors = [(at, base) for at, base in operands(code, r"vmovups(?!\s+%)") if base in bases]
+    width = 4 * BY_NAME[level].lanes
+    assert len(vectors) > 1
+    assert all(any((at + part, base) in later for part in range(0, 64, width)) for at, base in vectors)
+
+
+def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
+    """The assembly of a filter gradient on images of 14 positions along each axis, and its plan."""
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.spec.merging import merged
+
+    *taps, c_group, o = filter_shape
+    space, ones, pads = (14,) * len(taps), (1,) * len(taps), tuple(tap // 2 for tap in taps)
+    operator = cg.ConvolutionBackpropFilters(
+        strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, groups=groups, filter_shape=filter_shape
+    )
+    problem = merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
+    built = llvm.build(problem, BY_NAME[level].target, "filter-o")
+    return built.executable.mod.inspect_source("s"), built.scheduled.decisions
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_position_fetches_the_block_after_its_own_of_what_is_packed_before(level: str) -> None:
+    code, plan = filters(level, (1, 1024, 1536), 8)
+    assert plan["packs"][0] == "before" and plan["fetch"] == 0
+    elements = 8 * 14 * plan["c_block"]
+    block = 4 * (elements + (16 - elements) % 32)  # an odd number of cache lines
+    read = set(operands(code, r"v(?!mov\w+\s+%)\w+"))
+    assert any((at - block, base) in read for at, base in fetched(code))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("o_group", [16, 256])
+def test_sums_of_groups_fetch_what_is_packed_next_into_l2(level: str, o_group: int) -> None:
+    code, plan = filters(level, (3, 3, 16, 32 * o_group), 2, groups=32)
+    assert plan["fetch"] == 0 and operands(code, "prefetcht1")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("c", "o"), [(96, 576), (576, 96), (64, 384), (960, 160), (24, 144)])
+def test_a_product_that_fetches_what_it_reads_in_place_spills_no_sum(level: str, c: int, o: int) -> None:
+    code, _ = filters(level, (1, c, o), 112)
+    products = [loop for loop in simple_loops(code) if count(loop, r"vfmadd\d+ps")]
+    assert products and not any(map(saves, products))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
+    code, plan, (row, _) = compiled(level, "depthwise data", "positions-groups")
+    bases: dict[str, list[int]] = {}
+    for at, base in fetched(code):
+        bases.setdefault(base, []).append(at)
+    assert [row * position for position in range(plan["tile"]["positions"])] in bases.values()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("channels", "far"), [(2048, True), (1024, False)])
+def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channels: int, far: bool) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.spec.merging import merged
+
+    operator = cg.ConvolutionBackpropFilters(
+        strides=(2,), pads_begin=(0,), pads_end=(0,), dilations=(1,), filter_shape=(1, 1024, channels)
+    )
+    problem = merged(operator.problem((1, 15, 1024), (1, 8, channels), dtype="f32"))
+    built = llvm.build(problem, BY_NAME[level].target, "filter-o")
+    tile, bases = built.scheduled.decisions["tile"], dict[str, list[int]]()
+    for at, base in fetched(built.executable.mod.inspect_source("s")):
+        bases.setdefault(base, []).append(at)
+    row = list(range(0, 4 * tile["o"], 4 * BY_NAME[level].lanes))  # a vector each; the rows lie apart
+    assert (row in [sorted(at - min(found) for at in found) for found in bases.values()]) == far
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("1x1 data", "positions-positions"),  # packed by tasks
+        ("depthwise data", "positions-channels"),
+        ("depthwise filters", "filter-o"),
+    ],
+)
+def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> None:
+    code, plan, _ = compiled(level, name, rule)
+    assert plan["packs"] in ("task", ("task", "task"))
+    assert fetched(code) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.spec.merging import merged
+
+    operator = cg.ConvolutionBackpropData(strides=(1,), pads_begin=(0,), pads_end=(0,), dilations=(1,), groups=32)
+    problem = merged(operator.problem((1, 40, 32 * 4), (1, 4, 32 * 4), dtype="f32"))
+    built = llvm.build(problem, BY_NAME[level].target, "positions-groups")
+    bases: dict[str, list[int]] = {}
+    for at, base in fetched(built.executable.mod.inspect_source("s")):
+        bases.setdefault(base, []).append(at)
+    assert bases
+    for found in bases.values():
+        assert len(found) == len({(at - min(found)) // 64 for at in found})

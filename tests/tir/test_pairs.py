@@ -1,0 +1,72 @@
+"""The instruction that adds two products of bf16: where it is generated, and that its sums stay in registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.assembly import count, saves, simple_loops
+from tests.support.case import OPERATORS, ROLES, Case
+from tests.support.convolution import Convolution
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.targets import parse_target
+
+ADDS = r"vdpbf16ps\s.*%zmm"
+RULES = {"w": ("filter-o", "filter-c"), "y": ("positions-channels",), "x": ("positions-channels",)}
+
+
+def code(
+    mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, rows: int = 10, dilation: int = 1
+) -> str:
+    apart = (dilation, dilation)
+    conv = Convolution(batch, 1, 64, 64, (rows, 11), (rows, 11), (3, 3), (1, 1), apart, apart, apart)
+    problem = Case(operator, conv, dtype=dtype).call.problem()
+    target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
+    return str(llvm.build(problem, target, rule).executable.mod.inspect_source("s"))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("mcpu", ["cooperlake", "znver4", "sapphirerapids"])
+def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
+    for rule in RULES[ROLES[operator][1]]:
+        found = code(mcpu, operator, rule)
+        assert count(found.splitlines(), ADDS)
+        loops = [loop for loop in simple_loops(found) if count(loop, ADDS)]
+        assert sum(map(saves, loops)) <= 0.25 * sum(count(loop, ADDS) for loop in loops)
+
+
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+@pytest.mark.parametrize(("channels", "paired"), [(8, True), (4, False)])
+def test_groups_of_several_channels(channels: int, paired: bool, operator: str) -> None:
+    size = 16 * channels
+    conv = Convolution(2, 16, size, size, (10, 11), (10, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    problem = Case(operator, conv, dtype="bf16").call.problem()
+    target = parse_target("llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu")
+    found = str(llvm.build(problem, target, "positions-groups").executable.mod.inspect_source("s"))
+    adds = count(found.splitlines(), ADDS)
+    assert bool(adds) == paired
+    assert not paired or saves(found.splitlines()) <= 0.25 * adds
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(("mcpu", "dtype"), [("x86-64-v4", "bf16"), ("znver4", "f16"), ("znver4", "f32")])
+def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> None:
+    for rule in RULES[ROLES[operator][1]]:
+        assert "vdpbf16ps" not in code(mcpu, operator, rule, dtype)
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "dilation", "paired"),
+    [
+        (1, 10, 1, True),
+        (3, 11, 1, True),
+        (2, 1, 1, True),
+        (3, 1, 1, False),
+        (1, 11, 6, True),  # taps meet 21 of 33 rows, in pairs it is 18
+        (1, 11, 8, False),  # 17
+        (1, 10, 8, False),
+        (2, 11, 8, True),
+    ],
+)
+def test_filters_take_pairs_of_images_or_of_bands(batch: int, rows: int, dilation: int, paired: bool) -> None:
+    found = code("znver4", "ConvolutionBackpropFilters", "filter-o", batch=batch, rows=rows, dilation=dilation)
+    assert ("vdpbf16ps" in found) == paired

@@ -1,0 +1,47 @@
+"""Vectors that are stored some elements apart: by masked stores, where the CPU has fast ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.case import Case
+from tests.support.convolution import Convolution
+
+
+def program(mcpu: str, stride: int) -> str:
+    """LLVM's program of a data gradient by channels whose results lie a stride apart."""
+    import tvmconvgrad
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.machines.targets import parse_target
+
+    sizes = ((4, 16 * stride), (4, 16), (1, stride), (1, stride))
+    case = Case("ConvolutionBackpropData", Convolution(1, 1, 64, 16, *sizes, (1, 1), (0, 0), (0, 0)), "NCX", "OIX")
+    operator = getattr(tvmconvgrad, case.operator)(**case.attributes)
+    problem = operator.problem(*case.call.shapes, dtype="f32")
+    built = llvm.build(problem, parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu"), "positions-channels")
+    return str(built.executable.mod.inspect_source("ll"))
+
+
+@pytest.mark.parametrize(("mcpu", "stride", "masked"), [
+    ("x86-64-v4", 2, True),
+    ("x86-64-v4", 4, True),
+    ("x86-64-v4", 1, False),
+    ("x86-64-v4", 5, False),
+    ("x86-64-v3", 2, False),
+])  # fmt: skip
+def test_where_stores_are_masked(mcpu: str, stride: int, masked: bool) -> None:
+    assert ("call void @llvm.masked.store" in program(mcpu, stride)) == masked
+
+
+def test_columns_whose_first_positions_differ_from_task_to_task() -> None:
+    """Tasks of phases that begin at different positions pack differently many: no extent of a loop is a constant."""
+    import tvmconvgrad
+    from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
+
+    conv = Convolution(16, 1, 256, 512, (16, 16), (8, 8), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
+    case = Case("ConvolutionBackpropData", conv, "NCX", "OIX")
+    problem = getattr(tvmconvgrad, case.operator)(**case.attributes).problem(*case.call.shapes, dtype="f32")
+    target = parse_target("llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu")
+    given = {"packs": 1, "column_ranges": 4}
+    assert schedules.schedule(problem, target, "positions-channels", given).module is not None

@@ -1,0 +1,119 @@
+"""Copies against the memory's order, by blocks that are transposed in registers: as NumPy transposes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tvmconvgrad.compiler import pipeline
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.tir.annotations import TRANSPOSE
+
+SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
+NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
+
+
+def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True) -> tuple[Any, str]:
+    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, by the compiler; and
+    LLVM's program."""
+    rows, width = source.shape
+    a = te.placeholder((rows, width), dtype, "a")
+    columns = -(-width // apart)
+
+    def element(j: Any, i: Any) -> Any:
+        inside = tirx.all(j >= pad, j < columns + pad)
+        value = a(i, (j - pad) * apart).astype("float32")
+        return tirx.if_then_else(inside, value, tirx.const(0, "float32")) if pad else value
+
+    out = te.compute((columns + 2 * pad, rows), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    if marked:
+        sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
+    return built(sch, source, (columns + 2 * pad, rows))
+
+
+def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, str]:
+    """What the compiler's program makes of `source`, and LLVM's program."""
+    target = tvm.target.Target(parse_target(None).to_dict())
+    with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
+        module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
+    result = np.full(shape, 7, dtype)
+    module.jit()["main"](source, result)
+    return result, module.mod.inspect_source("ll")
+
+
+@pytest.mark.parametrize("pad", [0, 2])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_transposed_copy(size: tuple[int, int], dtype: str, pad: int) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, pad)
+    assert np.array_equal(got, np.pad(source.T, ((pad, pad), (0, 0))))
+
+
+@pytest.mark.parametrize("apart", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_of_columns_that_lie_apart(size: tuple[int, int], dtype: str, apart: int) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, apart=apart)
+    assert np.array_equal(got, source[:, ::apart].T)
+
+
+@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}], ids=str)
+def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
+    source = np.zeros((32, 64), np.float32)
+    marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
+    assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")
+
+
+@pytest.mark.parametrize("size", [(16, 16), (8, 24), (3, 20)], ids=str)
+def test_whole_blocks_of_pads(size: tuple[int, int]) -> None:
+    """Images between two that are all pads: of a block everything is copied, or nothing."""
+    images = np.arange(2 * size[0] * size[1], dtype=np.float32).reshape(2, *size)
+    a = te.placeholder(images.shape, "float32", "a")
+
+    def element(n: Any, j: Any, i: Any) -> Any:
+        return tirx.if_then_else(tirx.all(n >= 1, n < 3), a(n - 1, i, j), tirx.const(0, "float32"))
+
+    out = te.compute((4, size[1], size[0]), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[1], TRANSPOSE, 1)
+    got, _ = built(sch, images, (4, size[1], size[0]))
+    assert np.array_equal(got, np.pad(images.transpose(0, 2, 1), ((1, 1), (0, 0), (0, 0))))
+
+
+def interleaved(source: Any, along: bool) -> tuple[Any, str]:
+    """Two arrays of bits, or what is one after the other in one, in pairs by columns: (.., column, 2); and LLVM's
+    program. With `along` the columns are neighbours in memory, else the two of a pair."""
+    a = te.placeholder(source.shape, "uint16", "a")
+    rows, columns = source.shape
+    if along:
+        out = te.compute((rows // 2, columns, 2), lambda r, c, p: a(r * 2 + p, c), name="out")
+    else:
+        out = te.compute((columns // 2, rows, 2), lambda r, c, p: a(c, r * 2 + p), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    outer, column, _ = sch.get_loops(sch.get_sblock("out"))
+    sch.annotate(column if along else outer, TRANSPOSE, 1)
+    return built(sch, source, tuple(int(extent) for extent in out.shape), np.uint16)
+
+
+@pytest.mark.parametrize("size", [(32, 48), (16, 20), (6, 6), (2, 64), (4, 4), (64, 2)], ids=str)
+def test_pairs_of_rows_and_rows_of_pairs(size: tuple[int, int]) -> None:
+    source = np.random.default_rng(3).integers(0, 1 << 16, size).astype(np.uint16)
+    rows, columns = size
+    along, _ = interleaved(source, along=True)
+    assert np.array_equal(along, source.reshape(rows // 2, 2, columns).transpose(0, 2, 1))
+    across, _ = interleaved(source, along=False)
+    assert np.array_equal(across, source.reshape(rows, columns // 2, 2).transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("along", [True, False])
+def test_pairs_go_by_shuffles(along: bool) -> None:
+    _, program = interleaved(np.zeros((32, 64), np.uint16), along)
+    assert program.count("shufflevector") >= 2

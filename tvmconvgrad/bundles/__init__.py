@@ -1,0 +1,1 @@
+"""Bundles in use: read from their folders, checked, and called. Needs NumPy and nothing heavier."""

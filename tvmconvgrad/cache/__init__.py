@@ -1,0 +1,1 @@
+"""The store of built kernels on disk."""

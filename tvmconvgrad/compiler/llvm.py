@@ -1,0 +1,186 @@
+"""From a problem to a shared library for a CPU. Importing this imports TVM and its compiler."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tvm
+from tvm.target import codegen
+
+from tvmconvgrad.compiler import pipeline
+from tvmconvgrad.compiler.linking import check_compiler, link
+from tvmconvgrad.files.temporary import check_room, memory_file, temporary_folder
+from tvmconvgrad.machines.cpu_features import foreign_to, in_system_words
+from tvmconvgrad.machines.targets import ARCHITECTURES, Target, linux_triple, target_architecture
+from tvmconvgrad.records.choice import Choice
+from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.schedules.chosen import scheduled_as
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.values import nearest
+
+_CONFIG = {"tirx.disable_assert": True}
+"""Whoever calls a kernel has checked its arguments (runtime/kernel.py), and passes them on as it was compiled for them
+(calling.c). Code that looks at them once more would take a tenth of the time to compile."""
+
+
+def compile_problem(
+    problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """Compile a problem; returns the shared library and what there is to know of it, as JSON's types.
+
+    Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a search's choice does not
+    apply, MissingLinker without a C compiler, TemporaryFolderError without room on the disk.
+    """
+    begin = time.perf_counter()
+    check_cpu(target)
+    check_compiler(target_architecture(target))  # before seconds of compiling
+    built = build(problem, target, schedule, choice)
+    library = link(_object(built.executable), target_architecture(target))
+    return library, _facts(problem, target, built, begin)
+
+
+def compile_object(
+    problem: Problem, target: Target, symbol: str, choice: Choice | None = None
+) -> tuple[bytes, dict[str, Any]]:
+    """Compile a problem to an object file, to be linked with others; and the facts that compile_problem gives.
+
+    Its entry is __tvm_ffi_SYMBOL. Besides, `workspace_pieces` and `task_pieces` are the sizes of what it allocates.
+    Raises what compile_problem raises.
+    """
+    begin = time.perf_counter()
+    built = build(problem, target, choice=choice, symbol=symbol)
+    code = _object(built.executable)
+    pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
+    return code, _facts(problem, target, built, begin) | pieces
+
+
+def _facts(problem: Problem, target: Target, built: Built, begin: float) -> dict[str, Any]:
+    return {
+        "problem": str(problem),
+        "schedule": str(built.scheduled),
+        "workspace_bytes": built.workspace_bytes,
+        "requires": sorted(required_features(target)),
+        "build_seconds": round(time.perf_counter() - begin, 3),
+    }
+
+
+class Built(NamedTuple):
+    """A compiled problem that is not linked yet."""
+
+    scheduled: Scheduled
+    executable: Any
+    workspace: pipeline.WorkspaceMeter
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The memory that a call on one thread needs besides its arguments: packed operands and partial sums.
+
+        Each further thread needs its own of what a task allocates for itself.
+        """
+        return self.workspace.bytes
+
+
+def build(
+    problem: Problem,
+    target: Target,
+    schedule: str | None = None,
+    choice: Choice | None = None,
+    symbol: str = "main",
+) -> Built:
+    """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
+    check_cpu(target)
+    scheduled = scheduled_as(problem, target, schedule, choice)
+    return Built(scheduled, *_compile(_with_symbol(scheduled.module, symbol), target))
+
+
+def compile_module(module: tvm.IRModule, target: Target) -> bytes:
+    """The shared library of a scheduled program. MissingLinker without a C compiler."""
+    executable, _ = _compile(module, target)
+    return link(_object(executable), target_architecture(target))
+
+
+def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, pipeline.WorkspaceMeter]:
+    """Code that is not linked yet, and its workspace."""
+    workspace = pipeline.WorkspaceMeter()
+    with tvm.transform.PassContext(config=_CONFIG, disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
+        executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
+    return executable, workspace
+
+
+def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:
+    (function,) = module.functions.values()
+    return tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)}, attrs=module.attrs)
+
+
+def required_features(target: Target) -> set[str]:
+    """What the code may use of the CPU, in the operating system's words."""
+    return in_system_words(_features(target))
+
+
+def check_cpu(target: Target) -> None:
+    """ValueError for a CPU, or a feature of one, that LLVM does not know, or that it has no code for."""
+    triple = target.mtriple or codegen.llvm_get_system_triple()
+    if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, triple):
+        raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu, triple)}")
+    features = _features(target)
+    # Before they are looked for: without its vectors a CPU has many another feature no more.
+    foreign = foreign_to(target_architecture(target), features)
+    if foreign:
+        raise ValueError(f"target: {str(target)!r} {foreign}")
+    for feature in target.mattr:
+        name = feature[1:]
+        known = features if feature.startswith("+") else _features(replace(target, mattr=(f"+{name}",)))
+        if name not in known:
+            unknown = f"is unknown to LLVM for this architecture{nearest(name, known)}"
+            raise ValueError(f"target: feature {feature} of {str(target)!r} {unknown}")
+
+
+@functools.lru_cache(maxsize=64)
+def _features(target: Target) -> frozenset[str]:
+    """What a target has, in LLVM's words."""
+    return frozenset(map(str, codegen.llvm_get_cpu_features(_tvm_target(target))))
+
+
+def _what_it_is(mcpu: str, triple_of: str) -> str:
+    for architecture in sorted(set(ARCHITECTURES.values())):
+        triple = linux_triple(architecture)
+        if codegen.llvm_is_valid_cpu(mcpu, triple):
+            return f"a CPU of {architecture}, expected with -mtriple={triple}"
+    close = difflib.get_close_matches(mcpu, cpus(triple_of), n=3)
+    hint = f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+    return f"unknown to LLVM{hint}; `tvmconvgrad info --cpus` lists its names"
+
+
+def cpus(triple: str) -> list[str]:
+    """LLVM's names of the CPUs of a triple's architecture."""
+    return sorted(map(str, codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", "mtriple": triple}))))
+
+
+def _tvm_target(target: Target) -> tvm.target.Target:
+    return tvm.target.Target(target.to_dict())
+
+
+def _object(executable: Any) -> bytes:
+    """The object file. LLVM ends the process where a disk is full, so that it goes to memory, if there are such files.
+
+    Another file is named by its folder's number: TVM takes paths of UTF-8 alone.
+    """
+    handle = memory_file()
+    if handle is not None:
+        with open(handle, "rb") as file:
+            executable.mod.write_to_file(f"/proc/self/fd/{handle}", "o")
+            return file.read()
+    with temporary_folder() as folder:
+        check_room(folder)
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            executable.mod.write_to_file(f"/proc/self/fd/{number}/kernel.o", "o")
+        finally:
+            os.close(number)
+        return Path(folder, "kernel.o").read_bytes()

@@ -1,0 +1,179 @@
+"""TVM's lowering, with five changes.
+
+A kernel takes tensors at any address. TVM promises LLVM that a tensor's memory is aligned to 64 bytes, and nothing
+checks it: vector moves then crash on a NumPy array, which is often aligned to 16. Only elements are aligned in the code
+made here; on today's CPUs unaligned moves cost nothing where the address happens to be aligned.
+
+Indices stay 64-bit. Narrowed to 32 bits, each address needs a sign extension, LLVM computes them in vectors, and the
+register tile spills: half of the speed.
+
+Register tiles stay on the stack, which LLVM turns into registers. Above 1 KiB TVM would ask its runtime for each tile's
+memory anew, for every tile.
+
+Memory is planned before the conditions are there that leave out products with pads: of what is read under a condition
+TVM finds no constant bound, and each task would allocate all of the data that it packs a part of.
+
+Loops that pack data fetch what they will copy a little later. A core's own prefetcher does not look beyond a page, and
+is put off by copies that go to many places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import tvm
+from tvm import DataType, s_tir, tirx
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.machines.cpu import CACHE_LINE
+from tvmconvgrad.schedules.transforms.prefetch import prefetch
+from tvmconvgrad.tir.annotations import CONDITION, PREFETCH, PREFETCH_FAR
+from tvmconvgrad.tir.passes.masking import with_masked_loads
+from tvmconvgrad.tir.passes.non_temporal import with_streamed_stores
+from tvmconvgrad.tir.passes.pairs import with_pairs
+from tvmconvgrad.tir.passes.strided_stores import with_spread_stores
+from tvmconvgrad.tir.passes.transposition import transposed
+from tvmconvgrad.tir.rewriting import nodes, rewritten
+
+NAME = "tvmconvgrad"
+DISABLED = ("tirx.NarrowDataType",)
+LARGEST_TILE_BYTES = 4096
+_CACHES = {PREFETCH: 1, PREFETCH_FAR: 2}
+_PLAN = tvm.transform.Sequential(
+    [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+    ]
+)
+"""The passes that end with memory being planned, as TVM's lowering begins."""
+_ALLOCATES = "tirx.LowerTVMBuiltin"
+_ALLOCATE = tvm.ir.Op.get("tirx.TVMBackendAllocWorkspace")
+
+
+def _align_to_elements(statement: tirx.AttrStmt) -> tirx.AttrStmt:
+    if statement.attr_key != "storage_alignment":
+        return statement
+    return tirx.AttrStmt(statement.node, statement.attr_key, tirx.IntImm("int32", 1), statement.body)
+
+
+@tvm.instrument.pass_instrument
+class WorkspaceMeter:
+    """Notes what a program allocates beyond the stack; a kernel holds all of it at the same time.
+
+    `sizes` has the bytes of each piece, `task_sizes` those of the pieces that a task of a parallel loop has for itself.
+    """
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.task_sizes: list[int] = []
+
+    @property
+    def bytes(self) -> int:
+        """What a call on one thread needs."""
+        return sum(self.sizes)
+
+    def run_after_pass(self, module: tvm.IRModule, info: tvm.transform.PassInfo) -> None:
+        """Called by TVM."""
+        if info.name == _ALLOCATES:
+            self.sizes += _allocated(module)
+            tasks = [loop for loop in nodes(module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+            self.task_sizes += [size for loop in tasks for size in _allocated(loop.body)]
+
+
+def _allocated(program: tvm.IRModule | tirx.Stmt) -> list[int]:
+    return [int(call.args[2]) for call in nodes(program, tvm.ir.Call) if call.op.same_as(_ALLOCATE)]
+
+
+def _keep_on_stack(statement: tirx.AllocBuffer) -> tirx.AllocBuffer:
+    element = DataType(str(statement.buffer.dtype))
+    size = prod(int(extent) for extent in statement.buffer.shape) * element.lanes * element.bits // 8
+    if size > LARGEST_TILE_BYTES:
+        return statement
+    return tirx.AllocBuffer(statement.buffer, {"disable_lower_builtin": tirx.IntImm("int32", 1)})
+
+
+def _with_prefetches(marked: tirx.AttrStmt) -> tirx.Stmt:
+    if marked.attr_key not in _CACHES:
+        return marked
+    distance, cache = int(marked.value), _CACHES[marked.attr_key]
+    fetched: list[tvm.ir.TensorLoad] = []
+
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        loads = nodes(statement.value, tvm.ir.TensorLoad)
+        vectors = [load for load in loads if isinstance(load.indices[-1], tirx.Ramp) and not _share_line(load, fetched)]
+        fetched.extend(vectors)
+        fetches = [_line_ahead(load, distance + line, cache) for load in vectors for line in _lines(load)]
+        return tirx.SeqStmt([statement, *fetches]) if fetches else statement
+
+    return structural_map(marked.body, (tirx.BufferStore, store))
+
+
+def _line(load: tvm.ir.TensorLoad) -> int:
+    """The elements of a cache line."""
+    return int(CACHE_LINE * 8 // DataType(str(load.source.dtype)).bits)
+
+
+def _lines(load: tvm.ir.TensorLoad) -> range:
+    """The offsets of a vector's cache lines, in elements."""
+    return range(0, int(load.indices[-1].lanes), _line(load))
+
+
+def _share_line(load: tvm.ir.TensorLoad, fetched: list[tvm.ir.TensorLoad]) -> bool:
+    """Whether a vector lies within a cache line's length of the begin of one that is fetched."""
+    for other in fetched:
+        if other.source.same_as(load.source):
+            apart = Analyzer().simplify(load.indices[-1].base - other.indices[-1].base)
+            if isinstance(apart, tirx.IntImm) and 0 <= int(apart) < _line(load):
+                return True
+    return False
+
+
+def _line_ahead(load: tvm.ir.TensorLoad, distance: int, cache: int) -> tirx.Stmt:
+    """Fetch the line `distance` elements after a vector's first one."""
+    *outer, vector = load.indices
+    return prefetch(load.source, [*outer, vector.base + distance], cache=cache)
+
+
+def _with_conditions(module: tvm.IRModule) -> tvm.IRModule:
+    if all(mark.attr_key != CONDITION for mark in nodes(module, tirx.AttrStmt)):
+        return module
+    return rewritten(_PLAN(module), (tirx.AttrStmt, _with_condition))
+
+
+def _with_condition(marked: tirx.AttrStmt) -> tirx.Stmt:
+    return tirx.IfThenElse(marked.value, marked.body, None) if marked.attr_key == CONDITION else marked
+
+
+def _pass(name: str, kind: type, callback: Callable[[Any], Any]) -> Any:
+    """A pass that rewrites all nodes of a type."""
+    return tvm.transform.module_pass(lambda module, _: rewritten(module, (kind, callback)), opt_level=0, name=name)
+
+
+def _pipeline() -> tuple[Any, Any, Any]:
+    lower, finalize_host, finalize_device = tirx.get_tir_pipeline("s_tir")
+    condition = tvm.transform.module_pass(lambda module, _: _with_conditions(module), opt_level=0, name="SetConditions")
+    align = _pass("AlignArgumentsToElements", tirx.AttrStmt, _align_to_elements)
+    stack = _pass("KeepTilesOnStack", tirx.AllocBuffer, _keep_on_stack)
+    fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
+    transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
+    pairs = tvm.transform.module_pass(lambda module, _: with_pairs(module), opt_level=0, name="InsertPairs")
+    mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
+    spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
+    stream = tvm.transform.module_pass(lambda module, _: with_streamed_stores(module), opt_level=0, name="StreamStores")
+    vectorize = tirx.transform.VectorizeLoop()
+    return (
+        tvm.transform.Sequential(
+            [condition, lower, align, stack, transpose, pairs, mask, vectorize, spread, stream, fetch]
+        ),
+        finalize_host,
+        finalize_device,
+    )
+
+
+tirx.register_tir_pipeline(NAME, _pipeline)

@@ -1,0 +1,1 @@
+"""Files that appear whole, locks between processes, and places for temporary files."""

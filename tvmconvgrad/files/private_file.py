@@ -1,0 +1,69 @@
+"""A shared library as a file for the moment of loading it.
+
+The system's loader maps files, not bytes. Loading a file of the cache would map something that any process of
+this user may truncate while its code runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tvmconvgrad.files.temporary import TemporaryFolderError, memory_file, temporary_folder
+
+_numbers = itertools.count()
+
+
+@contextmanager
+def library_file(library: bytes) -> Iterator[str]:
+    """Path of a new file with the bytes of `library`, gone after the block; what was loaded stays mapped.
+
+    It lies in memory, and where the system has no such files, or does not let them be executed, in a folder of this
+    user alone below the system's temporary folder ($TMPDIR). OSError when it cannot be written there.
+    """
+    handle = memory_file()
+    if handle is not None:
+        try:
+            if _filled(handle, library) and _can_be_mapped(f"/proc/self/fd/{handle}"):
+                yield _new_name(handle)
+                return
+        finally:
+            os.close(handle)
+    with temporary_folder() as folder:
+        path = folder / "kernel.so"
+        path.write_bytes(library)
+        if not _can_be_mapped(str(path)):
+            raise TemporaryFolderError(folder.parent, "the system does not let code of files there run (noexec?)")
+        yield str(path)
+
+
+def _filled(handle: int, library: bytes) -> bool:
+    rest = memoryview(library)
+    try:
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+    except OSError:
+        return False
+    return True
+
+
+def _can_be_mapped(path: str) -> bool:
+    """Whether the loader can open a file and map it as code: /proc may be missing, the system may forbid it."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC):
+            return True
+    except OSError:
+        return False
+
+
+def _new_name(handle: int) -> str:
+    """A path of an open file that no path before was equal to.
+
+    The loader answers a path that it knows with the library that it has, and the numbers of open files come back. So
+    the path spells a number that does not, in digits that lead nowhere: "/" and "/.".
+    """
+    digits = format(next(_numbers), "b").replace("0", "/").replace("1", "/.")
+    return f"/proc/self/fd{digits}/{handle}"

@@ -1,0 +1,309 @@
+"""Targets: what code is generated for. Parsed and resolved without TVM, so that a cached kernel needs no compiler."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvmconvgrad.common import process
+from tvmconvgrad.spec.values import nearest, plain, show
+
+DEFAULT = "llvm -mcpu=native"
+OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
+"""The kinds of targets, and what each can be told."""
+_OWN = {"sm_90": "sm_90a"}
+"""Architectures with instructions that no later one has."""
+ALGORITHMS = DIRECT, AUTO = "direct", "auto"
+"""As oneDNN calls them: sums as they are defined; or Winograd's algorithm where that is expected to be faster."""
+FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
+"""As oneDNN calls them: f32 is multiplied as it is; or may be rounded to TF32 before, 11 of its 24 significant bits."""
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
+_FORMATS = ("coff", "xcoff", "macho", "wasm", "goff", "spirv", "dxcontainer")
+"""How a triple may name the format of object files: LLVM ends the process for one that is not the system's own."""
+_WINDOWS = ("msvc", "gnu", "itanium", "cygnus")
+"""The environments that Windows has. LLVM ends the process for any other one."""
+# How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
+FAMILIES = {
+    "cortex-": "aarch64",
+    "neoverse-": "aarch64",
+    "x86-64": "x86_64",
+    "znver": "x86_64",
+    "skylake": "x86_64",
+}
+_NEWEST_CLANG = "99.0"
+_ADDED = {"avx512_bf16": "+avx512bf16"}
+"""Features that kernels make use of, and that a CPU may have beyond the generation that it is named by."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
+
+    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py). `fpmath_mode` is
+    "strict" or "tf32": then kernels for f32 may round both inputs to TF32, and multiply on a GPU's tensor cores.
+    """
+
+    kind: str = "llvm"
+    mcpu: str | None = None
+    mattr: tuple[str, ...] = ()
+    mtriple: str | None = None
+    arch: str | None = None
+    algorithm: str = DIRECT
+    fpmath_mode: str = STRICT
+
+    def __str__(self) -> str:
+        options = {**self.to_dict(), "mattr": ",".join(self.mattr)}
+        options.pop("kind")
+        if self.algorithm != DIRECT:
+            options["algorithm"] = self.algorithm
+        if self.fpmath_mode != STRICT:
+            options["fpmath_mode"] = self.fpmath_mode
+        return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The only form that TVM takes, which knows neither algorithms nor modes."""
+        options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
+        return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
+
+    def multiplied(self, dtype: str) -> str:
+        """The type that numbers of a type may be multiplied in: "tf32" for f32 where the mode lets them."""
+        return TF32 if dtype == "f32" and self.fpmath_mode == TF32 else dtype
+
+
+def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
+    """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
+
+    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
+    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
+    "cuda" without `arch` is for the first GPU of this machine; its `fpmath_mode` is "strict" or "tf32". Raises
+    ValueError for an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
+    """
+    if isinstance(target, Target):
+        return target
+    if target is None:
+        target = DEFAULT
+    if isinstance(target, str):
+        return _resolved(target, _split(plain(target)))
+    if isinstance(target, Mapping):
+        return _resolved(target, dict(target))
+    raise TypeError(f'target: {show(target)} is neither a string such as "{DEFAULT}" nor a dict')
+
+
+def _split(text: str) -> dict[str, Any]:
+    try:
+        words = shlex.split(text)
+    except ValueError as reason:
+        raise ValueError(f"target: {show(text)} cannot be read: {reason}") from None
+    if not words:
+        raise ValueError(f'target: {text!r} is empty, expected for example "{DEFAULT}"')
+    options: dict[str, Any] = {"kind": words[0]}
+    for word in words[1:]:
+        match = re.fullmatch(r"-([a-z_]+)=(\S+)", word)
+        if match is None:
+            raise ValueError(f"target: {show(word)} in {show(text)} is no option, expected for example -mcpu=native")
+        if match[1] in options:
+            raise ValueError(f"target: -{match[1]} is given twice in {show(text)}")
+        options[match[1]] = match[2]
+    return options
+
+
+def _resolved(given: object, options: dict[str, Any]) -> Target:
+    kind = options.pop("kind", "llvm")
+    kind = plain(kind) if isinstance(kind, str) else kind
+    if not isinstance(kind, str) or kind not in OPTIONS:
+        expected = f"expected {' or '.join(OPTIONS)}"
+        raise ValueError(
+            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(kind, OPTIONS)}, {expected}"
+        )
+    for name in options:
+        if name not in OPTIONS[kind]:
+            expected = f"expected one of {', '.join(OPTIONS[kind])}"
+            close = nearest(name, OPTIONS[kind])
+            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown{close}, {expected}")
+    if kind == "cuda":
+        mode = _one_of("fpmath_mode", options, FPMATH_MODES)
+        return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))), fpmath_mode=mode)
+    algorithm = _one_of("algorithm", options, ALGORITHMS)
+    mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
+    if mtriple is not None:
+        _check_triple(mtriple)
+    elif mcpu is not None:
+        mtriple = _foreign_triple(mcpu)
+    features = _features(options.get("mattr", ()))
+    if mcpu == "native":
+        added = [feature for feature in _added_features() if feature[1:] not in {given[1:] for given in features}]
+        mcpu, features = host_cpu(), (*added, *features)
+    return Target(kind, mcpu, features, mtriple, algorithm=algorithm)
+
+
+def _gpu_architecture(given: object, arch: str | None) -> str:
+    """An architecture by NVIDIA's name; "native" or none is that of the first GPU here. ValueError without one."""
+    if arch is not None and arch != "native":
+        if re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch) is None:
+            raise ValueError(f"target: arch is {show(arch)}, expected NVIDIA's name of an architecture such as sm_90")
+        return arch
+    with process.lock:
+        from tvmconvgrad.nvidia import driver  # only where one is asked for
+
+    try:
+        return own_architecture(driver.driver().architecture(0))
+    except driver.MissingGpu as reason:
+        expected = 'expected for example "cuda -arch=sm_90"'
+        raise ValueError(f"target: {show(given)} names no GPU's architecture, and {reason}: {expected}") from None
+
+
+def own_architecture(there: str) -> str:
+    """What to compile for where a GPU is of an architecture: with the instructions that this one alone has."""
+    return _OWN.get(there, there)
+
+
+def _foreign_triple(mcpu: str) -> str | None:
+    """The triple of a CPU whose name tells that it is not of this machine's architecture."""
+    for beginning, architecture in FAMILIES.items():
+        if mcpu.startswith(beginning) and architecture != host_architecture():
+            return linux_triple(architecture)
+    return None
+
+
+def _one_of(name: str, options: Mapping[str, Any], words: Sequence[str]) -> str:
+    """An option's word; without one, the first."""
+    found = _word(name, options.get(name)) or words[0]
+    if found not in words:
+        raise ValueError(f"target: {name} is {show(found)}{nearest(found, words)}, expected {' or '.join(words)}")
+    return found
+
+
+def _word(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"target: {name} is {show(value)} of type {type(value).__name__}, expected a string")
+    value = plain(value)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", value):
+        raise ValueError(f"target: {name} is {show(value)}, expected letters, digits and ._+-")
+    return value
+
+
+def _features(mattr: object) -> tuple[str, ...]:
+    features = plain(mattr).split(",") if isinstance(mattr, str) else mattr
+    if not isinstance(features, (list, tuple)):
+        raise TypeError(f"target: mattr is {show(mattr)} of type {type(mattr).__name__}, expected a string or a list")
+    for feature in features:
+        if not (isinstance(feature, str) and re.fullmatch(r"[+-][A-Za-z0-9][A-Za-z0-9._-]*", feature)):
+            raise ValueError(f"target: feature {show(feature)} of mattr is not of the form +name or -name")
+    return tuple(map(plain, features))
+
+
+def _architecture(triple: str) -> str:
+    """LLVM's name of a triple's architecture; ValueError for one that no schedule knows. TVM crashes on nonsense."""
+    word = triple.partition("-")[0].lower()
+    if word not in ARCHITECTURES:
+        expected = f"expected one that begins with {' or '.join(sorted(set(ARCHITECTURES.values())))}"
+        raise ValueError(f"target: mtriple {show(triple)} is for an unknown architecture, {expected}")
+    return ARCHITECTURES[word]
+
+
+def _check_triple(triple: str) -> None:
+    """Raise ValueError for a triple that LLVM has no code for: it ends the process then."""
+    _architecture(triple)
+    words = triple.lower().split("-")[1:]
+    for word in words:
+        if word.endswith(_FORMATS):
+            raise ValueError(f"target: mtriple {show(triple)} names a format of files, {show(word)}, expected none")
+    system = next((place for place, word in enumerate(words) if word.startswith("win")), len(words))
+    for word in words[system + 1 :]:
+        if word.rstrip("0123456789.") not in _WINDOWS:
+            expected = f"expected one of {', '.join(_WINDOWS)}"
+            raise ValueError(f"target: mtriple {show(triple)} has an environment that Windows has not, {expected}")
+
+
+def linux_triple(architecture: str) -> str:
+    """The usual triple of an architecture."""
+    return f"{architecture}-linux-gnu"
+
+
+def host_architecture() -> str:
+    """LLVM's name of this machine's architecture."""
+    return ARCHITECTURES.get(platform.machine().lower(), platform.machine())
+
+
+def target_architecture(target: Target) -> str:
+    """LLVM's name of the architecture that a target's code is for."""
+    return _architecture(target.mtriple) if target.mtriple else host_architecture()
+
+
+def target_system(target: Target) -> str:
+    """The operating system that a target's code is for, "linux" for example."""
+    triple = (target.mtriple or "").lower()
+    return next((name for word, name in SYSTEMS.items() if word in triple), platform.system().lower())
+
+
+def check_host(target: Target) -> None:
+    """Raise ValueError when code for a target cannot run here, whatever the CPU: another architecture or system."""
+    if target.mtriple is None:
+        return
+    system, named = platform.system().lower(), target_system(target)
+    if (target_architecture(target), named) != (host_architecture(), system):
+        raise ValueError(
+            f"target: {str(target)!r} is for {target_architecture(target)} and {named}, and this machine is "
+            f"{host_architecture()} with {system}: its code can be generated here, but not run"
+        )
+
+
+def host_cpu() -> str:
+    """LLVM's name of this machine's CPU, or of the newest generation that has no more than this CPU has."""
+    name, _ = named_generation()
+    return name
+
+
+def _added_features() -> list[str]:
+    """What this machine's CPU has beyond `host_cpu`, of the features that kernels make use of."""
+    _, known = named_generation()
+    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
+
+
+@functools.cache
+def named_generation() -> tuple[str, frozenset[str]]:
+    """`host_cpu`, and the features that the name implies; by the compiler's interpreter where archspec is missing."""
+    try:
+        with process.lock:
+            import archspec.cpu  # only to name the CPU: bundled kernels go without it
+    except ModuleNotFoundError:
+        from tvmconvgrad.workers import environment
+
+        if environment.named() is None:
+            raise
+        name, features = environment.host_cpu()
+        return name, frozenset(features)
+
+    cpu = archspec.cpu.host()
+    for candidate in [cpu, *cpu.ancestors]:
+        try:
+            flags = candidate.optimization_flags("clang", _NEWEST_CLANG)
+        except archspec.cpu.UnsupportedMicroarchitecture:
+            continue
+        match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
+        if match:
+            return match[1], frozenset(candidate.features)
+    return str(cpu.name).replace("_", "-"), frozenset(cpu.features)
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """What this machine's CPU can do, in the operating system's words ("avx2", "sse4_1", ...)."""
+    if platform.system() == "Linux":
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, words = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(words.split())
+    with process.lock:
+        import archspec.cpu
+
+    return frozenset(archspec.cpu.detect.detected_info().features)

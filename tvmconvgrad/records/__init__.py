@@ -1,0 +1,1 @@
+"""What tuning has found: choices, logs, and their look-up. Needs no compiler."""

@@ -1,0 +1,345 @@
+"""Rewrites that the CPU's schedules share: packing an operand, and the loops of a register tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+from tvm import DataType
+from tvm.ir import Call
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.sym import Analyzer
+from tvm.tirx import Buffer, IndexMap, IntImm, Var
+
+from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.te import Sum
+from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.tir.annotations import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
+
+AHEAD = 1024
+"""How many elements ahead of its use data is fetched, where it is read along memory."""
+
+TOGETHER = 64
+"""Positions of a row that one task copies, at most: where images are merged into one row there is no other."""
+
+CONTIGUOUS = 256
+"""Positions that one task copies, at most, where they lie side by side."""
+
+APART = (128, 64)
+"""Packed blocks of channels lie an odd number of cache lines apart (in bytes: a multiple, and the rest): what all
+blocks have of one position then maps to different sets of the cache."""
+
+SQUARE = 16
+"""Rows of the filter that are read side by side to be transposed: few enough that each is read ahead of its use."""
+
+
+def pack_data(
+    sch: Schedule,
+    block: SBlockRV,
+    data_format: str,
+    channels: int,
+    groups: int,
+    lanes: int,
+    at: LoopRV | None = None,
+    images: int = 1,
+    ahead: int = 0,
+    run: int = 1,
+) -> None:
+    """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
+
+    (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
+    short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
+    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost, or a `run` of
+    a group's channels does. Inside of a loop only what that loop's body reads is packed, and stays in the cache. In
+    NXC it is fetched so many elements `ahead`, into the L2 cache; 0: a little ahead, into L1.
+    """
+    rank = len(sch.get_loops(block)) - 3
+    transform_written(sch, block, _blocked_data(channels, groups, images, run))
+    sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
+    if at is not None:
+        sch.compute_at(block, at, preserve_unit_loops=True)
+    n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
+    n, image = sch.split(n, [None, images])
+    g0, g1 = sch.split(g, [None, groups])
+    c0, c1 = sch.split(c, [None, channels])
+    row = space[-1]
+    outer = [n, *space[:-1]]
+    if data_format == "NXC" and at is None:
+        task, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
+        outer.append(task)
+    if data_format == "NXC" and channels * groups > 1:
+        read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
+        sch.reorder(*outer, row, g0, c0, c1, image, g1)
+        if images > 1:
+            sch.annotate(c1, TRANSPOSE, 1)
+        elif groups > 1 and run > 1:
+            c1, pair = sch.split(sch.fuse(c0, c1), [None, run])
+            sch.reorder(c1, image, g1, pair)
+            sch.annotate(c1, TRANSPOSE, 1)
+        elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
+            sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
+        elif groups == 1 and channels >= LEAST_SIDE:
+            sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
+        elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
+            sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
+        else:
+            _vectorize(sch, g1 if groups > 1 else c1)
+        if ahead:
+            sch.annotate(row, PREFETCH_FAR, ahead)
+        else:
+            _prefetch(sch, block, row, read)
+    elif data_format == "NXC":
+        sch.reorder(*outer, g0, c0, row, c1, image, g1)
+        sch.annotate(c0, TRANSPOSE, 1)
+    else:
+        is_one_run = _is_contiguous(sch, block, space)
+        if is_one_run:
+            fused = sch.fuse(*space)
+            space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
+            row = space[-1]
+        outer = [n, g0, c0, *space[:-1]]
+        sch.reorder(*outer, *([c1, row, image, g1] if groups > 1 else [row, c1, image, g1]))
+        if images > 1:
+            sch.fuse(c1, image)
+        if channels * groups > 1 or not is_one_run:  # rows, of which some may be pads
+            sch.annotate(row, TRANSPOSE, 1)
+        else:
+            _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
+            _vectorize(sch, vector)
+    if at is None:
+        sch.parallel(sch.fuse(*outer))
+
+
+def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
+    """Whether the positions that a block packs of a channel lie side by side in memory: whole rows, and no pads."""
+    if not sch.get(block).reads:
+        return False  # all of it is pads
+    source = sch.get(block).reads[0].source.shape[-len(space) :]
+    extents = [sch.get(loop).extent for loop in space]  # of which some may differ from task to task
+    whole = all(isinstance(size, IntImm) for size in extents) and list(map(int, extents[1:])) == list(
+        map(int, source[1:])
+    )
+    guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
+    return len(space) > 1 and whole and not guards
+
+
+def _source(sch: Schedule, block: SBlockRV) -> Buffer:
+    """The user's tensor that a block packs."""
+    return sch.get(block).reads[0].source
+
+
+def _bytes(buffer: Buffer) -> int:
+    """Bytes of an element."""
+    return int(DataType(str(buffer.dtype)).bits) // 8
+
+
+def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> None:
+    """Have the data of a loop over positions fetched, by whole positions, `AHEAD` of the elements that it reads: so
+    many of each."""
+    channels = int(_source(sch, block).shape[-1])
+    sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
+
+
+def pack_filter(
+    sch: Schedule,
+    block: SBlockRV,
+    lanes: tuple[str, int],
+    reduced: int,
+    groups: int,
+    filter_axes: str,
+    at: LoopRV | None = None,
+    run: int = 1,
+) -> None:
+    """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous; all
+    panels in parallel, or inside of the loop `at` what its body reads.
+
+    (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
+    order in which a register tile reads it. Of a `run` of summed channels, those of one lane lie side by side.
+    Where the filter has taps innermost, what lanes have of them is transposed.
+    """
+    rank = len(sch.get_loops(block)) - 3
+    channel, width = lanes
+    along = filter_axes.endswith(channel.upper())
+    transform_written(sch, block, _paneled_filter(channel == "o", width, reduced, groups, run))
+    if at is not None:
+        sch.compute_at(block, at, preserve_unit_loops=True)
+    g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
+    lane, summed = (o, c) if channel == "o" else (c, o)
+    g0, g1 = sch.split(g, [None, groups])
+    lane0, lane1 = sch.split(lane, [None, width])
+    summed0, summed1 = sch.split(summed, [None, reduced])
+    outer = [g0, lane0]
+    if run > 1 and groups > 1:
+        summed1, pair = sch.split(summed1, [None, run])
+        outer += [summed0, *k]
+        sch.reorder(*outer, lane1, summed1, g1, pair)
+        sch.annotate(summed1, TRANSPOSE, 1)
+    elif run > 1:
+        summed1, pair = sch.split(summed1, [None, run])
+        outer += [summed0, *k] if along else [*k]
+        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), pair, g1)
+        sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
+    elif along or groups > 1:
+        outer.append(summed0)
+        sch.reorder(*outer, *k, summed1, lane1, g1)
+        _vectorize(sch, g1 if groups > 1 else lane1)
+    else:
+        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        if filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
+            outer.append(summed0)
+            sch.reorder(*outer, summed1, square, *k, lane1, g1)
+            sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
+        else:
+            outer += [*k, square]
+            sch.reorder(*outer, summed0, summed1, lane1, g1)
+            sch.annotate(summed1, TRANSPOSE, 1)
+    if at is None:
+        sch.parallel(sch.fuse(*outer))
+
+
+def _blocked_data(channels: int, groups: int, images: int, run: int) -> Callable[..., tuple[Index, ...]]:
+    def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
+        outer = n // images, g // groups, c // channels, *space, c % channels // run
+        return (*outer, g % groups, c % run if run > 1 else n % images)
+
+    return layout
+
+
+def _paneled_filter(
+    lanes_are_o: bool, width: int, reduced: int, groups: int, run: int
+) -> Callable[..., tuple[Index, ...]]:
+    def layout(g: Index, *rest: Index) -> tuple[Index, ...]:
+        *k, c, o = rest
+        lane, summed = (o, c) if lanes_are_o else (c, o)
+        outer = g // groups, lane // width, summed // reduced, *k, summed % reduced // run
+        return (*outer, lane % width, g % groups, summed % run)
+
+    return layout
+
+
+@dataclass(frozen=True)
+class FilterNest:
+    """The loops of a filter gradient's register tile: over parallel tasks, that inside of which is packed, and the
+    outermost over the positions of a chunk."""
+
+    tile: SBlockRV
+    tasks: list[LoopRV]
+    packing: LoopRV
+    position: LoopRV
+
+
+def split_chunks(
+    sch: Schedule, positions: Sequence[LoopRV], chunk: Sequence[int], inner: Sequence[LoopRV] = ()
+) -> LoopRV:
+    """Split loops over positions into chunks of so many along each, outside of `inner`; the loop over chunks is
+    returned."""
+    parts = [sch.split(loop, [None, size]) for loop, size in zip(positions, chunk)]
+    sch.reorder(*(outer for outer, _ in parts), *(within for _, within in parts), *inner)
+    return sch.fuse(*(outer for outer, _ in parts))
+
+
+def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
+    """Store what a block writes with `width` neighbours of an axis innermost, where they are a vector's lanes."""
+
+    def layout(*index: Index) -> tuple[Index, ...]:
+        place = axis % len(index)
+        return (*index[:place], index[place] // width, *index[place + 1 :], index[place] % width)
+
+    if width > 1:
+        transform_written(sch, block, layout)
+
+
+def transform_written(sch: Schedule, block: SBlockRV, layout: Callable[..., tuple[Index, ...]]) -> None:
+    """Store what a block writes in another layout, which has a place for each element: TVM need not find that out."""
+    places = _index_map(len(sch.get(block).writes[0].region), layout)
+    sch.transform_layout(block, ("write", 0), places, assume_injective_transform=True)
+
+
+def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: tuple[str, int]) -> None:
+    """Store a filter that a block writes as (.., g, *k, c, o) in an order of the axes "G", "X" (for *k), "C" and "O",
+    with neighbours along the axis that vectors lie along innermost."""
+    axis, width = lanes
+
+    def layout(*index: Index) -> tuple[Index, ...]:
+        *outer, g = index[: -rank - 2]
+        *k, c, o = index[-rank - 2 :]
+        places = {"G": [g], "X": k, "C": [c], "O": [o]}
+        (place,) = places[axis]
+        places[axis] = [place // width]
+        return (*outer, *(index for name in order for index in places[name]), place % width)
+
+    transform_written(sch, block, layout)
+
+
+def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap:
+    indices = [Var(f"i{number}", "int64") for number in range(arity)]
+    return IndexMap(indices, list(layout(*indices)), None)
+
+
+def _vectorize(sch: Schedule, loop: LoopRV) -> None:
+    if extent(sch, loop) > 1:
+        sch.vectorize(loop)
+
+
+def extent(sch: Schedule, loop: LoopRV) -> int:
+    """A loop's constant extent."""
+    return int(sch.get(loop).extent)
+
+
+def _first_extent(sch: Schedule, loop: LoopRV) -> int:
+    """A loop's extent, in the first task if it differs from task to task."""
+    found = sch.get(loop).extent
+    begin = {var: IntImm("int64", 0) for var in nodes(found, Var)}
+    return int(Analyzer().simplify(replaced(found, begin)))
+
+
+def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> LoopRV | None:
+    """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others. With
+    `pairs`, each lane adds up two products, in a loop of its own. Returns the loop over vectors, if there are several.
+
+    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
+    it like vectors of, say, 14 lanes.
+    """
+    wide = [loop for loop in tile if extent(sch, loop) > 1]
+    if not wide:
+        return None
+    *outer, vector = wide
+    registers = None
+    if extent(sch, vector) > lanes:
+        registers, vector = sch.split(vector, [None, gcd(extent(sch, vector), lanes)])
+        outer.append(registers)
+    for loop in outer:
+        sch.unroll(loop)
+    if pairs:
+        sch.annotate(vector, PAIRS, 1)
+    else:
+        sch.vectorize(vector)
+    return registers
+
+
+def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
+    """An elementwise pass over memory, the innermost loop in vectors. Returns the loops over rows."""
+    *rows, last = loops
+    _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
+    _vectorize(sch, vector)
+    return rows
+
+
+def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: int) -> list[LoopRV]:
+    """An elementwise pass that reads blocks of `width` along an axis and writes along all axes behind it. Returns the
+    loops over blocks."""
+    outer, inner = sch.split(loops[axis], [None, width])
+    behind = sch.fuse(*loops[axis + 1 :])
+    sch.reorder(*loops[:axis], outer, inner, behind)
+    sch.annotate(inner, TRANSPOSE, 1)
+    return [*loops[:axis], outer]
+
+
+def fill_zeros(sch: Schedule, expression: Sum) -> None:
+    """Write an expression's zeros, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
+    for name in expression.zeros:
+        *outer, _ = sch.get_loops(sch.get_sblock(name))
+        sch.parallel(sch.fuse(*outer))

@@ -1,0 +1,1 @@
+"""Data gradients and forward convolutions on CPUs. Begin with rule.py."""

@@ -1,0 +1,226 @@
+"""What the numbers of a schedule of sums over positions depend on: the extents of the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import gcd, prod
+
+from tvmconvgrad.machines.cpu import CACHE_LINE
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.spec.problem import tensor_bytes
+from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.forward import positions_of
+from tvmconvgrad.te.plain import data_windows
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+
+@dataclass(frozen=True, order=True)
+class Tile:
+    """The register tile: `positions` in each of `rows` x `columns` channels of the result x `groups`, with vectors over
+    `lanes`."""
+
+    positions: int
+    columns: int
+    groups: int
+    lanes: str
+    rows: int = 1
+    """How many neighbours along the last axis but one; more than one only with vectors over positions."""
+
+    def extents(self, rank: int) -> tuple[int, ...]:
+        """How many positions the tile has along each of so many axes."""
+        return ((1,) * (rank - 2) + (self.rows, self.positions))[-rank:]
+
+    def blocks(self, positions: Sequence[int]) -> list[int]:
+        """How many tiles lie along each axis of so many positions."""
+        return [count // extent for count, extent in zip(positions, self.extents(len(positions)))]
+
+    def covered(self, blocks: Sequence[int]) -> list[int]:
+        """How many positions lie along each axis of so many tiles."""
+        return [count * extent for count, extent in zip(blocks, self.extents(len(blocks)))]
+
+    def vectors(self, lanes: int) -> tuple[int, int, int]:
+        """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
+        if self.lanes == "summed":
+            return self.positions, self.columns, lanes
+        rows, elements = (
+            (self.columns, self.positions)
+            if self.lanes == "positions"
+            else (self.positions, self.columns * self.groups)
+        )
+        used = gcd(self.groups if self.lanes == "groups" else elements, lanes)
+        return rows, self.rows * elements // used, used
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a sum: at tap j, position i reads the element `begin + i * stride + j * step` of `size`."""
+
+    positions: int
+    taps: int
+    begin: int
+    stride: int
+    step: int
+    size: int
+
+
+@lru_cache(maxsize=256)  # filters may have many taps, and many tiles as many positions
+def _computed(axis: Axis, extent: int) -> int:
+    """Products along an axis of tiles of so many positions: those of a tap at which a tile meets nothing but pads are
+    left out (schedules/transforms/padding_elision.py)."""
+    tiles, apart = -(-axis.positions // extent), extent * axis.stride
+    count = 0
+    for tap in range(axis.taps):
+        at = axis.begin + tap * axis.step
+        first = max(-((at + apart - axis.stride) // apart), 0)
+        behind = min((axis.size - 1 - at) // apart + 1, tiles)
+        count += max(behind - first, 0)
+    return extent * count
+
+
+@dataclass(frozen=True)
+class Size:
+    """The extents of one sum, of one group, before they are rounded up to a tile."""
+
+    axes: tuple[Axis, ...]
+    columns: int
+    products: int
+    """Taps and channels that are summed for each element."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """How many there are along each axis."""
+        return tuple(axis.positions for axis in self.axes)
+
+    def met(self, tile: Tile) -> int:
+        """Pairs of positions and taps that a tile computes."""
+        return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The extents of a problem's sums, one for each combination of phases (te/data_gradient.py)."""
+
+    problem: Problem
+
+    @cached_property
+    def sums(self) -> list[Size]:
+        """All sums."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            numbers = zip(geometry.x, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.y)
+            axes = tuple(Axis(x, k, -pad, stride, dilation, y) for x, k, pad, stride, dilation, y in numbers)
+            return [Size(axes, self.columns, self.summed * prod(geometry.k))]
+        found = parts(self.problem, Multiples())
+        return [Size(_axes(part), part.channels, self.summed * part.taps) for part in found]
+
+    @property
+    def columns(self) -> int:
+        """Channels of the result, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return c if self.problem.gradient is Gradient.DATA else o
+
+    @property
+    def column_axis(self) -> str:
+        """Which of the filter's axes has the channels of the result."""
+        return "C" if self.problem.gradient is Gradient.DATA else "O"
+
+    @property
+    def summed(self) -> int:
+        """Channels that are summed, of one group."""
+        c, o = group_sizes(self.problem.geometry)
+        return o if self.problem.gradient is Gradient.DATA else c
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each sum is of products with a single channel, of many groups."""
+        return bool(self.sums) and self.summed == self.columns == 1 and self.problem.geometry.groups > 1
+
+    @property
+    def line(self) -> int:
+        """Elements of the result in a cache line."""
+        return CACHE_LINE // ITEM_BYTES[self.problem.dtype]
+
+    def has_large_output(self, cache: int) -> bool:
+        """Whether the result has more bytes than a cache."""
+        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > cache
+
+    @property
+    def steps(self) -> list[int]:
+        """How far apart neighbouring positions read along each axis; a single tap reads what is kept of the data."""
+        geometry = self.problem.geometry
+        forward = self.problem.gradient is Gradient.FORWARD
+        return [s if forward and k > 1 else 1 for k, s in zip(geometry.k, geometry.strides)]
+
+    @property
+    def halo(self) -> list[int]:
+        """How many more elements of the data a range reads along each axis than its positions are apart."""
+        geometry = self.problem.geometry
+        if self.problem.gradient is Gradient.FORWARD:
+            return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
+        found = parts(self.problem, Multiples())
+        return [
+            max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
+        ]
+
+    def multiples(self, tile: Tile, summed: int, bare_axes: int = 0, pairs: bool = False) -> Multiples:
+        """What the tensor expression is rounded up to, and the type of its operands."""
+        by_c = self.problem.gradient is Gradient.DATA
+        c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
+        return Multiples(tile.groups, c, o, tile.positions, bare_axes=bare_axes, pairs=pairs)
+
+    def packed(self, multiples: Multiples) -> int:
+        """Elements of the data as a stage that is packed before all tasks."""
+        geometry = self.problem.geometry
+        windows = data_windows(self.problem, multiples)
+        summed = multiples.o if self.problem.gradient is Gradient.DATA else multiples.c
+        channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.summed, summed)
+        return geometry.batch * channels * prod(window.extent for window in windows)
+
+    def positions(self, tile: Tile) -> list[list[int]]:
+        """How many positions each sum has along each axis, rounded up to a tile. Where a tile's columns are of several
+        phases, which may begin one apart, that is one more than each of them needs."""
+        multiples = self.multiples(tile, 1)
+        if self.problem.gradient is Gradient.FORWARD:
+            return [positions_of(self.problem, multiples)]
+        return [part.positions for part in parts(self.problem, multiples)]
+
+    def row_blocks(self, tile: Tile) -> list[list[int]]:
+        """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
+        return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in self.positions(tile)]
+
+    def group_blocks(self, tile: Tile) -> int:
+        """How many tiles the groups take."""
+        return ceil_to(self.problem.geometry.groups, tile.groups) // tile.groups
+
+    def column_blocks(self, tile: Tile) -> int:
+        """How many tiles the channels of the result take, of that sum which has most."""
+        return max((-(-size.columns // tile.columns) for size in self.sums), default=1)
+
+    def products(self, tile: Tile) -> int:
+        """Multiply-adds, with all that is rounded up but the summed channels, and without what is left out."""
+        geometry = self.problem.geometry
+        return (
+            geometry.batch
+            * self.group_blocks(tile)
+            * tile.groups
+            * sum(size.met(tile) * ceil_to(size.columns, tile.columns) * self.summed for size in self.sums)
+        )
+
+
+@lru_cache(maxsize=16)
+def sizes_of(problem: Problem) -> Sizes:
+    """The sizes of a problem, which several rules ask for."""
+    return Sizes(problem)
+
+
+def _axes(part: Part) -> tuple[Axis, ...]:
+    """The axes of a data gradient's part. Where the sum goes over x, every element is met."""
+    axes = zip(part.positions, part.phases, part.over_x, part.problem.geometry.x)
+    return tuple(
+        Axis(count, size, 0, 1, 0, count) if over_x else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
+        for count, p, over_x, size in axes
+    )

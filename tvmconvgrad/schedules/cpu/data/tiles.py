@@ -1,0 +1,157 @@
+"""Which register tiles a sum over positions may have, and what each costs: by that one is chosen.
+
+A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for,
+and a small one meets nothing but pads at more taps, which are left out; and which way its vectors lie decides what must
+be moved before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, inf, prod
+
+from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.schedules.cpu.costs import (
+    ADDING_LANES,
+    ALONE,
+    ALONG_POSITIONS,
+    APART,
+    BORDERED,
+    BROADCASTING,
+    DISPERSING,
+    FAR_PANEL,
+    IN_PLACE,
+    PACKING,
+    PANELS,
+    PLACING,
+    SCATTERING,
+    SPREADING,
+    STREAMING,
+    SUMMED_LANES,
+    SUMMED_LANES_FAR,
+    TRANSPOSING,
+)
+from tvmconvgrad.schedules.cpu.data.access import Access
+from tvmconvgrad.schedules.cpu.data.sizes import Sizes, Tile
+from tvmconvgrad.schedules.factors import divisors
+from tvmconvgrad.te.plain import data_is_plain
+
+
+def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
+    """All tiles with vectors over `lanes`, also those whose sums don't stay in registers."""
+    registers = machine.registers
+    columns = {size.columns for size in sizes.sums} or {sizes.columns}
+    few = sorted({d for count in columns for d in divisors(count) if d <= registers})
+    shapes: list[tuple[int, ...]]
+    if lanes == "groups":
+        lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
+        widths = sorted({*machine.vectors, *lines})
+        shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
+    elif lanes == "summed":
+        fitting = [n for n in few if all(count % n == 0 for count in columns)]
+        shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
+    elif lanes == "positions":
+        vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
+        sums = {n: sizes.positions(Tile(1, n, 1, lanes)) for n in few}
+        shapes = [
+            (w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w, sums[n]) if m * n * r < registers
+        ]
+    else:
+        shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
+    return [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
+
+
+def _rows(sizes: Sizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
+    """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
+    written row after row; and all `sums`, given by their positions, have a multiple of them."""
+    whole = sums and all(width >= positions[-1] for positions in sums)
+    if sizes.problem.data_format != "NCX" or sizes.problem.geometry.rank == 1 or not whole:
+        return [1]
+    return divisors(gcd(*(positions[-2] for positions in sums)))
+
+
+def cost(access: Access) -> float:
+    """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results. Infinitely many
+    where its sums don't stay in registers."""
+    problem, machine = access.sizes.problem, access.machine
+    efficiency = _efficiency(access)
+    if efficiency == 0:
+        return inf
+    data, weights = problem.input_shapes
+    packing = 0.0 if access.data_in_place else _packing(access)
+    panels = 0.0 if access.filter_in_place else _packing_filter(access)
+    moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
+    at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
+    return access.products / (at_a_time * efficiency) + moving
+
+
+def _efficiency(access: Access) -> float:
+    """The share of peak that a tile may reach; 0 when it spills."""
+    machine, tile = access.machine, access.tile
+    rows, columns, used = tile.vectors(machine.lanes)
+    if not machine.holds(rows, columns):
+        return 0.0
+    if tile.lanes == "groups":
+        # Each sum has data of its own, which LLVM keeps for the next tap of a single channel; and the sums are short.
+        fits = rows * (columns + 1) < machine.registers
+        loading = PANELS if access.sizes.summed == 1 else IN_PLACE
+        return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
+    if tile.lanes == "positions" and access.sizes.is_depthwise:
+        # The same, and what taps of three rows read is another one for each.
+        fits = 3 * rows * columns < machine.registers
+        return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
+    enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+    return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
+
+
+def _panel_is_far(access: Access) -> bool:
+    """Whether panels are too large for the L2 cache, and cannot be used in parts."""
+    return access.tile.lanes == "channels" and not access.may_add and access.parts > 1
+
+
+def _loading(access: Access) -> tuple[float, float]:
+    """What a row's and a column's operand costs, as parts of an FMA."""
+    if access.tile.lanes == "summed":
+        within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
+        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
+        return each, each
+    if access.tile.lanes == "positions":
+        row, column = APART if access.data_in_place else ALONG_POSITIONS
+    else:
+        row, column = IN_PLACE if access.data_in_place else PANELS
+        column = FAR_PANEL if _panel_is_far(access) else column
+    return row if access.machine.broadcasts else row + BROADCASTING, column
+
+
+def _packing(access: Access) -> float:
+    """Cycles an element to pack the data."""
+    sizes, tile = access.sizes, access.tile
+    if not access.along or (tile.lanes == "groups" and sizes.summed > 1):
+        return TRANSPOSING
+    if tile.lanes != "positions" or sizes.is_depthwise:
+        return PACKING
+    return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
+
+
+def _packing_filter(access: Access) -> float:
+    """Cycles an element to pack panels."""
+    sizes = access.sizes
+    along = access.tile.lanes == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
+    return PACKING if along else TRANSPOSING
+
+
+def _placing(access: Access) -> float:
+    """Cycles an element to write the result."""
+    if access.tile.lanes == "summed":
+        return PLACING + ADDING_LANES * access.machine.lanes
+    if access.transposes_result and access.along:
+        return TRANSPOSING if access.tile.columns % access.sizes.columns == 0 else SCATTERING
+    if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
+        spreading = SPREADING if access.machine.masked_stores else DISPERSING
+        return spreading if access.writes_apart else TRANSPOSING
+    by_groups = access.tile.lanes == "groups" and access.sizes.columns > 1
+    if by_groups or not (access.along or access.tile.lanes == "positions"):
+        return DISPERSING
+    if access.streams:
+        return STREAMING
+    return PLACING if access.along and access.writes_whole_lines else SCATTERING

@@ -1,0 +1,1 @@
+"""Weights gradients on CPUs. Begin with rule.py."""

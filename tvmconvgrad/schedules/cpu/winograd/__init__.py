@@ -1,0 +1,1 @@
+"""Winograd's algorithm on CPUs. Begin with data.py and weights.py."""

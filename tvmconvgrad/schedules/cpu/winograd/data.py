@@ -1,0 +1,181 @@
+"""Data gradients and forward convolutions with three taps, by Winograd's algorithm (te/winograd.py), on a CPU.
+
+    for panel: extend and transform the filter                  # in parallel
+    parallel (range of tiles, column range)
+      extend the data by zeros and transform it                 # of the range
+      for product f, column block:
+        for image, row block:
+          rows = 0                                              # a register tile
+          for summed block, tap of other axes, summed channel:
+            rows += data[f, rows, summed] * panel[f, summed, columns]
+          sum[f, rows, columns] = rows
+      result = transformed back                                 # by vectors over columns
+
+A row is a tile of the result. What a task transforms of the data, and its sums, stay in the L2 cache if they fit. Where
+the filter is large and tiles are few, it is the other way round: the data is transformed in parallel, once, and a task
+transforms the filter of its columns, so that what is 16/9 times as large never goes through memory.
+
+A vector of channels of a tile's 16 elements is loaded once, and all 16 products' operands follow from it in registers,
+of which LLVM finds the common parts. Results in NCX, or with channels that are no number of vectors, are transformed
+back into memory of the task, and copied from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconvgrad.machines.cpu import Machine
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.winograd.data_plan import Plan, Planner
+from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH
+from tvmconvgrad.schedules.cpu.winograd.transforms import Data, together, transform_data
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.te.winograd import TILE, Axis, axes_of, tiled_positions
+from tvmconvgrad.tir.annotations import STREAM, TRANSPOSE
+
+ROW_BLOCKS = 8
+"""How many blocks of summed channels of the filter are copied one after the other: a core then reads ahead in its rows,
+which may lie a page apart."""
+
+
+@dataclass(frozen=True)
+class WinogradPositionsRule:
+    """Sums that have an element for each position, by tiles of positions."""
+
+    machine: Machine
+    name = "winograd-positions"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Cycles of one core, about, and as much more as it must be worth."""
+        planner = Planner(self.machine, problem)
+        return WORTH * planner.least_cost() if planner.takes() else None
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        decisions = Decisions(given or {})
+        planner = Planner(self.machine, problem)
+        plan = planner.plan(decisions)
+        is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
+        columns, summed = plan.columns, plan.summed
+        c, o = (columns, summed) if is_data else (summed, columns)
+        axes, lanes = axes_of(problem, plan.multiples), self.machine.lanes
+        expression = tiled_positions(problem, Multiples(c=c, o=o), axes, copied)
+        sch = Schedule(expression.prim_func())
+        decisions.record(sch)
+        result = sch.get_sblock("result")
+        task = _nest_result(sch, result, axes, plan, lanes, problem.data_format if copied else "")
+        if copied:
+            untiled = sch.get_sblock("untiled")
+            sch.compute_at(untiled, task, preserve_unit_loops=True)
+            *_, column = loops = sch.get_loops(untiled)
+            _nest_tiles(sch, loops[-1 - len(axes) : -1], column, axes, lanes)
+        total = sch.get_sblock("sum")
+        sch.compute_at(total, task, preserve_unit_loops=True)
+        reduction, block = _nest_sum(sch, total, axes, plan, lanes)
+        data, at = Data("data", "tiled_data", planner.sizes().tiled, summed), task if plan.packs == "task" else None
+        transform_data(sch, data, problem.data_format, lanes, at, in_parallel=at is None)
+        _transform_filter(sch, problem, axes, plan, lanes, block if plan.packs == "before" else None)
+        blocks.fill_zeros(sch, expression)
+        sch.parallel(task)
+        sch.decompose_reduction(total, reduction)
+        module = place(sch.mod, expression, problem.output_shape)
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+
+
+def _nest_result(sch: Schedule, result: SBlockRV, axes: list[Axis], plan: Plan, lanes: int, copied_to: str) -> LoopRV:
+    """Split the result into tasks, whose loop is returned: by images and positions, and by columns. Where it is copied,
+    rows to a data format."""
+    n, g, *x, column = sch.get_loops(result)
+    sizes = [plan.range[0], *(size * axis.covered // axis.runs for size, axis in zip(plan.range[1:], axes))]
+    parts = [sch.split(loop, [None, min(size, blocks.extent(sch, loop))]) for loop, size in zip([n, *x], sizes)]
+    outer, inner = ([pieces[i] for pieces in parts] for i in (0, 1))
+    column_range, column = sch.split(column, [plan.column_ranges, None])
+    sch.reorder(*outer, column_range, g, *inner, column)
+    if copied_to == "NCX":
+        vectors, lane = sch.split(column, [None, lanes])
+        sch.reorder(vectors, lane, inner[-1])
+        sch.annotate(lane, TRANSPOSE, 1)
+    elif copied_to:
+        _, lane = sch.split(column, [None, plan.columns])
+        sch.annotate(lane, TRANSPOSE, 1)
+    else:
+        _nest_tiles(sch, inner[1:], column, axes, lanes)
+        if plan.streams:
+            sch.annotate(g, STREAM, 1)
+    return sch.fuse(*outer, column_range)
+
+
+def _nest_tiles(sch: Schedule, x: list[LoopRV], column: LoopRV, axes: list[Axis], lanes: int) -> None:
+    """The results of a tile together, by vectors over columns."""
+    parts = [sch.split(loop, [None, TILE, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(x, axes)]
+    beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
+    vectors, lane = sch.split(column, [None, lanes])
+    sch.reorder(*beside, vectors, *places, lane)
+    together(sch, places, lane)
+
+
+def _nest_sum(sch: Schedule, total: SBlockRV, axes: list[Axis], plan: Plan, lanes: int) -> tuple[LoopRV, LoopRV]:
+    """The products of a task, by register tiles; the outermost loop that sums is returned, and that over column blocks.
+
+    A column block's panels of all products are made by the task that uses them, or each serves several blocks of rows.
+    """
+    many, rank = sum(axis.tiled for axis in axes), len(axes)
+    _, n, *rest = sch.get_loops(total)
+    f, tiles, (column, *taps, s) = rest[:many], rest[many : many + rank], rest[many + rank :]
+    rows = [sch.split(loop, [None, count]) for loop, count in zip(tiles, plan.rows)]
+    column0, column1 = sch.split(column, [None, plan.columns])
+    s0, s1 = sch.split(s, [None, plan.summed])
+    outer, inner = ([pieces[i] for pieces in rows] for i in (0, 1))
+    panels = [column0, *f] if plan.packs == "before" else [*f, column0]
+    sch.reorder(*panels, n, *outer, s0, *taps, s1, *inner, column1)
+    written = sch.cache_write(total, 0, "local")
+    sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)
+
+    def by_blocks(*index: Index) -> tuple[Index, ...]:
+        return (*index[: 1 + many], index[-1] // plan.columns, *index[1 + many : -1], index[-1] % plan.columns)
+
+    blocks.transform_written(sch, written, by_blocks)
+    blocks.vectorize_tile(sch, [*inner, column1], lanes)
+    blocks.vectorize_tile(sch, sch.get_loops(written)[-rank - 1 :], lanes)
+    return s0, column0
+
+
+def _transform_filter(
+    sch: Schedule, problem: Problem, axes: list[Axis], plan: Plan, lanes: int, at: LoopRV | None
+) -> None:
+    """Panels of the transformed filter, each with all that is summed of a column block: inside of the loop `at`, or all
+    in parallel."""
+    many = sum(axis.tiled for axis in axes)
+    block, source = sch.get_sblock("tiled_filter"), sch.get_sblock("filter")
+    count = len(sch.get_loops(block))
+
+    def by_panels(*index: Index) -> tuple[Index, ...]:
+        *outer, s, j = index
+        place = j // plan.columns, s // plan.summed
+        return (*outer[:many], *place, *outer[many:], s % plan.summed, j % plan.columns)
+
+    blocks.transform_written(sch, block, by_panels)
+    if at is not None:
+        sch.compute_at(block, at, preserve_unit_loops=True)
+    *outer, s, column = sch.get_loops(block)[-count:]
+    f, taps = outer[:many], outer[many:]
+    column0, vectors, lane = sch.split(column, [None, plan.columns // lanes, lanes])
+    summed = largest_divisor(blocks.extent(sch, s) // plan.summed, ROW_BLOCKS)
+    s_range, s0, s1 = sch.split(s, [None, summed, plan.summed])
+    sch.reorder(column0, s_range, s0, *taps, s1, vectors, *f, lane)
+    together(sch, f, lane)
+    panel = sch.fuse(column0, s_range)
+    column_axis = "c" if problem.gradient is Gradient.DATA else "o"
+    blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, panel)
+    if at is None:
+        sch.parallel(panel)

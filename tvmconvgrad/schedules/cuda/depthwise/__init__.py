@@ -1,0 +1,1 @@
+"""Depthwise gradients on GPUs. Begin with rule.py."""

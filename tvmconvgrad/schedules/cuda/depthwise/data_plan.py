@@ -1,0 +1,103 @@
+"""The numbers of depthwise data gradients and forward convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tvmconvgrad.schedules.cuda.depthwise.plan import MOST_PRODUCTS, MOST_REGISTERS, THREADS, Plan, Planner
+from tvmconvgrad.schedules.decisions import Decisions
+
+WHOLE = 128
+"""Products for one position, of all phases, up to which all taps are written out."""
+POSITIONS, RESULTS = 16, 28
+"""Positions of a thread by default, at most, and results for each group that it has."""
+RUNS = 4, 7, 2, 1
+"""Runs by default, the best first: 7 where fewer of its places are left over, as in images of 7 and 14."""
+ROWS_AT_HAND = 3
+"""Of a window, about: what is multiplied, and what comes meanwhile."""
+
+
+@dataclass(frozen=True)
+class PositionsPlanner(Planner):
+    """By default a thread has a word of groups, which alone is enough for whole lines of a warp."""
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """Positions along each axis, of the phase that has most."""
+        if not self.phases:
+            return self.problem.geometry.x
+        return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phases)))
+
+    @property
+    def results(self) -> int:
+        """Results for each position: one of each phase and residue."""
+        return sum(phase.channels for phase in self.phases) or 1
+
+    @property
+    def products(self) -> int:
+        """Products for each position."""
+        return sum(phase.channels * phase.taps for phase in self.phases) or prod(self.problem.geometry.k)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all taps are written out."""
+        return self.products <= WHOLE and self.results <= RESULTS
+
+    @property
+    def together(self) -> int:
+        """Results for each position that a thread computes at a time."""
+        return self.results if self.whole else 1
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers of the program, drawn."""
+        narrow = [width for width in self.widths if width == 1 or self.words(width) <= 1]
+        lanes = decisions.draw("lanes", [width for width in self.widths if self._fits(width, 1, 1)], narrow[-1])
+        best_run, best_rows = self._best(lanes)
+        run, rows = 1, 1
+        if self._has_runs:
+            sizes = [size for size in (1, 2, 4, 7, 8) if size <= self.space[self.axis] and self._fits(lanes, size, 1)]
+            run = decisions.draw("run", sizes, best_run)
+        if self._has_rows:
+            above = self.space[self.axis - 1]
+            sizes = [size for size in (1, 2, 4, 8) if size <= above and self._fits(lanes, run, size)]
+            rows = decisions.draw("rows", sizes, best_rows)
+        return Plan(lanes, self.tile(run, rows), self.axis, self.whole)
+
+    @property
+    def _has_runs(self) -> bool:
+        """Not where neighbouring threads have the only axis."""
+        return self.in_vectors or self.problem.geometry.rank > 1
+
+    @property
+    def _has_rows(self) -> bool:
+        return self.whole and self.axis > 0
+
+    def _fits(self, lanes: int, run: int, rows: int) -> bool:
+        """Whether a thread has enough registers: for its sums, the weights, and some rows of its window."""
+        geometry = self.problem.geometry
+        if self.whole and run * rows * self.products > MOST_PRODUCTS:
+            return False
+        met = max((phase.phases[self.axis].taps for phase in self.phases), default=geometry.k[self.axis])
+        step = 1 if self.phases else geometry.strides[self.axis]
+        weights = self.products if self.whole else geometry.k[self.axis]
+        vectors = weights + ROWS_AT_HAND * ((run - 1) * step + met)
+        return self.registers(lanes, self.together * run * rows, vectors) <= MOST_REGISTERS
+
+    def _best(self, lanes: int) -> tuple[int, int]:
+        """The run and the rows of a thread: as many results as it may have, while there are threads for all SMs."""
+        geometry, space = self.problem.geometry, self.space
+        if not self._has_runs:
+            return 1, 1
+        sizes = [size for size in RUNS if size <= max(space[self.axis], 1) and size * self.together <= RESULTS]
+        run = min(sizes[:2], key=lambda size: -(-space[self.axis] // size) * size)
+        rows = max(size for size in (1, 2, 4) if size == 1 or (self._has_rows and self._may_have(size, run)))
+        threads = geometry.batch * (geometry.groups // lanes) * prod(space)
+        while run * rows > 1 and threads < run * rows * self.machine.processors * THREADS:
+            run, rows = (run, rows // 2) if rows > 1 else (run // 2, rows)
+        return run, rows
+
+    def _may_have(self, rows: int, run: int) -> bool:
+        positions = rows * run
+        enough = positions <= POSITIONS and positions * self.together <= RESULTS
+        return enough and positions * self.products <= MOST_PRODUCTS and rows <= self.space[self.axis - 1]

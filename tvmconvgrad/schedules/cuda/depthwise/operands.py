@@ -1,0 +1,169 @@
+"""Reading a depthwise operand: vectors of neighbouring groups, of which each has a single channel.
+
+A thread has a tile of neighbouring positions, which meet many of the same elements: each is read once, into a window of
+registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.sym import Analyzer
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.stages import Stage
+from tvmconvgrad.schedules.cuda.writing import number
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index
+from tvmconvgrad.tir.rewriting import replaced
+
+THREADS = 256
+SPACE = 3
+"""The first spatial axis of a stage of data."""
+AHEAD = 2
+"""Rows of a window whose loads are under way while one is multiplied."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What a sum reads of one operand, for `count` groups at once."""
+
+    total: Stage
+    load: TensorLoad
+    stage: Stage
+    count: int
+    contiguous: bool
+    """Whether neighbouring groups are neighbours in the user's tensor, and come in whole vectors."""
+    packed: tirx.Buffer | None = None
+    """The data as (n, *space, group), in place of the user's tensor."""
+
+    @property
+    def group(self) -> int:
+        """Which axis of the stage is the groups'."""
+        return 0 if self.stage.name.startswith("w") else 1
+
+    def where(self, index: Sequence[Index], summed: Sequence[Index]) -> list[Index]:
+        """Which element of the stage belongs to an element of the sum (of the first group) and to a summed index."""
+        bound = dict(zip((*self.total.variables, *self.total.summed), (*index, *summed)))
+        return [replaced(each, bound) for each in self.load.indices]
+
+    def raw(self, name: str, count: int) -> tirx.Buffer:
+        """Registers for so many elements of all groups, as they lie in memory."""
+        source, _ = self.stage.read(self.stage.variables)
+        return writing.memory(name, (count * self.count,), str(source.source.dtype), "local")
+
+    def fetch(self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()) -> tirx.Stmt:
+        """Load the elements of all groups, raw[at : at + count]; nothing where a condition does not hold."""
+
+        def lane(i: Index) -> tirx.Stmt:
+            return writing.store(raw, self._element(where, i), at + i)
+
+        each = writing.vectorized if self.contiguous or self.packed is not None else writing.unrolled
+        inside = [] if self.packed is not None else [self.stage.read(where)[1]]
+        return writing.when([*conditions, *inside], each("lane", self.count, lane))
+
+    def fetch_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
+        """The same of data, nothing where the stage has no such place: of the last tiles some lie beyond it."""
+        axes = range(SPACE, len(self.stage.shape))
+        return self.fetch(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
+
+    def _element(self, where: Sequence[Index], i: Index) -> Index:
+        """The element of a group, where the conditions hold."""
+        if self.packed is not None:
+            n, group, _, *space = where
+            return writing.load(self.packed, n, *space, group + i)
+        if self.contiguous:
+            source, _ = self.stage.read(where)
+            *outer, last = source.indices
+            return writing.load(source.source, *outer, last + i)
+        return self.stage.read(with_axis(where, self.group, where[self.group] + i))[0]
+
+    def pack(self) -> tirx.Stmt | None:
+        """The kernel that packs, if that is needed: a thread for the groups of a vector, neighbours along space."""
+        if self.packed is None:
+            return None
+        packed, (n_extent, groups, _, *space_extents) = self.packed, self.stage.shape
+        shape = (n_extent, groups // self.count, *space_extents)
+
+        def vector(flat: Index) -> tirx.Stmt:
+            n, block, *space = writing.unflatten(flat, shape)
+            registers = writing.memory("vector", (self.count,), str(packed.dtype), "local")
+
+            def lane(i: Index) -> tirx.Stmt:
+                value = self.stage.at([n, block * self.count + i, number(0), *space])
+                return writing.store(registers, value.astype(str(packed.dtype)), i)
+
+            def whole(i: Index) -> tirx.Stmt:
+                return writing.store(packed, writing.load(registers, i), n, *space, block * self.count + i)
+
+            return writing.seq(
+                writing.allocate(registers),
+                writing.unrolled("lane", self.count, lane),
+                writing.vectorized("lane", self.count, whole),
+            )
+
+        return writing.elementwise(prod(shape), THREADS, vector)
+
+
+Met = tuple[int, int]
+"""An output and a tap of it, by their numbers."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The elements of a stage that the outputs of a thread meet with their taps, row by row."""
+
+    places: dict[Met, int]
+    """Which of them each output and tap meet."""
+    first: list[Met]
+    """For each element one of those that meet it."""
+    rows: list[int]
+    """For each element the number of its row: along the last axis."""
+
+    @classmethod
+    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> Window:
+        """The window, from where each meets the stage; elements differ along these of its axes."""
+        base = next(iter(met.values()))
+        simplify = Analyzer().simplify
+        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in met.items()}
+        first = {offset: key for key, offset in reversed(offsets.items())}
+        ordered = sorted(first)
+        rows = sorted({offset[:-1] for offset in ordered})
+        places = {offset: place for place, offset in enumerate(ordered)}
+        return cls(
+            {key: places[offset] for key, offset in offsets.items()},
+            [first[offset] for offset in ordered],
+            [rows.index(offset[:-1]) for offset in ordered],
+        )
+
+    def empty(self) -> list[list[tirx.Stmt]]:
+        """Nothing to do yet, for each row."""
+        return [[] for _ in range(self.rows[-1] + 1)]
+
+
+def loads_ahead(loads: Sequence[Sequence[tirx.Stmt]], work: Sequence[Sequence[tirx.Stmt]]) -> list[tirx.Stmt]:
+    """The work of each row, which needs the loads of this and earlier rows; loads run ahead of it by some rows, so that
+    they are under way meanwhile."""
+    found: list[tirx.Stmt] = []
+    for row in range(len(work) + AHEAD):
+        found += loads[row] if row < len(loads) else []
+        found += work[row - AHEAD] if row >= AHEAD else []
+    return found
+
+
+def multiply_add(sums: tirx.Buffer, at: int, factors: Sequence[tuple[tirx.Buffer, int]], lanes: int) -> tirx.Stmt:
+    """Add the products of two vectors, given as registers and the number of a vector in them, to the `at`-th sums."""
+
+    def lane(i: Index) -> tirx.Stmt:
+        one, other = (writing.load(raw, place * lanes + i).astype(ACCUMULATOR) for raw, place in factors)
+        return writing.store(sums, writing.load(sums, at * lanes + i) + one * other, at * lanes + i)
+
+    return writing.unrolled("lane", lanes, lane)
+
+
+def with_axis(index: Sequence[Index], axis: int, value: Index | int) -> list[Index]:
+    """An index with another value along an axis."""
+    return [number(value) if i == axis else each for i, each in enumerate(index)]

@@ -1,0 +1,202 @@
+"""The kernel of depthwise filter gradients: see schedules/cuda/depthwise/rule.py."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, Window, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.depthwise.plan import WORD, Plan
+from tvmconvgrad.schedules.cuda.depthwise.weights_plan import Sharing
+from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
+from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.schedules.cuda.writing import number
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index
+
+SHARED = 48 << 10
+"""Bytes of shared memory for sums that threads add up together."""
+
+
+@dataclass(frozen=True)
+class FilterKernel:
+    """The sum's kernel: blocks of threads that share vectors of groups, each with a part of the positions."""
+
+    results: Results
+    y: Lanes
+    x: Lanes
+    plan: Plan
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Taps along each axis."""
+        return self.y.total.shape[1:-2]
+
+    @property
+    def own_taps(self) -> tuple[int, ...]:
+        """Those of one thread: all, or those along the last axis."""
+        return self.taps if self.plan.whole else (*(1 for _ in self.taps[:-1]), self.taps[-1])
+
+    @property
+    def tap_blocks(self) -> tuple[int, ...]:
+        """How many blocks of threads share the taps of each axis."""
+        return tuple(all_taps // own for all_taps, own in zip(self.taps, self.own_taps))
+
+    @property
+    def sharing(self) -> Sharing:
+        """How the threads of a block share groups."""
+        return Sharing.of(self.results.product.problem, self.plan.lanes)
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Positions along each axis."""
+        return self.y.total.extents[len(self.y.total.variables) + 1 :]
+
+    @property
+    def work(self) -> tuple[int, ...]:
+        """Tiles of positions: (n, *x)."""
+        images = self.y.total.extents[len(self.y.total.variables)]
+        return images, *self.plan.tiles(self.extents)
+
+    @cached_property
+    def partial(self) -> tirx.Buffer:
+        """The sums of each block's part of the positions."""
+        shape = (self.plan.blocks, self.y.total.shape[0], prod(self.taps), 1)
+        return writing.memory("sum_partial", shape, ACCUMULATOR, "global")
+
+    def kernel(self) -> tirx.Stmt:
+        """The kernel. Neighbouring tiles are those of neighbouring threads, which share their borders in the cache."""
+        sharing = self.sharing
+        grid = (self.plan.blocks, prod(self.tap_blocks), sharing.chunks)
+        steps = -(-prod(self.work) // (self.plan.blocks * sharing.parts))
+
+        def body(block: Index, thread: Index) -> tirx.Stmt:
+            part, tap_block, chunk = writing.unflatten(block, grid)
+            mine, vector = thread // sharing.width, chunk * sharing.width + thread % sharing.width
+            first_tap = [at * own for at, own in zip(writing.unflatten(tap_block, self.tap_blocks), self.own_taps)]
+            sums = writing.memory("sums", (prod(self.own_taps) * self.plan.lanes,), ACCUMULATOR, "local")
+
+            def step(at: Index) -> tirx.Stmt:
+                tile = (part * steps + at) * sharing.parts + mine
+                inside = writing.below(tile, prod(self.work), self.plan.blocks * steps * sharing.parts)
+                return writing.when(inside, self._tile(sums, vector * self.plan.lanes, first_tap, tile))
+
+            return writing.seq(
+                writing.allocate(sums),
+                writing.clear(sums),
+                writing.when(self._is_vector(vector), writing.loop("step", steps, step)),
+                *self._add_up(sums, part, thread, chunk * sharing.width, first_tap),
+            )
+
+        return writing.kernel(prod(grid), sharing.threads, body)
+
+    def _is_vector(self, vector: Index) -> list[Index]:
+        """Whether there is such a vector, where not all chunks are full."""
+        return writing.below(vector, self.sharing.vectors, self.sharing.chunks * self.sharing.width)
+
+    def _tile(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], tile: Index) -> tirx.Stmt:
+        """Add the products of a tile, row by row of what its positions meet."""
+        n, *at = writing.unflatten(tile, self.work)
+        positions = [[n, *position] for position in self.plan.positions(at)]
+        taps = list(itertools.product(*map(range, self.own_taps)))
+        indices = [[group, *(first + at for first, at in zip(first_tap, tap)), number(0), number(0)] for tap in taps]
+        met = {
+            (i, tap): self.y.where(index, position)
+            for i, position in enumerate(positions)
+            for tap, index in enumerate(indices)
+        }
+        window = Window.of(met, range(SPACE, SPACE + len(self.taps)))
+        read, elements = self.y.raw("window", len(window.first)), self.x.raw("x_elements", len(positions))
+        loads, work = window.empty(), window.empty()
+        for place, (key, row) in enumerate(zip(window.first, window.rows)):
+            loads[row].append(self.y.fetch_inside(met[key], read, place * self.plan.lanes))
+        for i, position in enumerate(positions):
+            rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
+            inside = self.plan.inside(position[1:], self.extents, self.work[1:])
+            load = self.x.fetch(self.x.where(indices[0], position), elements, i * self.plan.lanes, inside)
+            loads[min(rows)].append(load)
+            for tap, row in enumerate(rows):
+                factors = (read, window.places[i, tap]), (elements, i)
+                work[row].append(writing.when(inside, multiply_add(sums, tap, factors, self.plan.lanes)))
+        registers = writing.seq(writing.allocate(read, elements), writing.clear(read), writing.clear(elements))
+        return writing.seq(registers, *loads_ahead(loads, work))
+
+    def _add_up(
+        self, sums: tirx.Buffer, part: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]
+    ) -> list[tirx.Stmt]:
+        """Add up the sums of the threads that share groups, in their order, and write them: some taps at a time."""
+        lanes, own = self.plan.lanes, prod(self.own_taps)
+        width, threads = self.sharing.width, self.sharing.threads
+        together = min(max(SHARED // (threads * lanes * WORD), 1), own)
+        words = writing.memory("words", (self.sharing.parts, together, width * lanes), ACCUMULATOR, "shared.dyn")
+        total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
+
+        def some(begin: int) -> tirx.Stmt:
+            taps = min(together, own - begin)
+            count = taps * width
+
+            def keep(tap: Index) -> tirx.Stmt:
+                def lane(i: Index) -> tirx.Stmt:
+                    at = thread % width * lanes + i
+                    return writing.store(words, writing.load(sums, (begin + tap) * lanes + i), thread // width, tap, at)
+
+                return writing.vectorized("lane", lanes, lane)
+
+            def add(step: Index) -> tirx.Stmt:
+                flat = step * threads + thread
+                tap, vector = flat // width, flat % width
+                inside = writing.below(flat, count, -(-count // threads) * threads)
+                inside += self._is_vector(first_vector + vector)
+                where = self._flat_tap(first_tap, begin + tap)
+                return writing.when(inside, self._total(words, total, part, first_vector, tap, vector, where))
+
+            return writing.seq(
+                base.barrier() if begin else None,
+                writing.unrolled("tap", taps, keep),
+                base.barrier(),
+                writing.loop("step", -(-count // threads), add),
+            )
+
+        return [writing.allocate(words, total), *map(some, range(0, own, together))]
+
+    def _flat_tap(self, first_tap: Sequence[Index], own: Index) -> Index:
+        """The number of a thread's tap among all."""
+        index = [first + mine for first, mine in zip(first_tap, writing.unflatten(own, self.own_taps))]
+        pairs = zip(index, self.taps)
+        return functools.reduce(lambda flat, pair: flat * pair[1] + pair[0], pairs, number(0))
+
+    def _total(
+        self,
+        words: tirx.Buffer,
+        total: tirx.Buffer,
+        part: Index,
+        first_vector: Index,
+        tap: Index,
+        vector: Index,
+        flat_tap: Index,
+    ) -> tirx.Stmt:
+        """Add up a vector's sums of a tap, and write them."""
+        lanes = self.plan.lanes
+
+        def add(other: Index) -> tirx.Stmt:
+            def lane(i: Index) -> tirx.Stmt:
+                value = writing.load(words, other, tap, vector * lanes + i)
+                return writing.store(total, writing.load(total, i) + value, i)
+
+            return writing.vectorized("lane", lanes, lane)
+
+        def write(i: Index) -> tirx.Stmt:
+            group = (first_vector + vector) * lanes + i
+            return writing.store(self.partial, writing.load(total, i), part, group, flat_tap, 0)
+
+        return writing.seq(
+            writing.clear(total),
+            writing.loop("other", self.sharing.parts, add, together=8),
+            writing.unrolled("lane", lanes, write),
+        )

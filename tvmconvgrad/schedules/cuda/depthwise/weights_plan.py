@@ -1,0 +1,111 @@
+"""The numbers of depthwise filter gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tvmconvgrad.schedules.cuda.depthwise.plan import MOST_PRODUCTS, MOST_REGISTERS, THREADS, Plan, Planner
+from tvmconvgrad.schedules.cuda.gemm.tiles import REGISTERS
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+
+SUMS, MOST_SUMS = 54, 98
+"""Sums of a thread at most that has two words of groups by default, and of one that has less."""
+CHUNK = 128
+"""Bytes of neighbouring groups that a block has at most: a line of the caches. With more, fewer threads would share
+groups, and more sums be left to be added up."""
+RUN, ROWS = 2, 4
+"""Positions of a thread along the last axis by default, and along the one before: at least, if they divide that."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the threads of a filter gradient's block share groups."""
+
+    vectors: int
+    """All vectors of groups."""
+    chunks: int
+    """Into how many the vectors fall, which blocks share."""
+
+    @classmethod
+    def of(cls, problem: Problem, lanes: int) -> Sharing:
+        """Of threads with so many groups each."""
+        vectors = problem.geometry.groups // lanes
+        return cls(vectors, -(-vectors * lanes * ITEM_BYTES[problem.dtype] // CHUNK))
+
+    @property
+    def width(self) -> int:
+        """Vectors of a chunk: neighbouring threads read along memory."""
+        return -(-self.vectors // self.chunks)
+
+    @property
+    def parts(self) -> int:
+        """Threads of a block that share a vector."""
+        return THREADS // self.width
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.width * self.parts
+
+
+@dataclass(frozen=True)
+class FilterPlanner(Planner):
+    """By default a thread has two words of groups, if the sums of all taps then fit."""
+
+    @property
+    def taps(self) -> int:
+        """All taps."""
+        return prod(self.problem.geometry.k)
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers of the program, drawn. Where tiles are left over, products have to be left out: so rows divide
+        the positions, if they may."""
+        x = self.problem.geometry.x
+        widths = [width for width in self.widths if self._fits(width, 1, 1)] or [1]
+        lanes = decisions.draw("lanes", widths, self._best_lanes(widths))
+        whole, rows = self._whole(lanes), 1
+        runs = [run for run in (1, 2, 4, 7, 8) if run <= x[-1] and self._fits(lanes, run, 1)] or [1]
+        run = decisions.draw("run", runs, max(run for run in runs if run <= (RUN if whole else 2 * RUN)))
+        if whole and self.axis > 0:
+            sizes = [size for size in (1, 2, 4, 7, 8) if size <= x[-2] and self._fits(lanes, run, size)] or [1]
+            divisors = [size for size in sizes if size >= ROWS and x[-2] % size == 0]
+            rows = decisions.draw("rows", sizes, max(divisors or [size for size in sizes if size <= ROWS]))
+        plan = Plan(lanes, self.tile(run, rows), self.axis, whole)
+        together = max(int(REGISTERS / (THREADS * self._needed(lanes, run, rows))), 1)
+        return replace(plan, blocks=self._blocks(decisions, plan, together))
+
+    def _whole(self, lanes: int) -> bool:
+        """Whether a thread has the sums of all taps."""
+        return lanes * self.taps <= MOST_SUMS
+
+    def _needed(self, lanes: int, run: int, rows: int) -> float:
+        """Registers of a thread: for its sums, and the rows of Y and X that it multiplies, or that come meanwhile."""
+        geometry = self.problem.geometry
+        at_hand = geometry.k[-2] + geometry.strides[-2] if rows > 1 else 1
+        vectors = ((run - 1) * geometry.strides[-1] + geometry.k[-1]) * at_hand + run * min(rows, 3)
+        return self.registers(lanes, self.taps if self._whole(lanes) else geometry.k[-1], vectors)
+
+    def _fits(self, lanes: int, run: int, rows: int) -> bool:
+        products = run * rows * (self.taps if self._whole(lanes) else self.problem.geometry.k[-1])
+        return products <= MOST_PRODUCTS and self._needed(lanes, run, rows) <= MOST_REGISTERS
+
+    def _best_lanes(self, widths: list[int]) -> int:
+        """Two words of groups, or one, if the sums of all taps fit; else two, for those along the last axis."""
+        for words, most in ((2, SUMS), (1, MOST_SUMS)):
+            fitting = [width for width in widths if self.words(width) <= words and width * self.taps <= most]
+            if fitting and self.words(fitting[-1]) > words / 2:
+                return fitting[-1]
+        return max(width for width in widths if width == 1 or self.words(width) <= 2)
+
+    def _blocks(self, decisions: Decisions, plan: Plan, together: int) -> int:
+        """Parts of all positions: as many as there are blocks at a time, of which so many are `together` on an SM."""
+        geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
+        most = max(geometry.batch * prod(plan.tiles(geometry.x)) // sharing.parts, 1)
+        turns = [max(self.machine.processors * count // sharing.chunks, 1) for count in (1, 2, 3, 4, 6, 8)]
+        few = [1 << i for i in range(self.machine.processors.bit_length())]
+        options = [count for count in (*few, *turns) if count <= most]
+        wanted = max(self.machine.processors * together // sharing.chunks, 1)
+        return decisions.draw("blocks", options, min(wanted, most))

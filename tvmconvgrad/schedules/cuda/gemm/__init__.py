@@ -1,0 +1,1 @@
+"""Gradients as implicit GEMMs on GPUs. Begin with rule.py."""

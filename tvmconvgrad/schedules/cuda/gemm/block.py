@@ -1,0 +1,249 @@
+"""The kernel of schedules/cuda/gemm/rule.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
+from tvmconvgrad.schedules.cuda.gemm import epilogue
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
+    ColumnTile,
+    Copier,
+    PaddedTile,
+    Place,
+    SharedTile,
+    UnsharedTile,
+)
+from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import ALIGNMENT, SwizzledTile
+from tvmconvgrad.schedules.cuda.gemm.copies.tma_pipeline import BARRIER, BoxRing
+from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import Boxes
+from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
+from tvmconvgrad.schedules.cuda.gemm.plan import Plan
+from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.gemm.tiles import WARP
+from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import TensorCores
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import DirectCores
+from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import WarpGroups
+from tvmconvgrad.schedules.cuda.ptx import base, clusters
+from tvmconvgrad.schedules.cuda.writing import number
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
+
+RESULT_PAD = 8
+"""Elements between rows of sums in shared memory: lanes of a fragment then write to different banks."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One product's kernel: what each of its blocks does."""
+
+    product: Product
+    operands: tuple[Operand, Operand]
+    plan: Plan
+    results: Results
+
+    @property
+    def tiles(self) -> tuple[SharedTile, SharedTile]:
+        """A's and B's tiles in shared memory."""
+        a, b = self.operands
+        return self.plan.units.shared(self.plan.tile, self.plan.depth, (a.along == "summed", b.along == "summed"))
+
+    @property
+    def units(self) -> FmaUnits | TensorCores | WarpGroups | DirectCores:
+        """What multiplies."""
+        (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
+        if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
+            return DirectCores(dtype, a, b, workers[0])
+        if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
+            return WarpGroups(dtype, a, b, workers)
+        assert isinstance(a, PaddedTile) and isinstance(b, PaddedTile)
+        return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
+
+    @property
+    def workers(self) -> int:
+        """Threads of a block that multiply."""
+        return self.plan.units.threads(self.plan.tile)
+
+    @property
+    def threads(self) -> int:
+        """All threads of a block: there is a warp more where the engine copies."""
+        return self.workers + (WARP if self.plan.copies.by_engine else 0)
+
+    @property
+    def steps(self) -> int:
+        """Stages that a block adds up."""
+        return -(-self.product.summed // self.plan.depth // self.plan.splits)
+
+    @property
+    def splits(self) -> int:
+        """Parts of the sum, none of which is empty."""
+        return -(-self.product.summed // (self.plan.depth * self.steps))
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.plan.joined * self.plan.copies.blocks
+
+    @cached_property
+    def partial(self) -> tirx.Buffer | None:
+        """The sums of each split, or of those that clusters have added up; None where there is one."""
+        count = self.grid[0] // self.plan.joined
+        if count == 1:
+            return None
+        product = self.product
+        shape = (count, product.groups, product.rows, product.columns)
+        return writing.memory(f"{product.sum.name}_partial", shape, ACCUMULATOR, "global")
+
+    @property
+    def grid(self) -> tuple[int, int, int, int]:
+        """Splits, groups, tiles of rows, tiles of columns: as many as fill clusters."""
+        rows = -(-self.product.rows // self.plan.tile.rows)
+        columns = -(-self.product.columns // self.plan.tile.columns)
+        along_rows, along_columns = self.plan.copies.pair
+        splits = ceil_to(self.splits, self.plan.joined)
+        return splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
+
+    def _tile(self, block: Index) -> list[Index]:
+        """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
+        splits, groups, rows, columns = self.grid
+        pair, joined = self.plan.copies.pair, self.plan.joined
+        extents = (splits // joined, groups, rows // pair[0], columns // pair[1], joined, *pair)
+        outer, group, i, j, split, *within = writing.unflatten(block, extents)
+        return [outer * joined + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
+
+    @property
+    def rounds_first(self) -> bool:
+        """Whether sums are rounded before they are in shared memory: those of 16 bits that nothing is added to."""
+        lanes = self.results.lanes * self.plan.units.item == VECTOR_BYTES
+        return self.plan.units.item == 2 and lanes and self.partial is None and self.plan.joined == 1
+
+    @property
+    def stride(self) -> int:
+        """Elements between rows of sums in shared memory."""
+        in_vectors = self.partial is not None or self.results.by_columns
+        return self.plan.tile.columns + (RESULT_PAD if in_vectors else 1)
+
+    @property
+    def words(self) -> int:
+        """Shared memory of a block: for stages first, then for the sums."""
+        barriers = 2 * self.plan.stages * BARRIER if self.plan.copies.by_engine else 0
+        return self._barriers + barriers
+
+    @property
+    def _barriers(self) -> int:
+        """The word behind the stages, and the sums."""
+        sums = self.plan.tile.rows * self.stride // (2 if self.rounds_first else 1)
+        return max(self.plan.stages * sum(tile.words for tile in self.tiles), sums)
+
+    @cached_property
+    def boxes(self) -> list[Boxes]:
+        """What the engine copies."""
+        if not self.plan.copies.by_engine:
+            return []
+        a, b = self.tiles
+        assert isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile)
+        each = zip(self.operands, (0, 1), (a, b), self.plan.copies.shared)
+        return [Boxes(self.product, operand, i, tile, shared) for operand, i, tile, shared in each]
+
+    @property
+    def count(self) -> int:
+        """Blocks of the kernel."""
+        return prod(self.grid)
+
+    def body(self, words: tirx.Buffer, registers: Registers, block: Index, thread: Index) -> tirx.Stmt:
+        """What a thread of a block does."""
+        split, group, i, j = self._tile(block)
+        row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
+        length = self.steps * self.plan.depth
+        begin, all_summed = split * length, number(self.product.summed)
+        end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
+        place = Place(group, row, column, begin, end)
+        cluster = Cluster(self.plan.joined, self.plan.copies.blocks, block % self.cluster)
+        ring = self._ring(words, place, cluster, thread)
+        meet = clusters.meet if self.plan.joined > 1 else base.barrier
+        sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
+        total = self.units.sum(words, registers, ring, self.steps, thread)
+        return writing.seq(
+            ring.begin(),
+            self._work(thread, writing.seq(writing.clear(registers[0]), *total), ring.supply()),
+            ring.end(),
+            base.barrier(),
+            declared,
+            self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
+            meet(),
+            self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
+            meet() if self.plan.joined > 1 else None,
+        )
+
+    def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
+        """What the threads that multiply do, and what others do meanwhile."""
+        return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
+
+    def _ring(self, words: tirx.Buffer, place: Place, cluster: Cluster, thread: Index) -> Ring:
+        """The stages of the sum that begins at a place."""
+        a, b = self.tiles
+
+        def at(step: Index) -> Place:
+            return replace(place, summed=place.summed + step * self.plan.depth)
+
+        if self.boxes:
+            return self._box_ring(words, at, cluster, thread)
+        copiers = [
+            Copier(self.product, operand, i, tile, self.threads, self.plan.copies is Copies.CACHED and i == 0)
+            for i, (operand, tile) in enumerate(zip(self.operands, self.tiles))
+        ]
+
+        def fill(step: Index) -> tirx.Stmt:
+            shared = [pair for pair in zip(copiers, ring.begins(step)) if pair[0].tile.words]
+            return writing.seq(*(copier.copy(words, begin, at(step), thread) for copier, begin in shared))
+
+        def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
+            return copiers[0].source(at(step), row, k)
+
+        ring = Ring(self.plan.stages, (a.words, b.words), fill, vector=vector)
+        return ring
+
+    def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], cluster: Cluster, thread: Index) -> BoxRing:
+        def fill(step: Index) -> tirx.Stmt:
+            barrier = ring.full(step)
+            pairs = zip(self.boxes, ring.begins(step))
+            return writing.seq(*(boxes.copy(words, begin, at(step), barrier, cluster) for boxes, begin in pairs))
+
+        a, b = self.tiles
+        stages, tiles = self.plan.stages, (a.words, b.words)
+        ring = BoxRing(stages, tiles, fill, words, self._barriers, self.steps, thread, self.workers, cluster)
+        return ring
+
+    def _write(
+        self, sums: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], cluster: Cluster, thread: Index
+    ) -> tirx.Stmt:
+        tile = epilogue.SumTile(sums, self.stride, self.plan.tile.rows, self.plan.tile.columns, first, cluster)
+        if self.partial is None:
+            return epilogue.write_tile(self.results, tile, thread, self.workers)
+        return epilogue.write_partial(self.product, self.partial, split // self.plan.joined, tile, thread, self.workers)
+
+
+def kernel(blocks: Sequence[Block]) -> tirx.Stmt:
+    """One kernel for several products with the same plan: those of a data gradient's phases. The first ones, which have
+    most to sum, begin first."""
+    words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn", ALIGNMENT)
+    registers = blocks[0].units.registers()
+
+    def body(block: Index, thread: Index) -> tirx.Stmt:
+        begin = sum(each.count for each in blocks[:-1])
+        statement = blocks[-1].body(words, registers, block - begin, thread)
+        for each in reversed(blocks[:-1]):
+            end, begin = begin, begin - each.count
+            statement = tirx.IfThenElse(block < end, each.body(words, registers, block - begin, thread), statement)
+        return writing.seq(writing.allocate(words, *registers), statement)
+
+    return writing.kernel(sum(each.count for each in blocks), blocks[0].threads, body)

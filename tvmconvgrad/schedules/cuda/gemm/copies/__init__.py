@@ -1,0 +1,1 @@
+"""How a GEMM's operands come to shared memory."""

@@ -1,0 +1,69 @@
+"""Tiles in shared memory as `wgmma` reads them by itself: lines of up to 128 bytes, whose vectors change places.
+
+A line is along what the operand's vectors lie along: summed elements of a position, or positions of a summed element.
+What exceeds 128 bytes goes on in a further part of the tile, behind all lines of the part before.
+
+All banks of shared memory have a part of every 128 bytes. Vectors beside each other across lines, which are read
+together, would lie in the same banks. So the place of a vector within its line is its number xor that of the 128 bytes
+that the line lies in. The PTX manual calls it swizzling ("Asynchronous Warpgroup Level Matrix Shared Memory Layout").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import VECTOR, WORD, SharedTile
+from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
+from tvmconvgrad.schedules.cuda.ptx.wgmma import Matrix
+from tvmconvgrad.schedules.cuda.writing import INDEX, number
+from tvmconvgrad.te.tensors import Index
+
+LINE_BYTES = 128
+MATRIX_LINES = 8
+ALIGNMENT = MATRIX_LINES * LINE_BYTES
+"""Bytes: where vectors lie depends on their addresses, not on where their tile begins."""
+MODES = {128: 1, 64: 2, 32: 3}
+"""The instruction's numbers for lines of so many bytes."""
+
+
+@dataclass(frozen=True)
+class SwizzledTile(SharedTile):
+    """A tile that tensor cores read by themselves. Lines and vectors are those of all parts along a line."""
+
+    @property
+    def line_bytes(self) -> int:
+        """Of one line."""
+        return min(LINE_BYTES, self.vectors * VECTOR_BYTES)
+
+    @property
+    def words(self) -> int:
+        """All of the tile."""
+        return self.positions * self.depth * self.item // WORD
+
+    def word(self, position: Index, k: Index) -> Index:
+        """Where the vector lies that begins with an element."""
+        line, vector = self._line(position, k)
+        in_line = number(self.line_bytes // VECTOR_BYTES)
+        across = tirx.floordiv(line, number(LINE_BYTES // self.line_bytes))
+        place = tirx.bitwise_xor(*(tirx.floormod(each, in_line).astype("int32") for each in (vector, across)))
+        return self._begin(line, vector) + tirx.floormod(place, int(in_line)).astype(INDEX) * VECTOR
+
+    def matrix(self, words: tirx.Buffer, begin: Index, position: Index, k: Index) -> Matrix:
+        """The matrix that begins with an element, in a tile that begins at a word. Its address is where its first
+        vector would lie, had none changed its place. Lines along summed elements have no further parts."""
+        line, vector = self._line(position, k)
+        in_line = tirx.floormod(vector, number(self.line_bytes // VECTOR_BYTES))
+        first = writing.address(words, VECTOR, begin + self._begin(line, vector) + in_line * VECTOR)
+        parts = VECTOR_BYTES if self.by_position else self.lines * self.line_bytes
+        return Matrix(first, parts, MATRIX_LINES * self.line_bytes, MODES[self.line_bytes], not self.by_position)
+
+    def _line(self, position: Index, k: Index) -> tuple[Index, Index]:
+        line, along = (position, k) if self.by_position else (k, position)
+        return number(line), tirx.floordiv(number(along), number(VECTOR_BYTES // self.item))
+
+    def _begin(self, line: Index, vector: Index) -> Index:
+        part = tirx.floordiv(vector, number(self.line_bytes // VECTOR_BYTES))
+        return (part * self.lines + line) * (self.line_bytes // WORD)

@@ -1,0 +1,177 @@
+"""Tiles of operands as boxes of a tensor, which a Hopper's engine copies (ptx/tma.py).
+
+One thread begins a copy of a whole tile, or of a part of its lines; no thread computes an address. The engine knows the
+tensor from a map, and writes zeros for what is outside: pads, and what tiles have beyond the tensor.
+
+    data      lines of channels, a line for each position: pixels of the image, taken row by row as the sum takes its
+              positions, `offset` elements away for a tap ("im2col")
+    filter    lines of summed elements for each column, or of columns for each summed element, of one tap
+
+Where an element lies is what the sum's expression says. It is affine in positions, so a few of its values make the map.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from tvmconvgrad.nvidia.tensor_maps import TensorMap
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, Place
+from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
+from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
+from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.ptx import tma
+from tvmconvgrad.schedules.cuda.writing import Mapped, number
+from tvmconvgrad.spec import Geometry
+from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.tir.rewriting import replaced, uses
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """One operand's tiles. Two blocks of a cluster that have the same tile each copy half of it, to both."""
+
+    product: Product
+    operand: Operand
+    number: int
+    tile: SwizzledTile
+    shared: bool
+
+    @property
+    def along(self) -> int:
+        """Elements of a line."""
+        return self.tile.line_bytes // self.tile.item
+
+    @property
+    def parts(self) -> int:
+        """Parts of the tile along lines."""
+        return self.tile.vectors * VECTOR_BYTES // self.tile.line_bytes
+
+    @property
+    def _halves(self) -> tuple[int, int]:
+        """How many parts a block copies, and how many lines of each."""
+        if not self.shared:
+            return self.parts, self.tile.lines
+        return (self.parts // 2, self.tile.lines) if self.parts % 2 == 0 else (self.parts, self.tile.lines // 2)
+
+    def copy(self, words: tirx.Buffer, begin: Index, place: Place, barrier: Index, cluster: Cluster) -> tirx.Stmt:
+        """Begin to copy the tile of a place to the shared `words` from `begin` on."""
+        parts, lines = self._halves
+        first_part = cluster.place * parts if parts < self.parts else number(0)
+        first_line = cluster.place * lines if lines < self.tile.lines else number(0)
+
+        def part(i: int) -> tirx.Stmt:
+            at = ((first_part + i) * self.along, first_line)
+            position, k = reversed(at) if self.tile.by_position else at
+            coordinates, offsets = self._box(place, position, k)
+            line = (first_part + i) * self.tile.lines + first_line
+            to = writing.address(words, 4, begin + line * (self.tile.line_bytes // WORD))
+            blocks = tirx.shift_left(number(0b11), cluster.partners[0]) if self.shared else None
+            return tma.copy_box(to, self.map, barrier, coordinates, offsets, blocks)
+
+        return writing.seq(*map(part, range(parts)))
+
+    @cached_property
+    def map(self) -> Mapped:
+        """The map of the tensor."""
+        name = f"{self.product.sum.name}_{'ab'[self.number]}_map"
+        sizes, (_, lines) = tuple(int(self._tensor.shape[axis]) for axis in self._kept), self._halves
+        dtype, line_bytes = self.product.problem.dtype, self.tile.line_bytes
+        if self.operand.is_filter:
+            extents = {0: self.along, self._axis_of_lines: lines}
+            box = tuple(extents.get(axis, 1) for axis in range(len(sizes)))
+            return Mapped.make(name, self._tensor, TensorMap(0, dtype, sizes, box, line_bytes))
+        corners = tuple((each.low, each.last - (size - 1)) for each, size in zip(self._axes, sizes[1:]))
+        steps = tuple(each.step for each in self._axes)
+        pixels = TensorMap(0, dtype, sizes, (self.along, lines), line_bytes, corners, steps)
+        return Mapped.make(name, self._tensor, pixels)
+
+    def _box(self, place: Place, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
+        """Where the box begins whose first element is one of the tile's, and how far from its pixels it is taken."""
+        at, summed = (place.row, place.column)[self.number] + position, place.summed + k
+        row, column = (at, place.column) if self.number == 0 else (place.row, at)
+        bound = self.product.bound(place.group, row, column, summed)
+        found = [replaced(each, bound) for each in self._index]
+        if self.operand.is_filter:
+            return found, []
+        pixels = [each.low + each.step * bound[each.position] for each in self._axes]
+        return [found[0], *pixels, found[-1]], [at - pixel for at, pixel in zip(found[1:-1], pixels)]
+
+    @cached_property
+    def _axes(self) -> list[PixelAxis]:
+        """The spatial axes of the tensor, the last one first."""
+        _, *positions = self.product.positions
+        return [PixelAxis.of(self.product, *each) for each in zip(self._index[1:-1], reversed(positions))]
+
+    @property
+    def _axis_of_lines(self) -> int:
+        """Which axis of the filter is across lines."""
+        *_, column = self.product.sum.variables
+        across = column if self.tile.by_position else self.product.sum.summed[-1]
+        none = dict.fromkeys(self.product.extents, 0)
+        beside = [_value(each, {**none, across: 1}) - _value(each, none) for each in self._index]
+        return beside.index(1)
+
+    @property
+    def _tensor(self) -> tirx.Buffer:
+        return self._element[0]
+
+    @cached_property
+    def _index(self) -> list[Index]:
+        """Where the tensor has the element that the sum reads, innermost axis first."""
+        return [self._element[1][axis] for axis in self._kept]
+
+    @cached_property
+    def _element(self) -> tuple[tirx.Buffer, list[Index]]:
+        """The tensor, and where an element lies."""
+        return self.operand.element(list(self.product.loads[self.number].indices))
+
+    @property
+    def _kept(self) -> list[int]:
+        """The axes of the tensor, innermost first, without that of groups: packed it has one, of a single group."""
+        rank = len(self._tensor.shape)
+        groups = None if self.operand.packed is None else 0 if self.operand.is_filter else 1
+        return [axis for axis in reversed(range(rank)) if axis != groups]
+
+
+@dataclass(frozen=True)
+class PixelAxis:
+    """A spatial axis of the data: the pixel of position p is `low` + p * `step`."""
+
+    position: tirx.Var
+    low: int
+    step: int
+    last: int
+    """The last position's pixel."""
+
+    @classmethod
+    def of(cls, product: Product, index: Index, position: tirx.Var) -> PixelAxis:
+        """The axis along which a sum meets element `index`. Of all taps, and residues of a data gradient, that one's
+        pixels count which meets the first elements: others are taken further on."""
+        extents = product.extents
+        others = [var for var in extents if not var.same_as(position) and uses(index, var)]
+        ends = itertools.product(*((0, extents[var] - 1) for var in others))
+        low = min(_value(index, {position: 0, **dict(zip(others, end))}) for end in ends)
+        none = dict.fromkeys(others, 0)
+        step = _value(index, {position: 1, **none}) - _value(index, {position: 0, **none})
+        return cls(position, low, step, low + (extents[position] - 1) * step)
+
+
+def reachable(geometry: Geometry) -> bool:
+    """Whether maps can say how far pads and taps are from an image's border, and pixels from each other."""
+    most = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}[geometry.rank]
+    axes = zip(geometry.k, geometry.dilations, geometry.strides, geometry.pads_begin, geometry.pads_end)
+    return all(
+        stride <= 8 and (k - 1) * dilation + stride + begin + end < most for k, dilation, stride, begin, end in axes
+    )
+
+
+def _value(index: Index, values: Mapping[tirx.Var, int]) -> int:
+    return int(Analyzer().simplify(replaced(index, {var: number(value) for var, value in values.items()})))

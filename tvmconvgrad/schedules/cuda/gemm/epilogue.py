@@ -1,0 +1,247 @@
+"""Results on their way to the user's tensor: from a block's tile in shared memory, or added up over splits.
+
+A warp writes along memory, whatever the layout: vectors of 16 bytes where channels lie innermost and come in whole
+vectors, else neighbouring elements by neighbouring threads. Sums are rounded here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.clusters import Cluster
+from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
+from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.ptx import base, clusters
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples, Sum, tensors
+from tvmconvgrad.te.filter_gradient import place_of_sum
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, Place
+
+THREADS = 256
+WARP = 32
+PARTS = 32
+"""Warps that share the splits of some vectors, at most: where results are few, each warp's loads then follow on few."""
+PARTIAL_LANES = 4
+
+
+def result(problem: Problem) -> tirx.Buffer:
+    """The user's tensor for the result."""
+    shape = [writing.number(extent) for extent in problem.output_shape]
+    return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
+
+
+def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., Place]]:
+    """Where the elements of each sum belong."""
+    if problem.gradient is Gradient.FILTER:
+        return [place_of_sum(problem, multiples)]
+    return list(expression.places[len(expression.zeros) :])
+
+
+@dataclass(frozen=True)
+class Results:
+    """The elements of a product in the user's tensor `out`."""
+
+    product: Product
+    out: tirx.Buffer
+    place: Callable[..., Place]
+    """Where an element of the sum belongs."""
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether neighbouring columns are neighbours in memory, and not rows."""
+        problem = self.product.problem
+        last = problem.filter_axes[-1] if self.product.is_filter else problem.data_format[-1]
+        return last == ("O" if self.product.is_filter else "C")
+
+    @property
+    def lanes(self) -> int:
+        """How many columns one vector stores."""
+        problem = self.product.problem
+        c_group, o_group = tensors.group_sizes(problem.geometry)
+        channels = c_group if problem.gradient is Gradient.DATA else o_group
+        wanted = vector_lanes(problem)
+        return wanted if self.by_columns and channels % wanted == 0 else 1
+
+    def write(self, group: Index, row: Index, column: Index, value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
+        """Write `lanes` columns of a row; `value` of each is f32."""
+        return self.write_at(self.product.index(group, row, column), value, lanes)
+
+    def write_at(self, index: Sequence[Index], value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
+        """Write `lanes` neighbours, of which the first one is the sum's element `index`; `value` of each is f32."""
+        place = self.place(*index)
+        *outer, last = place.index
+        registers = writing.memory("rounded", (lanes,), str(self.out.dtype), "local")
+
+        def rounded(lane: Index) -> tirx.Stmt:
+            return writing.store(registers, value(lane).astype(str(self.out.dtype)), lane)
+
+        def whole(lane: Index) -> tirx.Stmt:
+            return writing.store(self.out, writing.load(registers, lane), *outer, last + lane)
+
+        statement = writing.seq(
+            writing.allocate(registers),
+            writing.unrolled("lane", lanes, rounded),
+            writing.vectorized("lane", lanes, whole),
+        )
+        return writing.when(place.inside, statement)
+
+
+@dataclass(frozen=True)
+class SumTile:
+    """The sums of a block's tile in shared memory, f32 or rounded already: rows lie `stride` elements apart."""
+
+    words: tirx.Buffer
+    stride: int
+    rows: int
+    columns: int
+    first: tuple[Index, Index, Index]
+    """The group, row and column that it begins with."""
+    cluster: Cluster
+    """Other blocks of which may have the sums of other splits."""
+
+    def at(self, row: Index, column: Index) -> tuple[Index, Index, Index]:
+        """The group, row and column of an element."""
+        group, first_row, first_column = self.first
+        return group, first_row + row, first_column + column
+
+    def load(self, row: Index, column: Index) -> Index:
+        """An element."""
+        return writing.load(self.words, row * self.stride + column)
+
+    def total(self, row: Index, column: Index, lanes: int) -> tuple[tirx.Stmt | None, Callable[[Index], Index]]:
+        """Neighbouring elements, added up over the cluster's splits: what has to be done before, and each."""
+        if self.cluster.splits == 1:
+            return None, lambda lane: self.load(row, column + lane)
+        width = PARTIAL_LANES if lanes % PARTIAL_LANES == 0 and self.stride % PARTIAL_LANES == 0 else 1
+        total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
+        term = writing.memory("term", (width,), ACCUMULATOR, "local")
+
+        def add(begin: int, split: int) -> tirx.Stmt:
+            source = writing.address(self.words, width, row * self.stride + column + begin)
+            load = clusters.load_shared(writing.address(term, width, 0), source, self.cluster.of_split(split), width)
+
+            def lane(i: Index) -> tirx.Stmt:
+                return writing.store(total, writing.load(total, begin + i) + writing.load(term, i), begin + i)
+
+            return writing.seq(load, writing.unrolled("lane", width, lane))
+
+        adds = (add(begin, split) for split in range(self.cluster.splits) for begin in range(0, lanes, width))
+        before = writing.seq(writing.allocate(total, term), writing.clear(total), *adds)
+        return before, lambda lane: writing.load(total, lane)
+
+
+def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> tirx.Stmt:
+    """Write a block's tile to the result, or the part of it that is this block's of those that add it up."""
+    lanes, product, splits = results.lanes, results.product, tile.cluster.splits
+    count = tile.rows * tile.columns // lanes
+    steps = -(-count // (threads * splits))
+
+    def element(step: Index) -> tirx.Stmt:
+        flat = (step * splits + tile.cluster.split) * threads + thread
+        if results.by_columns:
+            row, column = flat // (tile.columns // lanes), flat % (tile.columns // lanes) * lanes
+        else:
+            row, column = flat % tile.rows, flat // tile.rows
+        group, at_row, at_column = tile.at(row, column)
+        before, value = tile.total(row, column, lanes)
+        statement = writing.seq(before, results.write(group, at_row, at_column, value, lanes))
+        inside = writing.below(flat, count, steps * threads * splits)
+        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
+
+    return writing.loop("step", steps, element)
+
+
+def write_partial(
+    product: Product, partial: tirx.Buffer, split: Index, tile: SumTile, thread: Index, threads: int
+) -> tirx.Stmt:
+    """Write a block's tile to the sums of a split, all f32; of splits that a cluster adds up, its part of them."""
+    vectors, splits = tile.columns // PARTIAL_LANES, tile.cluster.splits
+    steps = -(-tile.rows * vectors // (threads * splits))
+
+    def element(step: Index) -> tirx.Stmt:
+        flat = (step * splits + tile.cluster.split) * threads + thread
+        row, column = flat // vectors, flat % vectors * PARTIAL_LANES
+        group, at_row, at_column = tile.at(row, column)
+
+        before, value = tile.total(row, column, PARTIAL_LANES)
+
+        def lane(i: Index) -> tirx.Stmt:
+            return writing.store(partial, value(i), split, group, at_row, at_column + i)
+
+        statement = writing.seq(before, writing.vectorized("lane", PARTIAL_LANES, lane))
+        inside = writing.below(flat, tile.rows * vectors, steps * threads * splits)
+        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
+
+    return writing.loop("step", steps, element)
+
+
+def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
+    """The kernel that adds the splits up and writes the result.
+
+    The threads of a warp have neighbouring vectors; its warps each add up some of the splits, then one of them what
+    these have: always in the same order.
+    """
+    product, splits = results.product, int(partial.shape[0])
+    lanes = PARTIAL_LANES if results.lanes % PARTIAL_LANES == 0 else 1
+    shape = (product.groups, product.rows, product.columns // lanes)
+    parts = min(PARTS, 1 << (splits - 1).bit_length())
+    blocks = -(-prod(shape) // WARP)
+
+    def body(block: Index, thread: Index) -> tirx.Stmt:
+        part, vector, flat = thread // WARP, thread % WARP, block * WARP + thread % WARP
+        inside = writing.below(flat, prod(shape), blocks * WARP)
+        group, row, at = writing.unflatten(flat, shape)
+        total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
+        sums = writing.memory("sums", (parts, WARP, lanes), ACCUMULATOR, "shared.dyn")
+
+        def add(step: Index) -> tirx.Stmt:
+            split = step * parts + part
+            steps = -(-splits // parts)
+
+            def lane(i: Index) -> tirx.Stmt:
+                term = writing.load(partial, split, group, row, at * lanes + i)
+                return writing.store(total, writing.load(total, i) + term, i)
+
+            return writing.when(writing.below(split, splits, steps * parts), writing.vectorized("lane", lanes, lane))
+
+        def keep(i: Index) -> tirx.Stmt:
+            return writing.store(sums, writing.load(total, i), part, vector, i)
+
+        def add_part(other: Index) -> tirx.Stmt:
+            def lane(i: Index) -> tirx.Stmt:
+                return writing.store(total, writing.load(total, i) + writing.load(sums, other + 1, vector, i), i)
+
+            return writing.vectorized("lane", lanes, lane)
+
+        write = results.write(group, row, at * lanes, lambda i: writing.load(total, i), lanes)
+        return writing.seq(
+            writing.allocate(total, sums),
+            writing.clear(total),
+            writing.when(inside, writing.loop("step", -(-splits // parts), add, together=8)),
+            writing.vectorized("lane", lanes, keep),
+            base.barrier(),
+            writing.when(
+                [part < 1, *inside],
+                writing.seq(writing.unrolled("other", parts - 1, add_part) if parts > 1 else None, write),
+            ),
+        )
+
+    return writing.kernel(blocks, parts * WARP, body)
+
+
+def zero(out: tirx.Buffer, lanes: int) -> tirx.Stmt | None:
+    """The kernel that fills a tensor with zeros."""
+    shape = [int(extent) for extent in out.shape]
+    width = lanes if shape[-1] % lanes == 0 else 1
+
+    def element(flat: Index) -> tirx.Stmt:
+        *outer, vector = writing.unflatten(flat, [*shape[:-1], shape[-1] // width])
+        nothing = tirx.const(0, str(out.dtype))
+        return writing.vectorized("lane", width, lambda i: writing.store(out, nothing, *outer, vector * width + i))
+
+    return writing.elementwise(prod(shape) // width, THREADS, element)

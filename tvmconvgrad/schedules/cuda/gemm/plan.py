@@ -1,0 +1,234 @@
+"""The numbers of schedules/cuda/gemm/rule.py, by a small model of the machine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from tvmconvgrad.machines.gpu import LAUNCH, Machine
+from tvmconvgrad.schedules.cuda import clusters
+from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
+from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import LINE_BYTES
+from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import reachable
+from tvmconvgrad.schedules.cuda.gemm.cost import Cost
+from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, operands, vector_lanes
+from tvmconvgrad.schedules.cuda.gemm.sizes import Size, sizes
+from tvmconvgrad.schedules.cuda.gemm.tiles import Tile, Units
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
+from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
+MOST_BLOCKS = 8
+"""Blocks for an SM that a sum is split for by default, at most."""
+LEAST_SUMMED = 256
+"""Products that are worth a block of their own."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of a program."""
+
+    tile: Tile
+    depth: int
+    """Summed elements of a stage."""
+    stages: int
+    splits: int
+    joined: int
+    """How many splits of a tile are a cluster, which adds them up."""
+    copies: Copies
+    chunk: int
+    """How many channels meet all taps before the next ones do; 0: all."""
+    units: Units
+
+    def __str__(self) -> str:
+        return f"{self.tile.rows}x{self.tile.columns}x{self.depth}"
+
+    def numbers(self) -> dict[str, int | list[int]]:
+        """By name, for people."""
+        return {
+            "tile": [self.tile.rows, self.tile.columns, self.depth],
+            "workers": list(self.tile.workers),
+            "stages": self.stages,
+            "splits": self.splits,
+            "joined": self.joined,
+            "copies": int(self.copies),
+        }
+
+
+class Choice(NamedTuple):
+    """What the model chooses, in the order in which it is drawn."""
+
+    tile: int
+    splits: int
+    copies: int
+    joined: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Chooses the numbers of a problem's program."""
+
+    machine: Machine
+    problem: Problem
+    may_round: bool = False
+    """Whether f32 may be rounded to TF32, to be multiplied on tensor cores."""
+
+    @property
+    def units(self) -> Units:
+        """What multiplies."""
+        dtype = self.problem.dtype
+        return Units(self.machine, "tf32" if dtype == "f32" and self.may_round else dtype)
+
+    def multiples(self, tile: Tile) -> Multiples:
+        """Channels in whole vectors. Residues of a data gradient either fill tiles of columns, or share positions."""
+        lanes = vector_lanes(self.problem)
+        if self.problem.gradient is Gradient.DATA:
+            return Multiples(c=tile.columns, o=lanes)
+        return Multiples(c=lanes, o=lanes)
+
+    def least_cost(self) -> float | None:
+        """Microseconds, about; None where the sums are no matrix products, or the GPU is too old."""
+        if not self.machine.has_copies or not self.is_product():
+            return None
+        return min(cost for cost, _ in self._choices) + self._packing()
+
+    @cached_property
+    def _choices(self) -> list[tuple[float, Choice]]:
+        """All choices with what they cost."""
+        found: list[tuple[float, Choice]] = []
+        for number in self.usable():
+            tile = self.units.tiles[number]
+            for copies in self.ways(tile):
+                cost = self.cost(tile, copies)
+                enough = max(MOST_BLOCKS * self.machine.processors // cost.tiles, 1)
+                for splits in (each for each in self.splits(tile) if each <= enough):
+                    for joined, stages in itertools.product(self.joins(splits, copies), self._most_stages(cost)):
+                        choice = Choice(number, splits, copies, joined, stages)
+                        found.append((cost.microseconds(splits, joined, stages), choice))
+        return found
+
+    def cost(self, tile: Tile, copies: Copies, depth: int | None = None) -> Cost:
+        """What the kernel costs with a tile that is copied in one way, by default with the usual depth."""
+        depth = depth or self.units.depths(tile)[0]
+        return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, depth, copies)
+
+    def usable(self) -> list[int]:
+        """The tiles that suit the sums, by their numbers.
+
+        A is read directly where one tile has all columns, and vectors of A and B are along summed elements: those of a
+        data gradient are, unless its filter has the result's channels innermost.
+        """
+        c_group, _ = group_sizes(self.problem.geometry)
+        by_columns = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
+        along_summed = self.problem.gradient is Gradient.DATA and not by_columns
+        most = max(size.columns for size in self.sizes()) if along_summed else 0
+        fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
+        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.columns]
+
+    def is_product(self) -> bool:
+        """Whether all sums are matrix products."""
+        if self.problem.gradient is not Gradient.DATA:
+            return True
+        found = parts(self.problem, self.multiples(self.units.tiles[0]))
+        return bool(found) and not any(by_x for part in found for by_x in part.over_x)
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """The numbers of the program, drawn one after the other: by default as is best after those before."""
+        left = self._choices
+
+        def draw(name: str, options: Sequence[int]) -> int:
+            nonlocal left
+            drawn = decisions.draw(name, options, getattr(min(left)[1], name))
+            # what is drawn may be nothing that the model would choose: then as if it were not drawn
+            left = [each for each in left if getattr(each[1], name) == drawn] or left
+            return drawn
+
+        tile = self.units.tiles[draw("tile", self.usable())]
+        splits, copies = draw("splits", self.splits(tile)), Copies(draw("copies", self.ways(tile)))
+        joined = draw("joined", self.joins(splits, copies))
+        depths = self.units.depths(tile)
+        depth = decisions.draw("depth", depths, depths[0])
+        cost = self.cost(tile, copies, depth)
+        best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(splits, joined, stages))
+        stages = decisions.draw("stages", self._stages(cost), best)
+        chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
+        return Plan(tile, depth, stages, splits, joined, copies, chunk, self.units)
+
+    def _stages(self, cost: Cost) -> list[int]:
+        """How many stages there may be."""
+        units, room = self.units, self.units.room(cost.kept)
+        options = units.stages(cost.tile, cost.copies)
+        fitting = [each for each in options if units.stage_bytes(cost.tile, cost.depth, each) <= room]
+        return fitting or [min(options)]
+
+    def _most_stages(self, cost: Cost) -> list[int]:
+        """The most stages with which an SM has so many blocks, one or more. Where threads load what they multiply, few
+        more blocks are no gain, and the compiler spills registers for them: then the most of all."""
+        found = {cost.together(stages): stages for stages in self._stages(cost)}
+        return list(found.values()) if self.units.by_groups(cost.tile) else [max(found.values())]
+
+    def ways(self, tile: Tile) -> list[Copies]:
+        """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
+        there is room. Where A is read directly there is no other way."""
+        if tile.direct:
+            return [Copies.CACHED]
+        units, depth, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
+        some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
+        fits = units.stage_bytes(tile, depth, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.kept)
+        return [*self._boxes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
+
+    def _boxes(self, tile: Tile) -> list[Copies]:
+        """How the engine may copy: whole lines of channels, each of one tap, and tiles of one residue; so are those of
+        two blocks that share A. Of groups there is one, since what is behind the last channel has to be zero."""
+        problem, units = self.problem, self.units
+        geometry, data = problem.geometry, problem.gradient is Gradient.DATA
+        (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
+        channels, residues = (o, prod(geometry.strides)) if data else (c, 1)
+        alone, together = (residues == 1 or c % (blocks * tile.columns) == 0 for blocks in (1, 2))
+        if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
+            return []
+        rows = min(-(-size.rows // tile.rows) for size in self.sizes())
+        columns = min(-(-size.columns // tile.columns) for size in self.sizes())
+        pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
+        return [Copies.BOXES, *pairs]
+
+    def splits(self, tile: Tile) -> list[int]:
+        """Into how many parts the sum may be split: each has some stages to add up."""
+        most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
+        return [splits for splits in SPLITS if splits <= most]
+
+    def joins(self, splits: int, copies: Copies) -> list[int]:
+        """How many splits may be a cluster: as many as every GPU with clusters takes, or fewer."""
+        most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
+        return [1, *(count for count in (2, 4, 8) if count <= most and splits % count == 0)]
+
+    def sizes(self) -> list[Size]:
+        """The products of a group, one for each sum."""
+        return list(sizes(self.problem))
+
+    def _moved(self) -> int:
+        """Bytes that come from memory, or go there, at least: operands and the result, each once."""
+        shapes = (*self.problem.input_shapes, self.problem.output_shape)
+        return ITEM_BYTES[self.problem.dtype] * sum(prod(shape) for shape in shapes)
+
+    def _packing(self) -> float:
+        """Microseconds of packing what is not read where it lies, about."""
+        geometry, lanes = self.problem.geometry, vector_lanes(self.problem)
+        c_group, o_group = group_sizes(geometry)
+        c, o = geometry.groups * ceil_to(c_group, lanes), geometry.groups * ceil_to(o_group, lanes)
+        sizes: dict[What, int] = {
+            "y": geometry.batch * prod(geometry.y) * c,
+            "x": geometry.batch * prod(geometry.x) * o,
+            "filter": prod(geometry.k) * c * ceil_to(o_group, lanes),
+        }
+        packed = [sizes[what] for what in operands(self.problem) if not lies_in_vectors(self.problem, what)]
+        return sum(LAUNCH + 2.5 * ITEM_BYTES[self.problem.dtype] * size / self.machine.bytes for size in packed)

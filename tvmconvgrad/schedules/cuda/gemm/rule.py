@@ -1,0 +1,98 @@
+"""Gradients as implicit matrix products, tile by tile: the rule for all that has enough channels.
+
+    block (split, group, tile of rows, tile of columns)
+      sums = 0                                       # in registers, f32
+      for k in the split's part of the sum, by `depth`:
+        wait for A's and B's tiles of k              # in shared memory
+        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread, or boxes
+        for a few elements of k at a time:
+          load the next ones' A and B                # to registers
+          sums += A * B                              # tensor cores, or a thread's rows x columns
+      result, or partial[split] = sums               # through shared memory, along the user's memory
+    result = sum over splits of partial              # in a fixed order: the same bits on every run
+
+The splits of a tile may be a cluster, and add up what is in each other's shared memory: then there are fewer partial
+sums, or none.
+
+Taps meet nearly the same elements of A one after the other: its copies stay in the L1 cache where that is worth it
+(sizes.py). A Hopper's engine copies whole tiles, for two blocks if they share them (copies/tma_tiles.py). f16 and bf16
+go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's `fpmath_mode` lets them be TF32's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm.ir import IRModule
+
+from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.gemm import epilogue
+from tvmconvgrad.schedules.cuda.gemm.block import Block, kernel
+from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
+from tvmconvgrad.schedules.cuda.gemm.operands import Operand, vector_lanes
+from tvmconvgrad.schedules.cuda.gemm.plan import Plan, Planner
+from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.stages import stages
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples, Sum, express
+
+
+@dataclass(frozen=True)
+class GemmRule:
+    """Tiles of matrix products."""
+
+    machine: Machine
+    may_round: bool
+    """Whether f32 may be rounded to TF32."""
+    name: str = "gemm"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Microseconds, about; None for sums that are no matrix products."""
+        return Planner(self.machine, problem, self.may_round).least_cost()
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        decisions = Decisions(given or {})
+        planner = Planner(self.machine, problem, self.may_round)
+        plan = planner.plan(decisions)
+        multiples = planner.multiples(plan.tile)
+        expression = express(problem, multiples)
+        module = _Program(problem, expression, plan, multiples).module()
+        return Scheduled(expression, module, self.name, plan.numbers(), decisions.candidates)
+
+
+@dataclass(frozen=True)
+class _Program:
+    problem: Problem
+    expression: Sum
+    plan: Plan
+    multiples: Multiples
+
+    def module(self) -> IRModule:
+        """Kernels that pack, multiply and add up."""
+        parameters, found = stages(self.expression)
+        out = epilogue.result(self.problem)
+        operands: dict[str, Operand] = {}
+        blocks: list[Block] = []
+        for total, place in zip(self.expression.sums, epilogue.places(self.problem, self.expression, self.multiples)):
+            product = Product.of(self.problem, found[total], self.plan.chunk)
+            for number, load in enumerate(product.loads):
+                name = str(load.source.name)
+                operands.setdefault(name, Operand.of(self.problem, found[name], number))
+            a, b = (operands[str(load.source.name)] for load in product.loads)
+            blocks.append(Block(product, (a, b), self.plan, Results(product, out, place)))
+        workspace = [each.packed for each in operands.values() if each.packed is not None]
+        workspace += [block.partial for block in blocks if block.partial is not None]
+        before = [operand.pack() for operand in operands.values()]
+        if self.expression.zeros:
+            before.append(epilogue.zero(out, vector_lanes(self.problem)))
+        sums = [epilogue.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
+        kernels = [*before, kernel(blocks), *sums]
+        maps = [boxes.map for block in blocks for boxes in block.boxes]
+        ahead = sum(each is not None for each in before)
+        clusters = {ahead: blocks[0].cluster} if blocks[0].cluster > 1 else {}
+        return writing.program([*parameters[:2], out], workspace, *kernels, maps=maps, clusters=clusters)

@@ -1,0 +1,1 @@
+"""How a GEMM's tile is multiplied: FMA units, tensor cores, warpgroups."""

@@ -1,0 +1,142 @@
+"""A block's tile of few columns on tensor cores: A goes from memory to the registers that multiply it.
+
+With few columns no two warps multiply the same element of A, and each meets few elements of B: to copy A to shared
+memory and to read it there would take longer than all products. So each lane reads vectors of A itself, a step ahead,
+and finds what taps meet again in the L1 cache. B's tile is in shared memory, copied ahead.
+
+A fragment of `mma` has four summed elements of a row in each lane (tensor_cores.py), and a vector has eight. Which
+summed elements an instruction multiplies is free, if those of A and B are the same: lane l takes the vector of the
+summed elements 8 * (l % 4) to 8 * (l % 4) + 7, and one instruction multiplies the first four of each lane's, the next
+one the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.te.tensors import Index
+
+
+@dataclass(frozen=True)
+class DirectCores:
+    """The warps' shares of a tile, all columns of some rows each."""
+
+    dtype: str
+    a: UnsharedTile
+    b: ColumnTile
+    warps: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a warp, in instructions."""
+        return self.a.positions // self.warps // ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns, in instructions."""
+        return self.b.positions // COLUMNS
+
+    @property
+    def parts(self) -> int:
+        """Parts of a stage, two instructions one after the other each."""
+        return self.a.depth // PART
+
+    @property
+    def _words(self) -> int:
+        """Words of a stage's A in a lane."""
+        return self.parts * self.rows * 2 * VECTOR
+
+    def registers(self) -> Registers:
+        """Sums; A of a step and of the next one; a vector of B for each fragment of columns."""
+        sizes = {
+            "sums": self.rows * self.columns * FRAGMENT,
+            "a_words": TURNS * self._words,
+            "b_words": self.columns * VECTOR,
+        }
+        return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
+
+    def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
+        """Copies ahead of the first of `count` steps, and the loop over two steps at a time, which have registers of
+        their own; where `count` is odd, the last one multiplies zeros."""
+        ahead = ring.stages - 1
+
+        def step(at: Index, turn: int) -> tirx.Stmt:
+            return writing.seq(
+                ring.wait(at, ahead),
+                ring.copy(at + ahead),
+                self._load(registers, ring, at + 1, 1 - turn, thread),
+                self._multiply(registers, words, ring.begins(at)[1], turn, thread),
+            )
+
+        copies = [ring.copy(writing.number(at)) for at in range(ahead)]
+        first = self._load(registers, ring, writing.number(0), 0, thread)
+
+        def both(pair: Index) -> tirx.Stmt:
+            return writing.seq(*(step(pair * TURNS + turn, turn) for turn in range(TURNS)))
+
+        return [*copies, first, writing.loop("step", -(-count // TURNS), both)]
+
+    def _load(self, registers: Registers, ring: Ring, step: Index, turn: int, thread: Index) -> tirx.Stmt:
+        """Begin to read A of a step. The words of both rows of a fragment alternate, as `mma` takes them."""
+        row, lane = self._first(thread)
+
+        def vector(at: Index) -> tirx.Stmt:
+            part, i, half = at // (2 * self.rows), at // 2 % self.rows, at % 2
+            position = row + i * ROWS + half * MATRIX + lane // LANES
+            assert ring.vector is not None, "A is read where it lies"
+            source, inside = ring.vector(step, position, part * PART + lane % LANES * (PART // LANES))
+            begin = turn * self._words + at // 2 * (2 * VECTOR) + half
+            to = writing.address(registers[1], VECTOR, begin)
+            return base.load_vector(to, source, inside)
+
+        return writing.unrolled("vector", self.parts * self.rows * 2, vector)
+
+    def _multiply(self, registers: Registers, words: tirx.Buffer, begin: Index, turn: int, thread: Index) -> tirx.Stmt:
+        """Add the products of a step, whose tile of B begins at a word."""
+        sums, a_words, b_words = registers
+        _, lane = self._first(thread)
+
+        def load(part: int, j: Index) -> tirx.Stmt:
+            place = self.b.word(j * COLUMNS + lane // LANES, part * PART + lane % LANES * (PART // LANES))
+
+            def word(i: Index) -> tirx.Stmt:
+                return writing.store(b_words, writing.load(words, begin + place + i), j * VECTOR + i)
+
+            return writing.vectorized("word", VECTOR, word)
+
+        def multiply(part: int, half: int, i: Index, j: Index) -> tirx.Stmt:
+            to = writing.address(sums, FRAGMENT, (i * self.columns + j) * FRAGMENT)
+            vectors = turn * self._words + (part * self.rows + i) * (2 * VECTOR)
+            of_a = writing.address(a_words, FRAGMENT, vectors + half * FRAGMENT)
+            of_b = writing.address(b_words, FRAGMENT // 2, j * VECTOR + half * (FRAGMENT // 2))
+            return base.multiply(self.dtype, PART // 2, to, of_a, of_b)
+
+        def products(part: int, half: int) -> tirx.Stmt:
+            def row(i: Index) -> tirx.Stmt:
+                return writing.unrolled("j", self.columns, lambda j: multiply(part, half, i, j))
+
+            return writing.unrolled("i", self.rows, row)
+
+        def all_of(part: int) -> tirx.Stmt:
+            loads = writing.unrolled("j", self.columns, lambda j: load(part, j))
+            return writing.seq(loads, products(part, 0), products(part, 1))
+
+        return writing.seq(*map(all_of, range(self.parts)))
+
+    def _first(self, thread: Index) -> tuple[Index, Index]:
+        """The first row of a thread's warp, and its lane."""
+        return thread // WARP * (self.rows * ROWS), thread % WARP
+
+    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+        """Write the sums to shared memory as rows, so many words apart."""
+        row, lane = self._first(thread)
+        return spill_fragments(
+            registers[0], words, stride, (self.rows, self.columns), ROWS, (row, writing.number(0)), lane
+        )

@@ -1,0 +1,103 @@
+"""A block's tile on a Hopper's tensor cores: four warps together multiply what lies in shared memory, by `wgmma`.
+
+An instruction adds the products of 64 rows, up to 256 columns and 16 summed elements of 16 bits to f32 sums in the
+registers of a group of four warps. It reads both operands by itself, and goes on while the warps copy and compute
+addresses. Each warp of the group has 16 of the rows, in fragments as `mma` has them (tensor_cores.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_ROWS, WARP_GROUP
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.ptx import wgmma
+from tvmconvgrad.te.tensors import Index
+
+DEPTH = 16
+"""Summed elements of an instruction."""
+PENDING = 1
+"""Steps whose products may be under way while the next one's begin: then tensor cores never wait for a barrier."""
+
+
+@dataclass(frozen=True)
+class WarpGroups:
+    """The shares of groups of warps in a tile. Each has a multiple of 64 rows."""
+
+    dtype: str
+    a: SwizzledTile
+    b: SwizzledTile
+    groups: tuple[int, int]
+    """Groups of warps along rows and along columns."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of a group, in instructions."""
+        return self.a.positions // self.groups[0] // GROUP_ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns of a group."""
+        return self.b.positions // self.groups[1]
+
+    def registers(self) -> Registers:
+        """The sums."""
+        return (writing.memory("sums", (self.rows * self._sums,), "float32", "local"),)
+
+    def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
+        """Copies ahead of the first of `count` steps, the loop over all of them, and the wait for its last products.
+
+        A step begins its products where its tiles have come, and ends where those of the step before are done. That is
+        known to all threads when the next step begins: so copies of theirs take the place of the last tiles but one.
+        """
+        ahead = ring.stages - 1 - PENDING
+
+        def step(at: Index) -> tirx.Stmt:
+            return writing.seq(
+                ring.wait(at, ahead, shown=True),
+                wgmma.begin_products(),
+                self._multiply(registers[0], words, ring.begins(at), thread),
+                wgmma.commit_products(),
+                ring.copy(at + ahead),
+                wgmma.wait_products(PENDING),
+                ring.leave(at - PENDING),
+            )
+
+        copies = [ring.copy(writing.number(at)) for at in range(ahead)]
+        return [*copies, writing.loop("step", count, step), wgmma.wait_products(0)]
+
+    def _multiply(self, sums: tirx.Buffer, words: tirx.Buffer, begins: tuple[Index, Index], thread: Index) -> tirx.Stmt:
+        """Begin all products of a stage, whose tiles of A and B begin at these words."""
+        row, column, _ = self._first(thread)
+
+        def multiply(i: int, k: Index) -> tirx.Stmt:
+            to = writing.address(sums, FRAGMENT, i * self._sums)
+            of_a = self.a.matrix(words, begins[0], row + i * GROUP_ROWS, k)
+            of_b = self.b.matrix(words, begins[1], column, k)
+            return wgmma.multiply_shared(self.dtype, self.columns, to, of_a, of_b)
+
+        depths = map(writing.number, range(0, self.a.depth, DEPTH))
+        return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
+
+    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+        """Write the sums to shared memory as rows, so many words apart."""
+        row, column, within = self._first(thread)
+        first = row + within // WARP * ROWS, column
+        shape = self.rows, self.columns // COLUMNS
+        return spill_fragments(registers[0], words, stride, shape, GROUP_ROWS, first, within % WARP)
+
+    @property
+    def _sums(self) -> int:
+        """Sums of a thread for one instruction."""
+        return GROUP_ROWS * self.columns // WARP_GROUP
+
+    def _first(self, thread: Index) -> tuple[Index, Index, Index]:
+        """The first row and column of a thread's group, and the thread's number within."""
+        group, within = thread // WARP_GROUP, thread % WARP_GROUP
+        row, column = group // self.groups[1] * self.rows * GROUP_ROWS, group % self.groups[1] * self.columns
+        return row, column, within

@@ -1,0 +1,1 @@
+"""Any gradient on a GPU, one thread an element. Begin with rule.py."""

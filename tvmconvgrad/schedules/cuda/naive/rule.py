@@ -1,0 +1,101 @@
+"""Any gradient on a GPU: a thread for each element of the result.
+
+    block of 256 threads for each run of 256 elements of the result, in the order in which they lie:
+      thread: total = 0                                        # in a register
+              for summed positions, taps, channels: total += data * filter
+              result = total
+
+It takes every problem: operands are read where they lie, with their zeros and conversions, and neighbouring threads
+write neighbouring elements. It reads two numbers for each product, and so is slow where products are many; the other
+rules are for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconvgrad.machines.gpu import LAUNCH
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Multiples, Sum, express
+
+BLOCKS = (64, 128, 256, 512)
+"""Threads of a block."""
+_MOST_STEPS = 2**31
+_PRODUCTS = 5e5
+"""How many products a GPU does so in a microsecond, about."""
+_THREAD_PRODUCTS = 50.0
+"""How many a thread does in a microsecond: each waits for memory."""
+
+
+@dataclass(frozen=True)
+class ThreadsRule:
+    """The rule that the module's text describes."""
+
+    name: str = "threads"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Microseconds, about."""
+        at_once = min(_PRODUCTS, _THREAD_PRODUCTS * max(prod(problem.output_shape), 1))
+        return LAUNCH + problem.flops / 2 / at_once
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes."""
+        decisions = Decisions(given or {})
+        threads = decisions.draw("threads", BLOCKS, 256)
+        expression = express(problem, Multiples())
+        sch = Schedule(expression.prim_func())
+        decisions.record(sch)
+        for operand in expression.operands:
+            sch.compute_inline(sch.get_sblock(operand))
+        fill_zeros(sch, expression, threads)
+        axes = order(problem)
+        for name, result in zip(expression.sums, expression.summed):
+            total = sch.get_sblock(name)
+            loops = sch.get_loops(total)
+            thread = _bind(sch, [loops[axis] for axis in axes], threads)
+            sch.decompose_reduction(total, loops[len(axes)])
+            sch.reverse_compute_at(sch.get_sblock(result.op.name), thread)
+            sch.set_scope(total, 0, "local")
+        module = place(sch.mod, expression, problem.output_shape)
+        return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
+
+
+def fill_zeros(sch: Schedule, expression: Sum, threads: int = 256) -> None:
+    """Write an expression's zeros, each by a thread."""
+    for name in expression.zeros:
+        _bind(sch, sch.get_loops(sch.get_sblock(name)), threads)
+
+
+def order(problem: Problem) -> list[int]:
+    """The axes of a sum as their elements lie in the user's tensor, from the outermost one."""
+    rank = problem.geometry.rank
+    if problem.gradient is Gradient.FILTER:
+        g, *taps, c, o = range(rank + 3)
+        places = {"X": taps, "C": [c], "O": [g, o]}
+        return [axis for letter in problem.filter_axes for axis in places[letter]]
+    n, g, *positions, channel = range(rank + 3)
+    return [n, *positions, g, channel] if problem.data_format == "NXC" else [n, g, channel, *positions]
+
+
+def _bind(sch: Schedule, loops: Sequence[LoopRV], threads: int) -> LoopRV:
+    """A thread for each step of some loops, neighbours along the last one.
+
+    TVM has no divisor beyond 31 bits for the index of a fused loop: what is outside of so many steps is another axis.
+    """
+    sch.reorder(*loops)
+    sizes = [int(sch.get(loop).extent) for loop in loops]
+    first = next(place for place in range(len(loops)) if prod(sizes[place:]) < _MOST_STEPS)
+    outer, inner = sch.split(sch.fuse(*loops[first:]), [None, threads])
+    if first:
+        sch.bind(sch.fuse(*loops[:first]), "blockIdx.y")
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(inner, "threadIdx.x")
+    return inner

@@ -1,0 +1,1 @@
+"""Rewrites of scheduled programs that the schedules of CPUs and GPUs share."""

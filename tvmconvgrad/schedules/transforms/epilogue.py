@@ -1,0 +1,61 @@
+"""The last rewrite of a schedule: results go to their places in the user's tensor.
+
+A schedule works on results in the sum's own order of axes, with extents that are multiples of its tile. Here each store
+to such a stage becomes a store to the user's tensor, under the conditions that keep the surplus out of it. Written so,
+no rewrite of loops meets a condition or an interleaved axis, and several sums may fill one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import tirx
+from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
+from tvm.s_tir.stmt import SBlock
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.te import Sum
+from tvmconvgrad.te.tensors import Place
+from tvmconvgrad.tir.rewriting import with_parts
+
+
+def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule:
+    """`module` with one result of this shape in place of the expression's several."""
+    if not expression.places:
+        return module
+    main = module["main"]
+    stages = main.params[len(expression.inputs) :]
+    places = {stage.name: where for stage, where in zip(stages, expression.places)}
+    extents = [tirx.IntImm("int64", extent) for extent in shape]
+    result = tirx.decl_buffer(extents, str(stages[0].dtype), "out")
+    zero = tirx.IntImm("int64", 0)
+    ranges = [Range.from_min_extent(zero, extent) for extent in extents]
+    everything = TensorRegion(result, ranges, tirx.BufferRegionType())
+
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        where = places.get(statement.buffer.name)
+        return statement if where is None else _placed(statement, where, result)
+
+    def load(expression: TensorLoad) -> TensorLoad:
+        where = places.get(expression.source.name)
+        return expression if where is None else tirx.BufferLoad(result, where(*expression.indices).index)
+
+    def block(statement: SBlock) -> SBlock:
+        reads, writes = (
+            [everything if region.source.name in places else region for region in regions]
+            for regions in (statement.reads, statement.writes)
+        )
+        return with_parts(statement, reads=reads, writes=writes)
+
+    body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
+    placed = tirx.PrimFunc([*main.params[: len(expression.inputs)], result], body, main.ret_type, main.attrs)
+    return IRModule({"main": placed}, attrs=module.attrs)
+
+
+def _placed(statement: tirx.BufferStore, where: Callable[..., Place], result: tirx.Buffer) -> tirx.Stmt:
+    """One condition inside of the other: one that depends on a vector's lane then does not take part in the others."""
+    place = where(*statement.indices)
+    placed: tirx.Stmt = tirx.BufferStore(result, statement.value, place.index)
+    for condition in reversed(place.inside):
+        placed = tirx.IfThenElse(condition, placed, None)
+    return placed

@@ -1,0 +1,166 @@
+"""A rewrite of a scheduled program: what is packed next is fetched while the products of this round are summed.
+
+A round of a loop packs what its tiles read, then sums. Where the packed tensor lies in memory, packing waits for it,
+while memory is idle as long as products are summed. So these also bring what the next round packs into the L2 cache:
+some lines at each step of a loop, that of which there are about as many steps as lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from math import prod
+from operator import mul
+
+from tvm import DataType, tirx
+from tvm.ir import IRModule, TensorLoad
+from tvm.s_tir.stmt import SBlockRealize
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.machines.cpu import CACHE_LINE
+from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.transforms.prefetch import prefetch
+from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
+
+LEAST_FMAS = 20
+"""How many FMAs there should be for each line: about as many as start while it comes from memory."""
+
+MOST_LINES = 4
+"""Lines of a run: where each of them begins takes as long as several FMAs to compute."""
+
+
+def overlap(module: IRModule, packed: Collection[str]) -> IRModule:
+    """`module`, in which sums fetch what the next round packs by blocks of these names."""
+    around = nodes(module, tirx.For)
+
+    def fetched(statement: tirx.SeqStmt) -> tirx.SeqStmt:
+        packs = [each for each in statement.seq if len(_names(each)) == 1 and _names(each)[0] in packed]
+        sums = [_loops(each) for each in statement.seq if _has_sum(each)]
+        for runs in (_next_runs(pack, around) for pack in packs if sums):
+            if runs is not None:
+                statement = _fetched(statement, runs, max(sums, key=_steps))
+        return statement
+
+    return rewritten(module, (tirx.SeqStmt, fetched))
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of so many cache lines of a tensor: along each axis so many, so far apart, from a place on."""
+
+    source: tirx.Buffer
+    first: Sequence[Index]
+    counts: Sequence[int]
+    apart: Sequence[int]
+    lines: int
+
+    def fetch(self, number: Index) -> tirx.Stmt:
+        """Fetch a run by its number."""
+        place: list[Index] = []
+        for first, count, apart in reversed(list(zip(self.first, self.counts, self.apart))):
+            place.insert(0, first + number % count * apart)
+            number = number // count
+        *outer, row = place
+        offsets = range(0, self.apart[-1], self.apart[-1] // self.lines)
+        fetches = [prefetch(self.source, [*outer, row + offset], cache=2) for offset in offsets]
+        return tirx.SeqStmt(fetches) if len(fetches) > 1 else fetches[0]
+
+
+def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
+    """`statement` with runs fetched in one of the `loops` around a sum: the last one with about as many steps as
+    runs, but not the innermost that is not unrolled. As it is, where there is little to sum."""
+    total = prod(runs.counts)
+    if _steps(loops) < LEAST_FMAS * total * runs.lines:
+        return statement
+    serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL, loops))
+    steps = list(accumulate(map(_extent, serial), mul))
+    chosen = max(sum(count <= 2 * total for count in steps[:-1]) - 1, 0)
+    step: Index = tirx.const(0, "int64")
+    for loop in serial[: chosen + 1]:
+        step = step * _extent(loop) + (loop.loop_var if _extent(loop) > 1 else 0)
+    each, number = -(-total // steps[chosen]), tirx.Var("run", "int64")
+    fetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.fetch(step * each + number))
+
+    def with_fetches(loop: tirx.For) -> tirx.For:
+        here = loop.loop_var.same_as(serial[chosen].loop_var)
+        return with_body(loop, tirx.SeqStmt([fetches, loop.body])) if here else loop
+
+    changed: tirx.SeqStmt = structural_map(statement, (tirx.For, with_fetches))
+    return changed
+
+
+def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
+    """What a nest packs in the next round of the loops around it; None where that is no grid of whole lines."""
+    (realize,) = nodes(pack, SBlockRealize)
+    loads, own = nodes(realize.block.body, TensorLoad), nodes(pack, tirx.For)
+    if not loads:
+        return None  # it is all pads
+    bound = dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values))
+    places = [replaced(place, bound) for place in loads[-1].indices]
+    begin = {loop.loop_var: tirx.const(0, "int64") for loop in own}
+    first = _next_round([replaced(place, begin) for place in places], around)
+    *outer, row = (_grid(place, own) for place in places)
+    line = CACHE_LINE * 8 // int(DataType(str(loads[-1].source.dtype)).bits)
+    if first is None or row is None or row[0] < line:
+        return None
+    grids = [each for each in outer if each is not None]
+    lines = largest_divisor(-(-row[0] // line), MOST_LINES)
+    counts, apart = zip(*grids, (-(-row[0] // line) // lines, lines * line))
+    return _Runs(loads[-1].source, first, counts, apart, lines) if len(counts) == len(first) else None
+
+
+def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
+    """How many elements some loops take along an axis, and how far apart; None where it is not linear in them."""
+    analyzer, last, steps = Analyzer(), 0, []
+    for loop in loops:
+        step = analyzer.simplify(replaced(place, {loop.loop_var: loop.loop_var + 1}) - place)
+        if not isinstance(step, tirx.IntImm) or not isinstance(loop.extent, tirx.IntImm):
+            return None
+        if int(step) and int(loop.extent) > 1:
+            steps.append(abs(int(step)))
+            last += steps[-1] * (int(loop.extent) - 1)
+    apart = min(steps, default=1)
+    return last // apart + 1, apart
+
+
+def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Index] | None:
+    """Places in the next round of those loops, the innermost first, that they depend on; None: of no loop."""
+    read = [var for place in places for var in nodes(place, tirx.Var)]
+    around = [loop for loop in loops if _extent(loop) > 1 and any(loop.loop_var.same_as(var) for var in read)]
+    values, carry = {}, tirx.const(1, "int64")
+    for loop in around:
+        ahead = loop.loop_var + carry
+        values[loop.loop_var], carry = ahead % loop.extent, ahead // loop.extent
+    return [replaced(place, values) for place in places] if around else None
+
+
+def _loops(statement: tirx.Stmt) -> list[tirx.For]:
+    """The loops around a sum but that over lanes, the outermost first."""
+    if isinstance(statement, tirx.For) and statement.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED):
+        return [statement, *_loops(statement.body)]
+    if isinstance(statement, tirx.AttrStmt):
+        return _loops(statement.body)
+    if isinstance(statement, tirx.SeqStmt):
+        return next((_loops(each) for each in statement.seq if _has_sum(each)), [])
+    return []
+
+
+def _extent(loop: tirx.For) -> int:
+    """A loop's extent; 1 if it differs from task to task."""
+    return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
+
+
+def _steps(loops: Sequence[tirx.For]) -> int:
+    return prod(map(_extent, loops))
+
+
+def _has_sum(statement: tirx.Stmt) -> bool:
+    return any(name.endswith("_update") for name in _names(statement))
+
+
+def _names(statement: tirx.Stmt) -> list[str]:
+    """Of all blocks in a statement."""
+    return [realize.block.name_hint for realize in nodes(statement, SBlockRealize)]

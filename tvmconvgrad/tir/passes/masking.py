@@ -1,0 +1,165 @@
+"""A pass for vectors that are read where they lie, though some of their lanes are pads.
+
+A condition that tells a vector's lanes apart would be asked for each of them, and a vector that is loaded whole might
+reach beyond the tensor. LLVM's masked loads read just the lanes for which the condition holds, without a branch, and
+put zeros into the others. Where lanes lie a stride apart, all elements between the first and the last are covered by
+loads, and the lanes are picked from those.
+
+A schedule marks the loop over the lanes by the attribute `MASK`. What meets nothing but zeros is left out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from math import prod
+
+import tvm
+from tvm import tirx
+from tvm.ir import Expr, IRModule, TensorLoad
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.tir.annotations import MASK
+from tvmconvgrad.tir.passes.statements import conjuncts, index, without_binds
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
+
+_OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
+_DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
+    tirx.LT: lambda a, b: a - b,
+    tirx.LE: lambda a, b: a - b - 1,
+    tirx.GT: lambda a, b: b - a,
+    tirx.GE: lambda a, b: b - a - 1,
+}
+"""What is below zero where a comparison of integers holds."""
+
+
+def with_masked_loads(module: IRModule) -> IRModule:
+    """`module` with each marked loop as one statement on vectors, of a sum that it adds a product to."""
+    known = {bind.var: bind.value for bind in nodes(module, tirx.Bind)}
+
+    def masked(marked: tirx.AttrStmt) -> tirx.Stmt:
+        if marked.attr_key != MASK:
+            return marked
+        loop = marked.body
+        return _Lanes(loop.loop_var, int(loop.extent), known).store(without_binds(loop.body))
+
+    return rewritten(module, (tirx.AttrStmt, masked))
+
+
+class _Lanes:
+    """The `count` lanes that a loop's variable numbers."""
+
+    def __init__(self, lane: tirx.Var, count: int, known: dict[tirx.Var, Expr]) -> None:
+        self.lane, self.count, self.known = lane, count, known
+        self.analyzer = Analyzer()
+
+    def store(self, statement: tirx.BufferStore) -> tirx.Stmt:
+        """The store of all lanes; nothing where it would add zeros."""
+        guards = [call for call in nodes(statement.value, tvm.ir.Call) if call.op.same_as(IF_THEN_ELSE)]
+        if any(self.analyzer.can_prove(tirx.Not(guard.args[0])) for guard in guards):
+            return tirx.Evaluate(0)
+        return tirx.BufferStore(statement.buffer, self.vector(statement.value), [self._ramp(*statement.indices)])
+
+    def vector(self, value: Expr) -> Expr:
+        """A value of each lane as a vector."""
+        if type(value) in _OPERATIONS:
+            return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
+        if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
+            condition, load, _ = value.args
+            return self._load(load, conjuncts(condition)) if self._step(load.indices[0]) else self._each(value)
+        if isinstance(value, TensorLoad):
+            return self._load(value, []) if self._step(value.indices[0]) else self._each(value)
+        if isinstance(value, tirx.FloatImm):
+            return tirx.Broadcast(value, self.count)
+        raise TypeError(f"no vector is made of {value}")
+
+    def _load(self, load: TensorLoad, conditions: list[Expr]) -> Expr:
+        (place,) = load.indices
+        apart = self._step(place)
+        conditions = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
+        if apart == 1 and not conditions:
+            return tirx.BufferLoad(load.source, [self._ramp(place)])
+        if apart == 1:
+            return self._part(load.source, self._first(place), [self._mask(each, 1, 0) for each in conditions])
+        return self._picked(load, conditions, apart)
+
+    def _picked(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
+        """Lanes that lie apart. Where all of them have the same remainder, blocks of `apart` elements are loaded that
+        begin at a multiple: neighbouring taps share them. Else just the lanes' elements are."""
+        count, first = self.count, self._first(load.indices[0])
+        whole = first
+        while any(var in self.known for var in nodes(whole, tirx.Var)):
+            whole = replaced(whole, self.known)
+        begin = replaced(whole, {var: index(0) for var in nodes(whole, tirx.Var)})
+        remainder = int(self.analyzer.simplify(begin)) % apart
+        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % apart, index(0))
+        if not in_blocks or prod(map(int, load.source.shape)) % apart:
+            remainder, in_blocks = 0, False
+        parts = []
+        for begin in range(0, apart * count, count):
+            masks = [self._mask(condition, apart, begin) for condition in conditions]
+            if not in_blocks:
+                elements = tirx.Ramp(index(begin), index(1), count)
+                masks.append(tirx.EQ(elements % _all(apart, count), _all(0, count)))
+            parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
+        lanes = range(remainder, apart * count, apart)
+        return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
+
+    def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
+        """As many elements as there are lanes, zero where one of the masks is false."""
+        if not masks:
+            return tirx.BufferLoad(source, [tirx.Ramp(first, index(1), self.count)])
+        mask = reduce(tirx.And, masks)
+        zero = tirx.Broadcast(tirx.const(0, str(source.dtype)), self.count)
+        address = tirx.address_of(tirx.BufferLoad(source, [first]))
+        return tirx.call_llvm_pure_intrin(f"{source.dtype}x{self.count}", "llvm.masked.load", address, mask, zero)
+
+    def _mask(self, condition: Expr, apart: int, begin: int) -> Expr:
+        """A condition, for elements from the `begin`-th on, of which `apart` belong to each lane."""
+        if not uses(condition, self.lane):
+            return tirx.Broadcast(condition, self.count)
+        if type(condition) not in _DIFFERENCES:
+            return self._each(condition, apart, begin)
+        below = self._below(condition)
+        first, step = self._first(below), self._step(below)
+        if apart == 1:
+            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
+        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
+        return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
+
+    def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
+        """A value that one lane has alone, or that is not linear: lane by lane."""
+        numbers = [(begin + number) // apart for number in range(self.count)]
+        parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
+        return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
+
+    def _below(self, condition: Expr) -> Expr:
+        """What is linear in the lane, and below zero where the condition holds."""
+        below = _DIFFERENCES[type(condition)](condition.a, condition.b)
+        divided = [each for each in nodes(below, tirx.FloorDiv) if uses(each, self.lane)]
+        if not divided:
+            return below
+        quotient = tirx.Var("quotient", "int64")
+        inner, by = divided[0].a, divided[0].b
+        rest = structural_map(below, (tirx.FloorDiv, lambda each: quotient if uses(each, self.lane) else each))
+        step = int(self.analyzer.simplify(replaced(rest, {quotient: quotient + 1}) - rest))
+        begin = replaced(rest, {quotient: index(0)})
+        # a + i // b < 0  is  a * b + i < 0;  a - i // b < 0  is  (a + 1) * b - i - 1 < 0
+        return {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}[step]
+
+    def _ramp(self, place: Expr) -> Expr:
+        return tirx.Ramp(self._first(place), index(1), self.count)
+
+    def _first(self, place: Expr) -> Expr:
+        """A place of the first lane."""
+        return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
+
+    def _step(self, place: Expr) -> int:
+        """How much a place moves by from one lane to the next."""
+        return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
+
+
+def _all(value: int, count: int) -> Expr:
+    return tirx.Broadcast(index(value), count)

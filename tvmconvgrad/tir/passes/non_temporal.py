@@ -1,0 +1,92 @@
+"""A pass for results that go to memory past the caches.
+
+A plain store has its line read from memory first, though all of it will be written; and a large result drives from the
+caches what the kernel reads. x86's non-temporal stores of whole lines do neither. They need addresses that are
+multiples of the vector's bytes, which is asked at each store: elsewhere it is a plain one. Nor are they ordered with
+other stores, so a task ends with a fence.
+
+A schedule marks a loop whose vectors are stored so by the attribute `STREAM`. TVM's code generator has no such stores:
+they are functions in LLVM's own language.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+from tvm.ir import Call, Expr, IRModule, Op
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.tir.annotations import STREAM
+from tvmconvgrad.tir.passes.statements import with_functions
+from tvmconvgrad.tir.rewriting import nodes, rewritten, with_body
+
+_TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
+"""LLVM's name of an element's type, and its bytes."""
+
+_PREFIX = "stream_"
+_EXTERN = Op.get("tirx.call_extern")
+_FENCE = "llvm.x86.sse.sfence"
+_METADATA = "!0 = !{i32 1}\n"
+# volatile: LLVM would make one store of both, a plain one
+_FUNCTION = """
+define void @{name}(ptr %to, <{n} x {type}> %vector) {{
+  %address = ptrtoint ptr %to to i64
+  %rest = and i64 %address, {last}
+  %aligned = icmp eq i64 %rest, 0
+  br i1 %aligned, label %past, label %plain
+past:
+  store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0
+  ret void
+plain:
+  store volatile <{n} x {type}> %vector, ptr %to, align {element}
+  ret void
+}}
+"""
+
+
+def with_streamed_stores(module: IRModule) -> IRModule:
+    """`module` with the vectors of marked loops stored past the caches, and a fence after each task's."""
+    functions: dict[str, str] = {}
+
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        place, dtype = statement.indices[-1], str(statement.buffer.dtype)
+        if len(statement.indices) > 1 or dtype not in _TYPES or not _is_run(place):
+            return statement
+        lanes, (name, element) = int(place.lanes), _TYPES[dtype]
+        called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
+        functions[called] = _FUNCTION.format(
+            name=called, n=lanes, type=name, last=size - 1, bytes=size, element=element
+        )
+        address = tirx.address_of(tirx.BufferLoad(statement.buffer, [place.base]))
+        return tirx.Evaluate(tirx.call_extern("void", called, address, statement.value))
+
+    def marked(statement: tirx.AttrStmt) -> tirx.Stmt:
+        if statement.attr_key != STREAM:
+            return statement
+        return structural_map(statement.body, (tirx.BufferStore, store))
+
+    module = rewritten(module, (tirx.AttrStmt, marked))
+    if not functions:
+        return module
+    module = rewritten(module, (tirx.For, _fenced))
+    fenced = {name: each.with_body(tirx.SeqStmt([each.body, _fence()])) for name, each in module.functions.items()}
+    return with_functions(IRModule(fenced, attrs=module.attrs), [*functions.values(), _METADATA])
+
+
+def _is_run(place: Expr) -> bool:
+    """Whether a store's elements lie side by side."""
+    return isinstance(place, tirx.Ramp) and isinstance(place.stride, tirx.IntImm) and int(place.stride) == 1
+
+
+def _fenced(loop: tirx.For) -> tirx.For:
+    """A loop over tasks, with a fence at the end of each: who then learns that it is done sees what it has stored."""
+    if loop.kind != tirx.ForKind.PARALLEL or not any(map(_streams, nodes(loop, Call))):
+        return loop
+    return with_body(loop, tirx.SeqStmt([loop.body, _fence()]))
+
+
+def _streams(call: Call) -> bool:
+    return call.op.same_as(_EXTERN) and str(call.args[0].value).startswith(_PREFIX)
+
+
+def _fence() -> tirx.Stmt:
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", _FENCE))

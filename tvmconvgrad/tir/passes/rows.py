@@ -1,0 +1,137 @@
+"""A pass for copies of rows: along one axis, in the source and in the copy.
+
+Where some of a row are pads, or lie beyond its end, a condition would be asked for each element. Here a row is copied
+by vectors: a condition on what is loaded chooses lanes, and one on whether to store is asked for the ends of a vector,
+then of its halves, and so on. In the copy neighbours may lie apart (tir/passes/strided_stores.py). Left to LLVM, such
+stores keep all that they store in memory, and of bf16 some wrote the next element, too (LLVM 22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from tvmconvgrad.tir.passes.statements import (
+    SIDES,
+    begins_of,
+    conjuncts,
+    index,
+    is_guarded,
+    sequence,
+    step_of,
+    without_binds,
+)
+from tvmconvgrad.tir.rewriting import nodes, replaced, uses
+
+_MOST_UNROLLED = 8
+
+
+class Row:
+    """copy[.. + a * apart] = source[.. + a], for a in `loop`, maybe zero on conditions, or only on conditions."""
+
+    def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
+        self.a, self.extent = loop.loop_var, int(loop.extent)
+        self.side = next((side for side in SIDES if side <= self.extent), 1)
+        self.conditions: list[tvm.ir.Expr] = []
+        while isinstance(body, tirx.IfThenElse) and body.else_case is None:
+            self.conditions.append(body.condition)
+            body = without_binds(body.then_case)
+        self.store = body
+
+    def by_vectors(self) -> tirx.Stmt | None:
+        """The copy by vectors, of which the last may overlap the one before; None where that cannot be."""
+        if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
+            return None
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)  # several of the same, where it is rounded to bf16
+        along = loads and all(step_of(load.indices, self.a) == 1 for load in loads)
+        if not along or not step_of(self.store.indices, self.a):
+            return None
+        guarded = is_guarded(self.store.value)
+        if not self.conditions:
+            return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
+        if not all(map(self._holds_between_ends, self.conditions)):
+            return sequence([self._stored([at], 1) for at in range(self.extent)]) if not guarded else None
+        width = next((side for side in SIDES if self.extent % side == 0), 1)
+        return self._stored(range(0, self.extent, width), width) if width > 1 and not guarded else None
+
+    def _holds_between_ends(self, condition: tvm.ir.Expr) -> bool:
+        """Whether a condition that holds for two elements holds for all between them: it compares what is linear. One
+        that leaves out gaps between taps does not (te/zeros.py)."""
+        linear = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
+        return linear and step_of([condition.a - condition.b], self.a) is not None
+
+    def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
+        """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,
+        then its halves: those elements for which they do."""
+        ends = (begins[0], begins[-1] + size - 1)
+        holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
+        condition = Analyzer().simplify(tirx.all(*holds))
+        stores = sequence([self._vector(self.store, index(begin), size) for begin in begins])
+        if isinstance(condition, tirx.IntImm) and condition.value:
+            return stores
+        if size == 1:
+            return tirx.IfThenElse(condition, stores, None)
+        half = size // 2
+        parts = [([begin], size) for begin in begins]
+        if len(begins) == 1:
+            parts = [([begins[0]], half), ([begins[0] + half], half)]
+        return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*part) for part in parts]))
+
+    def _vector(self, store: tirx.BufferStore, begin: tvm.ir.Expr, size: int) -> tirx.Stmt:
+        if size == 1:
+            return replaced(store, {self.a: begin})
+        lane = tirx.Var("lane", "int64")
+        return tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, replaced(store, {self.a: begin + lane}))
+
+    def _loaded(self, load: tvm.ir.TensorLoad) -> tirx.Stmt:
+        """All of a row that has no pads before or behind it, or none of it."""
+        value, store = self.store.value, self.store
+        if not is_guarded(value):
+            return self._over_row(lambda begin: self._vector(store, begin, self.side))
+        found = conjuncts(value.args[0])
+        outer = [each for each in found if not uses(each, self.a)]
+        choosing = [each for each in found if uses(each, self.a)]
+        row = self._over_row(lambda begin: self._chosen(load, begin, choosing))
+        if not outer:
+            return row
+        zero = tirx.BufferStore(store.buffer, value.args[2], store.indices)
+        return tirx.IfThenElse(
+            tirx.all(*outer), row, self._over_row(lambda begin: self._vector(zero, begin, self.side))
+        )
+
+    def _over_row(self, vector: Callable[[tvm.ir.Expr], tirx.Stmt]) -> tirx.Stmt:
+        """All vectors of a row; those between the first and the last one in a loop, if they are many."""
+        begins = begins_of(self.extent, self.side)
+        if len(begins) <= _MOST_UNROLLED:  # LLVM then knows the lanes that are pads
+            return sequence([vector(index(begin)) for begin in begins])
+        number = tirx.Var("number", "int64")
+        middle = tirx.For(number, 0, len(begins) - 2, tirx.ForKind.SERIAL, vector((number + 1) * self.side))
+        return tirx.SeqStmt([vector(index(begins[0])), middle, vector(index(begins[-1]))])
+
+    def _chosen(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> tirx.Stmt:
+        """One vector: data where the conditions hold for its ends. Else lanes that they leave out are loaded
+        nevertheless, if they lie in the buffer."""
+        value, store = self.store.value, self.store
+        data = self._vector(tirx.BufferStore(store.buffer, value.args[1], store.indices), begin, self.side)
+        holds = self._hold_at_ends(begin, choosing)
+        if isinstance(holds, tirx.IntImm) and holds.value:
+            return data
+        select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
+        first = replaced(load.indices[0], {self.a: begin})
+        inside = tirx.all(first >= 0, first + self.side <= prod(map(int, load.source.shape)))
+        lane = tirx.Var("lane", "int64")
+        by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
+        chosen = tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
+        return tirx.IfThenElse(holds, data, chosen)
+
+    def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr:
+        """That conditions hold for the first and the last lane of a vector, whichever it is of those in the row."""
+        analyzer = Analyzer()
+        for number in nodes(begin, tirx.Var):
+            analyzer.bind(number, tvm.ir.Range(0, len(begins_of(self.extent, self.side)) - 2))
+        ends = (replaced(each, {self.a: begin + end}) for each in conditions for end in (0, self.side - 1))
+        return analyzer.simplify(tirx.all(tirx.const(True), *ends))

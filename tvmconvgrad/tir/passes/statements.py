@@ -1,0 +1,80 @@
+"""What the passes that rewrite loops into vectors share: taking loops, conditions and indices apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tvm
+from tvm import tirx
+from tvm.ir import IRModule, StringImm
+from tvm.sym import Analyzer
+
+from tvmconvgrad.tir.annotations import LEAST_SIDE
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, replaced
+
+SIDES = (16, 8, LEAST_SIDE)
+"""How many elements a vector may have."""
+
+
+def is_whole(loop: tirx.For) -> bool:
+    """Whether a loop begins at zero and has a constant extent."""
+    bounds = (loop.min, loop.extent)
+    return all(isinstance(bound, tirx.IntImm) for bound in bounds) and int(loop.min) == 0
+
+
+def without_binds(statement: tirx.Stmt) -> tirx.Stmt:
+    """A statement with values in place of the variables that are bound before it."""
+    if not isinstance(statement, tirx.SeqStmt):
+        return statement
+    *binds, last = statement.seq
+    if not all(isinstance(bind, tirx.Bind) for bind in binds):
+        return statement
+    for bind in reversed(binds):
+        last = replaced(last, {bind.var: bind.value})
+    return last
+
+
+def conjuncts(condition: tvm.ir.Expr) -> list[tvm.ir.Expr]:
+    """The conditions that all must hold."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [condition]
+
+
+def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    """Statements one after the other, or the only one."""
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def is_guarded(value: tvm.ir.Expr) -> bool:
+    """Whether a value depends on a condition."""
+    return isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE)
+
+
+def begins_of(extent: int, side: int) -> list[int]:
+    """Where blocks begin along an axis; the last may overlap the one before."""
+    return [*range(0, extent - side, side), extent - side]
+
+
+def index(value: int) -> tirx.IntImm:
+    """A constant as an index."""
+    return tirx.IntImm("int64", value)
+
+
+def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
+    """How many elements an index moves by when a variable grows by one, if that is always the same."""
+    if len(indices) != 1:
+        return None
+    moved = replaced(indices[0], {var: var + 1}) - indices[0]
+    step = Analyzer().simplify(moved)
+    return int(step) if isinstance(step, tirx.IntImm) else None
+
+
+def with_functions(module: IRModule, functions: Iterable[str]) -> IRModule:
+    """`module` with functions in LLVM's own language, which LLVM puts where its programs call them."""
+    text = StringImm("".join(functions))
+
+    def importing(program: tirx.PrimFunc) -> tirx.PrimFunc:
+        return program.with_body(tirx.AttrStmt(text, "pragma_import_llvm", text, program.body))
+
+    return IRModule({name: importing(program) for name, program in module.functions.items()}, attrs=module.attrs)

@@ -1,0 +1,302 @@
+"""A pass for copies whose source lies along one axis in memory and whose copy lies along another.
+
+Element by element such a copy takes several cycles for each. Here it goes by blocks of S x L elements: S vectors are
+loaded along the source, transposed in registers (tir/passes/shuffles.py), and stored along the copy. Where a block is
+longer along the source than along the copy, a vector is stored in parts of S elements; where it is shorter, one is
+loaded in such parts. Two rows that lie interleaved in the copy need one shuffle for each half. Where the source takes
+every second element, or third, as a strided convolution does, all of them are loaded, and the others left out; where
+the copy does, a vector's elements are stored apart (tir/passes/strided_stores.py). An element may be a pair of
+neighbours, in the source and the copy.
+
+What is converted from f16 is transposed as f16: half as much to shuffle. Besides, LLVM 22 makes of `unpcklps`, where
+both operands are converted by `vcvtph2ps` and the other half of their interleaving is not used, a conversion of
+`vpunpcklwd`, which takes other lanes: results are then wrong.
+
+A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
+loop alone, along both, it copies a row (tir/passes/rows.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from math import prod
+
+import tvm
+from tvm import tirx
+from tvm_ffi.structural import structural_map
+
+from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
+from tvmconvgrad.tir.passes import shuffles
+from tvmconvgrad.tir.passes.rows import Row
+from tvmconvgrad.tir.passes.statements import (
+    SIDES,
+    begins_of,
+    index,
+    is_guarded,
+    is_whole,
+    sequence,
+    step_of,
+    without_binds,
+)
+from tvmconvgrad.tir.rewriting import nodes, replaced, uses
+
+
+def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
+    """The loops that a schedule has marked, by blocks; loops marked "vectorized" are left for TVM to vectorise."""
+    return _by_blocks(marked.body) if marked.attr_key == TRANSPOSE else marked
+
+
+def _by_blocks(outer: tirx.Stmt) -> tirx.Stmt:
+    """A copy that is marked; also one that is made on a condition."""
+    if isinstance(outer, tirx.IfThenElse) and outer.else_case is None:
+        return tirx.IfThenElse(outer.condition, _by_blocks(without_binds(outer.then_case)), None)
+    inner = without_binds(outer.body) if isinstance(outer, tirx.For) else None
+    if isinstance(inner, tirx.BufferStore | tirx.IfThenElse) and is_whole(outer):
+        return Row(outer, inner).by_vectors() or outer
+    store = without_binds(inner.body) if isinstance(inner, tirx.For) else None
+    pair = None
+    if isinstance(store, tirx.For):
+        pair, store = store, without_binds(store.body)
+    loops = [outer, inner, *([pair] if pair is not None else [])]
+    if not isinstance(store, tirx.BufferStore) or not all(map(is_whole, loops)):
+        return outer
+    return _Copy(outer, inner, store, pair).blocked() or outer
+
+
+class _Copy:
+    """copy[.. + b] = source[.. + a * apart], for a in `outer`, b in `inner`, maybe zero on a condition; of pairs, where
+    there is a loop over a `pair`."""
+
+    def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
+        self.a, self.b = outer.loop_var, inner.loop_var
+        self.extents = int(outer.extent), int(inner.extent)
+        self.store = store
+        self.pair = pair.loop_var if pair is not None else None
+        self.run = int(pair.extent) if pair is not None else 1
+
+    def blocked(self) -> tirx.Stmt | None:
+        """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
+        if not self._is_transposed() or self.lanes == 1:
+            return None
+        begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, self.block))
+        if self._is_in_registers():  # which have no indices that vary
+            return sequence([self._block(index(a), index(b)) for a in begins_a for b in begins_b])
+        last_a, last_b = begins_a[-1], begins_b[-1]
+        counts = len(begins_a), len(begins_b)
+        return _loops(
+            (self.a, self.b),
+            counts,
+            lambda a, b: self._block(_begin(a, last_a, self.block[0]), _begin(b, last_b, self.block[1])),
+        )
+
+    @cached_property
+    def rows(self) -> int:
+        """How many vectors are loaded for a block: two, or as many as it has elements along its shorter side."""
+        return 2 if self.extents[1] == 2 else _widest(min(self.extents))
+
+    @cached_property
+    def lanes(self) -> int:
+        """How many elements of a block a vector has; 1: there are too few."""
+        if self.extents[1] == 2:
+            return _widest(self.extents[0])
+        simple = self.pair is None and not self._chooses and self._apart == self._stored_apart == 1
+        return _widest(max(self.extents)) if simple and self.rows > 1 else self.rows
+
+    @cached_property
+    def block(self) -> tuple[int, int]:
+        """How many elements a block has along `a` and `b`."""
+        return (self.lanes, self.rows) if self.extents[0] > self.extents[1] else (self.rows, self.lanes)
+
+    def _is_in_registers(self) -> bool:
+        return str(self._load.source.scope()) == "local"
+
+    @cached_property
+    def _load(self) -> tvm.ir.TensorLoad:
+        (load,) = nodes(self.store.value, tvm.ir.TensorLoad)
+        return load
+
+    @cached_property
+    def _apart(self) -> int:
+        """How far neighbours along `a` lie apart in the source, in pairs where it has these."""
+        return (step_of(self._load.indices, self.a) or 0) // self.run
+
+    @cached_property
+    def _chooses(self) -> bool:
+        """Whether a condition tells a vector's lanes apart."""
+        lanes = [self.a, self.pair] if self.pair is not None else [self.a]
+        return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
+
+    @property
+    def _is_all_or_nothing(self) -> bool:
+        """Whether a condition holds for all of a block or for nothing of it."""
+        lanes = [self.a, self.b, *([self.pair] if self.pair is not None else [])]
+        return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
+
+    def _is_transposed(self) -> bool:
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        if len(loads) != 1 or not self._has_pairs(loads[0]):
+            return False
+        if self.rows == 2:
+            return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
+        most = 1 if self._chooses or self.pair is not None else MOST_APART
+        most_stored = 1 if self.pair is not None else MOST_APART
+        return 1 <= self._apart <= most and 1 <= self._stored_apart <= most_stored
+
+    def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
+        """Whether the two of a pair, if there is one, are neighbours, as pairs along both axes are."""
+        if self.pair is None:
+            return True
+        steps = [step_of(indices, self.pair) for indices in (load.indices, self.store.indices)]
+        pairs = [step_of(load.indices, self.a), step_of(self.store.indices, self.b)]
+        return steps == [1, 1] and pairs == [self.run, self.run]
+
+    @cached_property
+    def _stored_apart(self) -> int:
+        """How far neighbours along `b` lie apart in the copy, in pairs where it has these."""
+        return (step_of(self.store.indices, self.b) or 0) // self.run
+
+    def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
+        """One block."""
+        value = self.store.value
+        if not self._is_all_or_nothing:
+            return self._copied(a, b, value)
+        condition, loaded, instead = value.args  # asked here, since each load would ask for itself
+        filled = [tirx.Broadcast(instead, self.lanes * self.run)] * self.rows
+        return tirx.IfThenElse(condition, self._copied(a, b, loaded), sequence(self._stored(a, b, filled)))
+
+    def _copied(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
+        """A block of a value. Lanes that a condition leaves out, and elements between those that are taken, are loaded
+        nevertheless, if they lie in the buffer."""
+        if not self._chooses and self._apart == 1:
+            return self._transposed(a, b, value)
+        (place,) = self._load.indices
+        ends = (0, 0), (self.block[0] - 1, self.block[1] - 1)
+        first, last = (replaced(place, {self.a: a + i, self.b: b + j} | self._in_pair(0)) for i, j in ends)
+        size = prod(map(int, self._load.source.shape))
+        inside = tirx.all(first >= 0, last + self._apart * self.run <= size, step_of([place], self.b) is not None)
+        by_element = _loops(
+            (self.a, self.b),
+            self.block,
+            lambda i, j: sequence(
+                [replaced(self.store, {self.a: a + i, self.b: b + j} | self._in_pair(k)) for k in range(self.run)]
+            ),
+        )
+        chosen = tirx.Select(*value.args) if self._chooses else value
+        return tirx.IfThenElse(inside, self._transposed(a, b, chosen), by_element)
+
+    def _in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
+        """The place in a pair, where there are pairs."""
+        return {} if self.pair is None else {self.pair: index(place)}
+
+    def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
+        value = _as_stored_in_f16(value)
+        dtype = str(value.ty)
+        memory = tirx.decl_buffer((self.rows * self.lanes * self.run * self._apart,), dtype, "rows", scope="local")
+        keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
+        statements: list[tirx.Stmt] = [tirx.AllocBuffer(memory, keep)]
+
+        def shuffled(parts: Sequence[tvm.ir.Expr], lanes: Iterable[int]) -> tvm.ir.Expr:
+            numbers = _indices(lanes)
+            name = tirx.Var("vector", f"{dtype}x{len(numbers)}")
+            statements.append(tirx.Bind(name, tirx.Shuffle(list(parts), numbers)))
+            return name
+
+        def shuffled_elements(one: tvm.ir.Expr, other: tvm.ir.Expr, lanes: Sequence[int]) -> tvm.ir.Expr:
+            return shuffled([one, other], [lane * self.run + i for lane in lanes for i in range(self.run)])
+
+        vectors = []
+        for row in range(self.rows):
+            loads, parts = self._loaded(memory, row, value, a, b)
+            statements += loads
+            every = range(0, self.lanes * self.run * self._apart, self._apart)
+            vectors.append(parts[0] if len(parts) == 1 else shuffled(parts, every))
+        if self.rows == 2:
+            one, other = vectors
+            vectors = [shuffled_elements(one, other, lanes) for lanes in shuffles.interleaved(self.lanes)]
+        else:
+            bits = tvm.DataType(dtype).bits * self.run
+            vectors = shuffles.transposed(vectors, self.lanes, bits, shuffled_elements)
+        return tirx.SeqStmt(statements + self._stored(a, b, vectors))
+
+    def _stored(self, a: tvm.ir.Expr, b: tvm.ir.Expr, vectors: Sequence[tvm.ir.Expr]) -> list[tirx.Stmt]:
+        """What stores a block's transposed vectors, in parts that are neighbours along `b`."""
+        statements: list[tirx.Stmt] = []
+        length = self.lanes if self.rows == 2 else min(self.block[1], self.lanes)
+        for number, vector in enumerate(vectors):
+            for begin in range(0, self.lanes, length):
+                lanes = range(begin * self.run, (begin + length) * self.run)
+                part = vector if length == self.lanes else tirx.Shuffle([vector], _indices(lanes))
+                first = number * self.lanes // 2 if self.rows == 2 else number + begin
+                (place,) = replaced(self.store, {self.a: a + first, self.b: b} | self._in_pair(0)).indices
+                elements = tirx.Ramp(place, index(self._stored_apart), length * self.run)
+                converted = part.astype(f"{self.store.buffer.dtype}x{length * self.run}")
+                statements.append(tirx.BufferStore(self.store.buffer, converted, [elements]))
+        return statements
+
+    def _loaded(
+        self, memory: tirx.Buffer, row: int, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
+    ) -> tuple[list[tirx.Stmt], list[tvm.ir.Expr]]:
+        """What loads a vector of a block, and the parts that it is loaded in: neighbours along `a`, of which only every
+        so-many-th may be of use."""
+        statements: list[tirx.Stmt] = []
+        parts: list[tvm.ir.Expr] = []
+        along = min(self.block[0], self.lanes)
+        for begin in range(0, self.lanes, along):
+            for piece in range(self._apart):
+                length = along * self.run
+                to = (row * self.lanes + begin) * self.run * self._apart + piece * length
+                lane = tirx.Var("lane", "int64")
+                element = self._element(value, a, b + (row + begin), lane + piece * length)
+                load = tirx.BufferStore(memory, element, [lane + to])
+                statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
+                parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
+        return statements, parts
+
+    def _element(self, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr, offset: tvm.ir.Expr) -> tvm.ir.Expr:
+        """What is made of the source's element so far behind that of (a, b)."""
+        if self.pair is not None:
+            return replaced(value, {self.a: a, self.b: b, self.pair: offset})
+        if self._apart == 1:
+            return replaced(value, {self.a: a + offset, self.b: b})
+        (place,) = self._load.indices
+
+        def moved(load: tvm.ir.TensorLoad) -> tvm.ir.Expr:
+            return tirx.BufferLoad(load.source, [replaced(place, {self.a: a, self.b: b}) + offset])
+
+        return replaced(structural_map(value, (tvm.ir.TensorLoad, moved)), {self.b: b})
+
+
+def _as_stored_in_f16(value: tvm.ir.Expr) -> tvm.ir.Expr:
+    """What a value is before it is converted from f16, where it is, or on a condition; else the value itself."""
+    if isinstance(value, tirx.Cast) and str(value.value.ty) == "float16":
+        return value.value
+    if is_guarded(value) or isinstance(value, tirx.Select):
+        guarded = is_guarded(value)
+        condition, taken, zero = value.args if guarded else (value.condition, value.true_value, value.false_value)
+        stored = _as_stored_in_f16(taken)
+        if str(stored.ty) != str(value.ty):
+            make = tirx.if_then_else if guarded else tirx.Select
+            return make(condition, stored, zero.astype(str(stored.ty)))
+    return value
+
+
+def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:
+    return number * side if last % side == 0 else tirx.min(number * side, index(last))
+
+
+def _loops(
+    variables: Sequence[tirx.Var], extents: Sequence[int], body: Callable[[tirx.Var, tirx.Var], tirx.Stmt]
+) -> tirx.Stmt:
+    """Two loops, with new variables of these names."""
+    a, b = (tirx.Var(var.name, "int64") for var in variables)
+    return tirx.For(a, 0, extents[0], tirx.ForKind.SERIAL, tirx.For(b, 0, extents[1], tirx.ForKind.SERIAL, body(a, b)))
+
+
+def _widest(extent: int) -> int:
+    """How many elements a vector may have, of so many; 1: none."""
+    return next((side for side in SIDES if side <= extent), 1)
+
+
+def _indices(lanes: Iterable[int]) -> list[tirx.IntImm]:
+    return [tirx.IntImm("int32", lane) for lane in lanes]

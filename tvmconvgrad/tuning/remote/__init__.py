@@ -1,0 +1,1 @@
+"""Measurement on other machines: by packs, or TVM's RPC."""
