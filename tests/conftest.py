@@ -54,7 +54,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> FakeGpus:
 def gpus(
     fake_driver: FakeGpus, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FakeGpus]:
-    """Two GPUs that are not there. Kernels for them are of the rule `threads`, and kept nowhere."""
+    """Two GPUs that are not there. Kernels for them are of the rule `naive`, and kept nowhere."""
     from tvmconvgrad.common import process
     from tvmconvgrad.nvidia import driver
 

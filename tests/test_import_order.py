@@ -91,14 +91,14 @@ def test_an_import_is_found_wherever_it_is_written() -> None:
     text = """
 import tvmconvgrad.spec.problem
 from tvmconvgrad import te
-from tvmconvgrad.te import windows, Sum
+from tvmconvgrad.te import views, Sum
 from tvmconvgrad.cli import main
 if TYPE_CHECKING:
     from tvmconvgrad.runtime.kernel import Kernel
 def late():
     from tvmconvgrad import Target
 """
-    found = {"spec.problem", "te", "te.windows", "cli", "runtime.kernel", "__init__"}
+    found = {"spec.problem", "te", "te.views", "cli", "runtime.kernel", "__init__"}
     assert set(imported(text)) == found
     assert "spec imports cli" in upward({"spec": found})
     assert "cli imports te" not in upward({"cli": found})

@@ -198,7 +198,7 @@ options = st.fixed_dictionaries(
     optional={
         "dtype": st.sampled_from(["f32", "f16", "f64", 3, None, np.float32, np.dtype("f2")]) | nonsense,
         "target": st.sampled_from(["llvm", "cuda", "llvm -x", {"kind": "llvm"}]) | nonsense,
-        "schedule": st.sampled_from(["filter-o", "nonsense"]) | nonsense,
+        "schedule": st.sampled_from(["weights-o", "nonsense"]) | nonsense,
     },
 )
 

@@ -23,7 +23,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for folder in ("tvmconvgrad", "tests"):
+    for folder in ("tvmconvgrad", "tests", "tuning_logs"):
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(out), str(source)]
     done = subprocess.run(build, capture_output=True, text=True, check=False)
@@ -38,8 +38,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     info = f"tvmconvgrad-{tvmconvgrad.__version__}.dist-info/"
-    files = (path for path in (ROOT / "tvmconvgrad").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert {name for name in names if not name.startswith(info)} == {str(path.relative_to(ROOT)) for path in files}
+    files = [path for path in (ROOT / "tvmconvgrad").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    logs = [ROOT / "tvmconvgrad" / path.relative_to(ROOT) for path in (ROOT / "tuning_logs").rglob("*.jsonl")]
+    assert len(logs) >= 2
+    packed = {str(path.relative_to(ROOT)) for path in files + logs}
+    assert {name for name in names if not name.startswith(info)} == packed
     assert {"tvmconvgrad/py.typed", f"{info}licenses/LICENSE"} <= names
 
 

@@ -1,11 +1,10 @@
 """The gradients by their definition, in float64, one tap of the filter after the other: slow, plain, and exact enough
 to judge compiled kernels by. It shares nothing with them but the problem's numbers.
 
-Per tap k, with y = x * stride - pads_begin + k * dilation, and sums over what a side does not have:
-
-    filter    W[k]  = sum over n, x of  Y[n, y] * X[n, x]
-    data      Y[n, y] += sum over o of  X[n, x] * W[k]
-    forward   X[n, x] += sum over c of  Y[n, y] * W[k]
+    for n, p, k, c, o, with i = p * stride - pads_begin + k * dilation:
+        filter    dw[k, c, o] += x[n, i, c] * dy[n, p, o]
+        data      dx[n, i, c] += dy[n, p, o] * w[k, c, o]
+        forward   y[n, p, o]  += x[n, i, c] * w[k, c, o]
 """
 
 from __future__ import annotations
@@ -56,21 +55,21 @@ def reference(problem: Problem, first: Array, second: Array) -> Float64:
     geometry = problem.geometry
     if problem.gradient is Gradient.FILTER:
         big, small = (second, first) if problem.transposed else (first, second)
-        y, x = _padded(geometry, _side(problem, big)), _flat(_side(problem, small))
-        w = np.stack([_flat(y[window]) @ x.swapaxes(1, 2) for window in _windows(geometry)])
+        x, y = _padded(geometry, _side(problem, big)), _flat(_side(problem, small))
+        w = np.stack([_flat(x[window]) @ y.swapaxes(1, 2) for window in _windows(geometry)])
         return _user_filter(problem, w)
     taps = zip(_windows(geometry), _filter(problem, second), strict=True)
     if problem.gradient is Gradient.DATA:
-        x = _flat(_side(problem, first))
-        y = _padded(geometry, np.zeros((*_channels(geometry, geometry.c), geometry.batch, *geometry.y)))
+        y = _flat(_side(problem, first))
+        x = _padded(geometry, np.zeros((*_channels(geometry, geometry.c), geometry.batch, *geometry.x)))
         for window, tap in taps:
-            y[window] += (tap @ x).reshape(y[window].shape)
-        return _user_side(problem, y[_unpadded(geometry)])
-    y = _padded(geometry, _side(problem, first))
-    x = np.zeros((*_channels(geometry, geometry.o), geometry.batch * prod(geometry.x)))
+            x[window] += (tap @ y).reshape(x[window].shape)
+        return _user_side(problem, x[_unpadded(geometry)])
+    x = _padded(geometry, _side(problem, first))
+    y = np.zeros((*_channels(geometry, geometry.o), geometry.batch * prod(geometry.y)))
     for window, tap in taps:
-        x += tap.swapaxes(1, 2) @ _flat(y[window])
-    return _user_side(problem, x.reshape(*x.shape[:2], geometry.batch, *geometry.x))
+        y += tap.swapaxes(1, 2) @ _flat(x[window])
+    return _user_side(problem, y.reshape(*y.shape[:2], geometry.batch, *geometry.y))
 
 
 TILES = 36
@@ -129,27 +128,27 @@ def products(problem: Problem) -> int:
     """The most products that one element of the result sums."""
     geometry = problem.geometry
     if problem.gradient is Gradient.FILTER:
-        return geometry.batch * prod(geometry.x)
+        return geometry.batch * prod(geometry.y)
     channels = geometry.o if problem.gradient is Gradient.DATA else geometry.c
     return channels // geometry.groups * prod(geometry.k)
 
 
 def _windows(geometry: Geometry) -> Iterator[Window]:
-    """For each tap the elements of the padded y side that it meets, one for each element of the x side."""
+    """For each tap the elements of the padded x side that it meets, one for each element of the y side."""
     for tap in itertools.product(*map(range, geometry.k)):
-        axes = zip(tap, geometry.dilations, geometry.strides, geometry.x, strict=True)
-        yield (..., *(slice(k * d, k * d + s * (x - 1) + 1 if x else k * d, s) for k, d, s, x in axes))
+        axes = zip(tap, geometry.dilations, geometry.strides, geometry.y, strict=True)
+        yield (..., *(slice(k * d, k * d + s * (y - 1) + 1 if y else k * d, s) for k, d, s, y in axes))
 
 
-def _padded(geometry: Geometry, y: Float64) -> Float64:
-    """The y side with zeros around it, as far as any tap reaches."""
-    reach = (s * (x - 1) + e for s, x, e in zip(geometry.strides, geometry.x, geometry.tap_extent, strict=True))
-    pads = zip(geometry.pads_begin, geometry.y, reach, strict=True)
-    return np.pad(y, [(0, 0)] * 3 + [(begin, max(0, end - begin - size)) for begin, size, end in pads])
+def _padded(geometry: Geometry, x: Float64) -> Float64:
+    """The x side with zeros around it, as far as any tap reaches."""
+    reach = (s * (y - 1) + e for s, y, e in zip(geometry.strides, geometry.y, geometry.tap_extent, strict=True))
+    pads = zip(geometry.pads_begin, geometry.x, reach, strict=True)
+    return np.pad(x, [(0, 0)] * 3 + [(begin, max(0, end - begin - size)) for begin, size, end in pads])
 
 
 def _unpadded(geometry: Geometry) -> Window:
-    return (..., *(slice(begin, begin + y) for begin, y in zip(geometry.pads_begin, geometry.y, strict=True)))
+    return (..., *(slice(begin, begin + x) for begin, x in zip(geometry.pads_begin, geometry.x, strict=True)))
 
 
 def _channels(geometry: Geometry, channels: int) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def test_peers(session: Session, name: str, data_format: str) -> None:
     for gradient in LAYERS[name].gradients(data_format):
         problem = gradient.problem
         g = problem.geometry
-        sizes = (g.batch, g.groups, g.c, g.o, g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
+        sizes = (g.batch, g.groups, g.c, g.o, g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
         convolution, job = Convolution(*sizes), Job.of(problem)
         tensors = operands(convolution, job.result)
         exact = reference.gradient(convolution, job.result, dict(tensors))

@@ -75,7 +75,7 @@ def test_layouts(transposed: bool, data_format: str) -> None:
         problem = gradient.problem
         job = Job.of(problem)
         name = problem.operator
-        for role in ("y", "x", "w"):
+        for role in ("x", "y", "w"):
             assert job.axes(role) == layouts.permutation(name, role, data_format, problem.filter_format, 2)
             array = np.arange(np.prod(job.shapes[role])).reshape(job.shapes[role])
             assert np.array_equal(job.canonical(role, job.laid_out(role, array)), array)

@@ -166,11 +166,25 @@ def test_an_edit_of_any_file_changes_the_keys_of_what_is_built_from_it(
             changes.add(file.relative_to(copy).as_posix())
         file.write_bytes(content)
     assert digest(COMPILERS[1]) == before
-    assert changes - {"py.typed"} == set(sources.closure(COMPILERS[1])) | C_FILES
+    assert changes - {"py.typed"} == set(sources.closure(COMPILERS[1]))
     some = {"machines/targets.py", "records/choice.py", "spec/geometry.py", "spec/problem.py", "nvidia/tensor_maps.py"}
     assert some <= changes
     apart = ("cli/", "bench/", "demo/", "layers/", "tuning/", "deploy/", "operators.py", "kernels.py", "reference.py")
     assert not [file for file in changes if file.startswith(apart)]
+
+
+def test_an_edit_of_the_c_that_is_linked_in_changes_the_keys_of_cpus_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copy_of_package(tmp_path)
+    monkeypatch.setattr(sources, "_ROOT", str(copy))
+    digest = sources.digest.__wrapped__
+    before = list(map(digest, COMPILERS))
+    for file in sorted(C_FILES):
+        content = (copy / file).read_bytes()
+        (copy / file).write_bytes(content + b"\n")
+        assert [digest(compiler) == old for compiler, old in zip(COMPILERS, before, strict=True)] == [False, True], file
+        (copy / file).write_bytes(content)
 
 
 def test_a_new_module_and_a_new_file_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

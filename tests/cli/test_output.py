@@ -19,7 +19,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, columns: int | None, **options: Any
         monkeypatch.setenv("COLUMNS", str(columns))
     table = rich.table.Table("layer", "schedule")
     table.add_column("ms", no_wrap=True)
-    table.add_row("resnet_50 res4a_branch2b filters", " ".join(["filter-o(tile=14x2,tasks=16)"] * 12), "12.345")
+    table.add_row("resnet_50 res4a_branch2b filters", " ".join(["weights-o(tile=14x2,tasks=16)"] * 12), "12.345")
     out = Console(file=io.StringIO(), **options)
     print_table(table, out)
     return out.file.getvalue().splitlines()  # type: ignore[attr-defined]

@@ -238,7 +238,7 @@ def test_the_description_names_everything_that_the_code_depends_on() -> None:
         description.describe(OP.problem(FIRST, SECOND, dtype="bf16"), target),
         description.describe(OP.problem((2, 8, 4), (2, 8, 16)), target),
         description.describe(problem, parse_target("llvm")),
-        description.describe(problem, target, "filter-o"),
+        description.describe(problem, target, "weights-o"),
     ]
     assert all(other != base for other in others)
     new = cg.ConvolutionBackwardWeights(

@@ -99,8 +99,8 @@ def test_builders_killed_at_any_moment(tmp_path: Path) -> None:
 def test_kernels_in_the_cache_need_no_compiler(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     assert run(folder, [4, 5])["wrong"] == []
-    bare = {"PATH": str(tmp_path), "CXX": "/nowhere/c++", "CC": "/nowhere/cc"}
-    assert run(folder, [5, 4], **bare) == {"wrong": [], "heavy": []}
+    implicit = {"PATH": str(tmp_path), "CXX": "/nowhere/c++", "CC": "/nowhere/cc"}
+    assert run(folder, [5, 4], **implicit) == {"wrong": [], "heavy": []}
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "library of another kernel"])

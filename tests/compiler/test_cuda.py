@@ -54,7 +54,7 @@ def kinds(image: bytes) -> list[int]:
 @pytest.mark.parametrize(("arch", "early"), [("sm_80", False), ("sm_90", True), ("sm_90a", True)])
 def test_kernels_wait_for_the_one_before_where_they_may_begin_early(arch: str, early: bool) -> None:
     """What is packed is multiplied, and its sums are added up: three kernels, of which two wait before they read."""
-    given = {"splits": 3, "joined": 1} if early else {"splits": 3}
+    given = {"split_k": 3, "joined": 1} if early else {"split_k": 3}
     long = STEM.problem((64, 17, 17, 3), (64, 9, 9, 16), dtype="f16")
     target = parse_target(f"cuda -arch={arch}")
     program = generate(schedules.schedule(long, target, "gemm", given).module, target)
@@ -73,7 +73,7 @@ def test_kernels_wait_for_the_one_before_where_they_may_begin_early(arch: str, e
     ("arch", "parts"), [("sm_80", {PTX, MACHINE_CODE}), ("sm_90", {PTX, MACHINE_CODE}), ("sm_90a", {MACHINE_CODE})]
 )
 def test_machine_code_and_ptx_to_go_on_with(arch: str, parts: set[int]) -> None:
-    image, facts = compiler.compile_problem(problem(), parse_target(f"cuda -arch={arch}"), "threads")
+    image, facts = compiler.compile_problem(problem(), parse_target(f"cuda -arch={arch}"), "naive")
     assert set(kinds(image)) == parts
     assert facts["compiler"].startswith("nvcc ")
     (launch,) = (Launch.from_dict(entry) for entry in facts["launches"])
@@ -89,7 +89,7 @@ def test_indices_are_as_wide_as_the_tensors_need(side: int, wide: bool) -> None:
     attributes = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
     shape = (1, side, side, 16)  # 2**32 elements, if they are many
     operator = cg.ConvolutionBackpropData(**attributes, output_shape=shape)
-    built = compiler.build(operator.problem(shape, (3, 3, 16, 16)), SM_90, "threads")
+    built = compiler.build(operator.problem(shape, (3, 3, 16, 16)), SM_90, "naive")
     kernel = built.program.source.partition('extern "C" __global__')[2]
     assert ("(int64_t)blockIdx.x" in kernel) == wide
     (launch,) = built.program.launches

@@ -58,7 +58,7 @@ def test_a_default_that_was_found_to_be_the_best_is_told(logs_here: Path, tmp_pa
 
 def test_an_entry_that_does_not_apply_is_set_aside_with_one_warning(logs_here: Path, tmp_path: Path) -> None:
     before = build(tmp_path / "before")
-    logs.append(logs_here, [make_entry(merged(GRADIENT.problem), HERE, plan="filter-o(tile=another one)")])
+    logs.append(logs_here, [make_entry(merged(GRADIENT.problem), HERE, plan="weights-o(tile=another one)")])
     with pytest.warns(cg.TuningWarning) as found:
         after = build(tmp_path / "after")
     (warning,) = found

@@ -84,10 +84,10 @@ def _large(random: Random, operator: str) -> Case:
     """A layer as networks have them, or about so."""
     groups = random.choice((1, 1, 1, 4, 32))
     c, o = (groups * -(-random.choice((16, 40, 64, 100, 128)) // groups) for _ in range(2))
-    y, k = random.choice((7, 14, 28, 56)), random.choice((1, 3, 5))
-    y, stride, pad = y + random.choice((0, 0, 1)), random.choice((1, 1, 2)), random.choice((0, k // 2))
-    x = (y + 2 * pad - k) // stride + 1
-    sizes = ((value, value) for value in (y, x, k, stride, 1, pad, pad))
+    x, k = random.choice((7, 14, 28, 56)), random.choice((1, 3, 5))
+    x, stride, pad = x + random.choice((0, 0, 1)), random.choice((1, 1, 2)), random.choice((0, k // 2))
+    y = (x + 2 * pad - k) // stride + 1
+    sizes = ((value, value) for value in (x, y, k, stride, 1, pad, pad))
     formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
     conv = Convolution(random.randint(1, 3), groups, c, o, *sizes)
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
@@ -97,10 +97,10 @@ def _large(random: Random, operator: str) -> Case:
 def _huge(random: Random, operator: str) -> Case:
     """Few elements, and attributes of any size."""
     axes = [_huge_axis(random) for _ in range(random.randint(1, 3))]
-    y, x, k, strides, dilations, begin, end = zip(*axes)
+    x, y, k, strides, dilations, begin, end = zip(*axes)
     groups = random.choice((1, 1, 2, 5))
     c, o = (groups * random.choice((1, 3, 8, 16)) for _ in range(2))
-    conv = Convolution(random.randint(1, 2), groups, c, o, y, x, k, strides, dilations, begin, end)
+    conv = Convolution(random.randint(1, 2), groups, c, o, x, y, k, strides, dilations, begin, end)
     formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
     return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
@@ -114,13 +114,13 @@ def _huge_axis(random: Random) -> tuple[int, ...]:
 
 
 def _any_axis(random: Random) -> tuple[int, ...]:
-    y, x, k = random.randint(1, 4), random.randint(1, 3), random.randint(1, 3)
+    x, y, k = random.randint(1, 4), random.randint(1, 3), random.randint(1, 3)
     stride, dilation = (_any_size(random) for _ in range(2))
     extent = (k - 1) * dilation + 1
-    window = extent + stride * (x - 1)
+    window = extent + stride * (y - 1)
     begin = random.choice((0, 1, dilation, stride, extent - 1, window // 2, random.randint(0, window)))
     begin = min(begin, window)
-    return y, (y + (end := max(0, window - y - begin)) + begin - extent) // stride + 1, k, stride, dilation, begin, end
+    return x, (x + (end := max(0, window - x - begin)) + begin - extent) // stride + 1, k, stride, dilation, begin, end
 
 
 def _any_size(random: Random) -> int:
@@ -141,7 +141,7 @@ def _made(random: Random, sample: Sample) -> Sample:
 
     whole, chosen, changed = random.random(), random.random(), random.random()
     conv = sample.case.convolution
-    if whole < 0.25 or not min(conv.batch, conv.c, conv.o, *conv.y):
+    if whole < 0.25 or not min(conv.batch, conv.c, conv.o, *conv.x):
         return sample
     problem, target = reduced(sample.case.call.problem()), parse_target(sample.target)
     names = schedules.applicable(problem, target)

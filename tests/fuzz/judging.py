@@ -138,7 +138,7 @@ def _rows(conv: Convolution, tensors: Tensors) -> Array:
     rows = np.zeros(conv.shapes["w"], bool)
     for name, array in tensors.items():
         bad = np.asarray(~np.isfinite(array).all(axis=(0, *range(2, array.ndim))))
-        channels = bad[:, None] if name == "x" else np.repeat(bad.reshape(conv.groups, -1), conv.o // conv.groups, 0)
+        channels = bad[:, None] if name == "y" else np.repeat(bad.reshape(conv.groups, -1), conv.o // conv.groups, 0)
         rows |= channels.reshape(*channels.shape, *[1] * conv.rank)
     return rows
 
@@ -154,7 +154,7 @@ def _near(case: Case, bad: Array, tile: int) -> Array:
 
 
 def _reach(conv: Convolution, result: str, tile: int) -> list[int]:
-    if result == "y":
+    if result == "x":
         return [e - 1 + tile * d for e, d in zip(conv.extents, conv.dilations)]
     return [-(-(e - 1) // s) + tile * d for e, s, d in zip(conv.extents, conv.strides, conv.dilations)]
 

@@ -60,7 +60,7 @@ def _smaller(sample: Sample) -> Iterator[Sample]:
 def _fewer_axes(conv: Convolution) -> Iterator[Convolution]:
     if conv.rank > 1:
         for left_out in range(conv.rank):
-            names = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
+            names = ("x", "y", "k", "strides", "dilations", "pads_begin", "pads_end")
             axes: dict[str, Any] = {name: _without(getattr(conv, name), left_out) for name in names}
             yield replace(conv, **axes)
 
@@ -79,7 +79,7 @@ def _smaller_numbers(conv: Convolution) -> Iterator[Convolution]:
             if 0 < less < size:
                 yield replace(conv, **{name: less})
     for axis in range(conv.rank):
-        for name, least in (("k", 1), ("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("y", 1)):
+        for name, least in (("k", 1), ("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0), ("x", 1)):
             size = getattr(conv, name)[axis]
             for less in sorted({least, size // 2, size - 1}):
                 if least <= less < size:
@@ -92,7 +92,7 @@ def _valid(conv: Convolution, axis: int, **change: int) -> Iterator[Convolution]
         name: (*getattr(conv, name)[:axis], value, *getattr(conv, name)[axis + 1 :]) for name, value in change.items()
     }
     changed = replace(conv, **numbers)
-    room = changed.y[axis] + changed.pads_begin[axis] + changed.pads_end[axis] - changed.extents[axis]
-    x = room // changed.strides[axis] + 1
-    if x > 0:
-        yield replace(changed, x=(*changed.x[:axis], x, *changed.x[axis + 1 :]))
+    room = changed.x[axis] + changed.pads_begin[axis] + changed.pads_end[axis] - changed.extents[axis]
+    y = room // changed.strides[axis] + 1
+    if y > 0:
+        yield replace(changed, y=(*changed.y[:axis], y, *changed.y[axis + 1 :]))

@@ -71,7 +71,7 @@ def test_narrow_images_are_drawn_in_all_types_and_layouts() -> None:
         (case.dtype, case.data_format)
         for case in cases
         for conv in [case.convolution]
-        if (conv.y[-1], conv.k[-1], conv.pads_begin[-1]) == (1, 1, 1) and max(conv.strides) == 1 and conv.c == conv.o
+        if (conv.x[-1], conv.k[-1], conv.pads_begin[-1]) == (1, 1, 1) and max(conv.strides) == 1 and conv.c == conv.o
     }
     assert narrow == set(product(DTYPES, DATA_FORMATS))
 
@@ -116,13 +116,15 @@ def test_one_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_infinity_must_reach_what_it_meets_and_no_tap_that_nothing_meets() -> None:
     conv = Convolution(1, 1, 1, 2, (1,), (1,), (3,), (1,), (1,), (1,), (1,))
-    case, tensors = Case(OPERATORS[0], conv), {"y": np.ones((1, 1, 1)), "x": np.array([[[np.inf], [1.0]]])}
+    case, tensors = Case(OPERATORS[0], conv), {"x": np.ones((1, 1, 1)), "y": np.array([[[np.inf], [1.0]]])}
     sample, right = replace(SAMPLE, case=case, value="inf"), np.array([[[0, np.inf, 0]], [[0, 1, 0]]], np.float32)
-    assert judging._compare(sample, "filter-o", tensors, right) == ""
+    assert judging._compare(sample, "weights-o", tensors, right) == ""
     for place, value in (((0, 0, 0), np.nan), ((0, 0, 1), 1), ((1, 0, 1), np.nan)):
         wrong = right.copy()
         wrong[place] = value
-        assert judging._compare(sample, "filter-o", tensors, wrong).startswith("inf reaches too far, or not far enough")
+        assert judging._compare(sample, "weights-o", tensors, wrong).startswith(
+            "inf reaches too far, or not far enough"
+        )
 
 
 def test_infinities_everywhere_must_leave_zero_what_nothing_meets() -> None:
@@ -131,7 +133,7 @@ def test_infinities_everywhere_must_leave_zero_what_nothing_meets() -> None:
     tensors = operands(sample)
     for element, fault in ((0, ""), (np.nan, "inf everywhere reaches too far")):
         result = np.float32([[[element, np.inf, 0]]])
-        assert judging._compare(sample, "filter-o", tensors, result).partition(",")[0] == fault
+        assert judging._compare(sample, "weights-o", tensors, result).partition(",")[0] == fault
 
 
 def test_a_failure_is_made_small() -> None:

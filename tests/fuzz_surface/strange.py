@@ -136,7 +136,7 @@ TEXTS: tuple[Any, ...] = (
     "", " ", "none", "None", "NONE", "valid", "same_upper", "SAME_LOWER", "same", "NXC", "nxc", "NCX", "XIO", "OIX",
     "IOX", "f32", "f64", "torch.float32", "<f4", ">f4", "bf16", "int8", "llvm", "cuda", "cuda -arch=sm_1", "llvm -",
     "llvm -mcpu=native -mcpu=native", "llvm -mcpu=", "llvm -mattr=+", "llvm -algorithm=fast", "rocm", "'", "llvm 'x",
-    "llvm -mtriple=sparc-linux", "llvm -device=arm", "llvm -mcpu=zen5", "auto", "filter-o", "x" * 10_000, "\0", "a\0b",
+    "llvm -mtriple=sparc-linux", "llvm -device=arm", "llvm -mcpu=zen5", "auto", "weights-o", "x" * 10_000, "\0", "a\0b",
     "\ud800", "\n", "é", "\u202e", "\uff11", "%s %d {} {0}", "../..", "/dev/null", "/dev/zero", "/proc/self/mem", "~",
     b"", b"f32", bytearray(b"llvm"), OwnText("valid"), OwnText("f32"), OwnText("llvm -mcpu=native"), Unequal("none"),
     Unequal("valid"), Unequal("NXC"), Unequal("f32"),

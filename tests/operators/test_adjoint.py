@@ -44,10 +44,10 @@ def check_law(case: Case, filter_case: Case, data_case: Case, forward: Case) -> 
     conv = case.convolution
     rng = np.random.default_rng(conv.flops)
     tensors = {name: integers(rng, shape, 3) for name, shape in conv.shapes.items()}
-    dw = filter_case.run({"y": tensors["y"], "x": tensors["x"]})
+    dw = filter_case.run({"x": tensors["x"], "y": tensors["y"]})
     products = {inner(dw, tensors["w"])}
     result = data_case.result  # y for Convolution, x for ConvTranspose
-    other = "x" if result == "y" else "y"
+    other = "y" if result == "x" else "x"
     data = data_case.run({other: tensors[other], "w": tensors["w"]})
     products.add(inner(data, tensors[result]))
     ahead = forward.run({result: tensors[result], "w": tensors["w"]})

@@ -28,14 +28,14 @@ def test_all_lists_are_there() -> None:
     ("text", "sizes"),
     [
         # everything given; the end pad follows: (112 - 1)*2 - 224 + 7 - 3 = 2
-        ("mb3ic3iw224oc64ow112kw7sw2pw3", {"batch": 3, "y": (224,), "x": (112,), "pads_end": (2,)}),
+        ("mb3ic3iw224oc64ow112kw7sw2pw3", {"batch": 3, "x": (224,), "y": (112,), "pads_end": (2,)}),
         # one height stands for the width too, minibatch 2, dilation counts from zero
-        ("g2ic4ih14oc6kh3dh1ph1", {"batch": 2, "groups": 2, "y": (14, 14), "dilations": (2, 2), "x": (12, 12)}),
+        ("g2ic4ih14oc6kh3dh1ph1", {"batch": 2, "groups": 2, "x": (14, 14), "dilations": (2, 2), "y": (12, 12)}),
         # pads left out: half of (5 - 1)*1 - 5 + 3 at the beginning
         ("ic1ih5oh5oc1kh3", {"pads_begin": (1, 1), "pads_end": (1, 1)}),
         # the last input is never read: pads_end would be -1
-        ("ic1iw4oc1ow2kw1sw2pw0", {"x": (2,), "pads_end": (0,)}),
-        ("ic1id3ih4oc1kd1kh2", {"y": (3, 4, 4), "k": (1, 2, 2), "x": (3, 3, 3)}),
+        ("ic1iw4oc1ow2kw1sw2pw0", {"y": (2,), "pads_end": (0,)}),
+        ("ic1id3ih4oc1kd1kh2", {"x": (3, 4, 4), "k": (1, 2, 2), "y": (3, 3, 3)}),
     ],
 )
 def test_a_line_is_read_as_its_readme_says(text: str, sizes: dict[str, object]) -> None:
@@ -45,7 +45,7 @@ def test_a_line_is_read_as_its_readme_says(text: str, sizes: dict[str, object]) 
 
 def test_a_deconvolutions_output_is_the_big_side() -> None:
     conv = Descriptor("", 'mb1ic4iw5oc6ow11kw3sw2pw1_n"name"', deconvolution=True).convolution()
-    assert (conv.x, conv.y, conv.o, conv.c, conv.pads_end) == ((5,), (11,), 4, 6, (0,))
+    assert (conv.y, conv.x, conv.o, conv.c, conv.pads_end) == ((5,), (11,), 4, 6, (0,))
     assert conv.beyond == (1,)  # pads_end would be -1: one more row that the transposed convolution adds
 
 

@@ -14,7 +14,7 @@ from tests.support.sampling import covering
 
 
 def convolution(
-    y: Shape,
+    x: Shape,
     k: Shape,
     *,
     batch: int = 2,
@@ -26,11 +26,11 @@ def convolution(
     pads: tuple[Shape, Shape] | None = None,
 ) -> Convolution:
     """A convolution; strides and dilations 1 and no pads where they are left out."""
-    ones, zeros = (1,) * len(y), (0,) * len(y)
+    ones, zeros = (1,) * len(x), (0,) * len(x)
     s, d, (begin, end) = s or ones, d or ones, pads or (zeros, zeros)
-    axes = zip(y, k, s, d, begin, end, strict=True)
-    x = tuple((size + b + e - (k - 1) * d - 1) // s + 1 for size, k, s, d, b, e in axes)
-    return Convolution(batch, groups, c, o, y, x, k, s, d, begin, end)
+    axes = zip(x, k, s, d, begin, end, strict=True)
+    y = tuple((size + b + e - (k - 1) * d - 1) // s + 1 for size, k, s, d, b, e in axes)
+    return Convolution(batch, groups, c, o, x, y, k, s, d, begin, end)
 
 
 EMPTY = {
@@ -84,7 +84,7 @@ def test_empty_tensors(name: str, operator: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_empty_sum_clears_out(operator: str) -> None:
     # the axis that is summed has no elements, the result has
-    summed = {"w": "no batch", "y": "no channels on the small side", "x": "no channels on the big side"}
+    summed = {"w": "no batch", "x": "no channels on the small side", "y": "no channels on the big side"}
     case = Case(operator, EMPTY[summed[ROLES[operator][1]]])
     out = np.full(case.shape(case.result), 7, np.float32)
     assert out.size

@@ -15,7 +15,7 @@ CHANNELS, STEP = 16, 4096
 ROWS = 2**31 // CHANNELS + 2 * STEP
 """Of the big side; every STEP-th has a tap."""
 HUGE = Convolution(1, 1, CHANNELS, 3, (ROWS,), (ROWS // STEP,), (2,), (STEP,), (1,), (0,), (0,))
-SMALL = Convolution(1, 1, CHANNELS, 3, (2 * HUGE.x[0],), HUGE.x, (2,), (2,), (1,), (0,), (0,))
+SMALL = Convolution(1, 1, CHANNELS, 3, (2 * HUGE.y[0],), HUGE.y, (2,), (2,), (1,), (0,), (0,))
 """The same taps on the same rows, without those between."""
 
 pytestmark = pytest.mark.slow
@@ -31,14 +31,14 @@ def available_bytes() -> int:
 
 def tapped(huge: Array) -> Array:
     """The rows that have a tap, a view: (1, positions, 2, channels)."""
-    steps: Array = huge[:, : HUGE.x[0] * STEP].reshape(1, HUGE.x[0], STEP, CHANNELS)[:, :, :2]
+    steps: Array = huge[:, : HUGE.y[0] * STEP].reshape(1, HUGE.y[0], STEP, CHANNELS)[:, :, :2]
     return steps
 
 
 def spread(small: Array) -> Array:
     """The big side that has SMALL's rows where there are taps; zeros take no memory until they are written."""
     huge = np.zeros((1, ROWS, CHANNELS), np.float16)
-    tapped(huge)[...] = small.reshape(1, HUGE.x[0], 2, CHANNELS)
+    tapped(huge)[...] = small.reshape(1, HUGE.y[0], 2, CHANNELS)
     return huge
 
 
@@ -54,11 +54,11 @@ def test_more_than_2_to_the_31_elements(operator: str) -> None:
     tensors = {name: array.clip(-2, 2) for name, array in operands(SMALL, same.result).items()}
     expected = reference.gradient(SMALL, same.result, tensors).transpose(same.axes(same.result)).astype(np.float16)
     pairs = zip(case.inputs, same.arrays(tensors), strict=True)
-    inputs = [spread(array) if name == "y" else array for name, array in pairs]
+    inputs = [spread(array) if name == "x" else array for name, array in pairs]
     out = np.empty(case.shape(case.result), np.float16)
     out[:, ::1021] = 7  # in every page of memory
     assert kernel(*inputs, out=out) is out
-    if case.result == "y":
+    if case.result == "x":
         assert np.count_nonzero(out.view(np.uint16)) == np.count_nonzero(expected)
         out = tapped(out).reshape(expected.shape)
     assert_same(out, expected)

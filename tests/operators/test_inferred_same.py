@@ -18,10 +18,10 @@ def test_it_is_pytorchs(auto_pad: str, kernel: int, dilation: int) -> None:
     op = cg.ConvolutionBackpropData(
         strides=(1,), dilations=(dilation,), auto_pad=auto_pad, data_format="NCX", filter_format="OIX"
     )
-    x = torch.zeros(2, 3, size, requires_grad=True)
-    y = torch.conv1d(x, torch.from_numpy(weights), padding="same", dilation=dilation)
-    y.backward(torch.from_numpy(delta))
-    np.testing.assert_array_equal(op(delta, weights), x.grad.numpy())
+    y = torch.zeros(2, 3, size, requires_grad=True)
+    x = torch.conv1d(y, torch.from_numpy(weights), padding="same", dilation=dilation)
+    x.backward(torch.from_numpy(delta))
+    np.testing.assert_array_equal(op(delta, weights), y.grad.numpy())
 
 
 def test_with_a_stride_several_fit() -> None:

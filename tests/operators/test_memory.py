@@ -18,9 +18,9 @@ from tests.support.random_cases import random_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 WINOGRAD = {
-    "ConvolutionBackpropFilters": "winograd-filter",
-    "ConvolutionBackpropData": "winograd-positions",
-    "ConvTransposeBackpropData": "winograd-positions",
+    "ConvolutionBackpropFilters": "winograd-weights",
+    "ConvolutionBackpropData": "winograd-data",
+    "ConvTransposeBackpropData": "winograd-data",
 }
 FILTERS_BY_CHANNELS = {name: "IOX" if name.startswith("ConvTranspose") else "OIX" for name in WINOGRAD}
 CASES = [

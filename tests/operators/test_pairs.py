@@ -21,7 +21,7 @@ from tvmconvgrad.runtime.native import load_function
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
 
 TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"
-RULES = ("positions-channels", "positions-groups", "filter-o", "filter-c")
+RULES = ("data-channels", "data-groups", "weights-o", "weights-c")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
     # pairs of images; of halves of the only one, without a row in common and with one; of three
@@ -92,7 +92,7 @@ def test_sums_are_the_same(case: Case) -> None:
 def test_a_shared_pair_whose_place_has_the_lane_in_a_quotient() -> None:
     """As DCGAN's judge3: tasks pack images of their own, of many channels, and have a part of the columns."""
     conv = Convolution(16, 1, 128, 512, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE)
-    check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "positions-channels")
+    check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "data-channels")
 
 
 @pytest.mark.parametrize("case", covering(random_cases(seed=6, count=40), quick=0, second=2))
@@ -117,12 +117,12 @@ def test_every_number_that_a_search_may_draw(operator: str) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("operator", ["ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"])
-@pytest.mark.parametrize("x", [(4, 5), (5, 5)], ids=str)
+@pytest.mark.parametrize("y", [(4, 5), (5, 5)], ids=str)
 def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
-    operator: str, x: tuple[int, int], value: float
+    operator: str, y: tuple[int, int], value: float
 ) -> None:
-    y = (x[0] + 1, 11)
-    case = Case(operator, Convolution(1, 1, 5, 7, y, x, (2, 3), (1, 2), ONE, NO, NO), dtype="bf16")
+    x = (y[0] + 1, 11)
+    case = Case(operator, Convolution(1, 1, 5, 7, x, y, (2, 3), (1, 2), ONE, NO, NO), dtype="bf16")
     ones = {name: np.ones(case.convolution.shapes[name], np.float32) for name in case.inputs}
     for name, row in product(ones, (0, 2, -1)):
         tensors = {**ones, name: ones[name].copy()}

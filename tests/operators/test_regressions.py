@@ -14,10 +14,10 @@ from tests.support.convolution import Convolution, Shape, operands
 from tests.support.descriptors import Descriptor
 
 
-def dense(batch: int, c: int, o: int, y: Shape, k: Shape, s: Shape, p: Shape, groups: int = 1) -> Convolution:
+def dense(batch: int, c: int, o: int, x: Shape, k: Shape, s: Shape, p: Shape, groups: int = 1) -> Convolution:
     """A convolution without dilation and with equal pads at both ends."""
-    x = tuple((size + 2 * pad - kernel) // stride + 1 for size, kernel, stride, pad in zip(y, k, s, p, strict=True))
-    return Convolution(batch, groups, c, o, y, x, k, s, (1,) * len(k), p, p)
+    y = tuple((size + 2 * pad - kernel) // stride + 1 for size, kernel, stride, pad in zip(x, k, s, p, strict=True))
+    return Convolution(batch, groups, c, o, x, y, k, s, (1,) * len(k), p, p)
 
 
 def described(text: str) -> Convolution:
@@ -88,7 +88,7 @@ def test_the_first_reports_own_numbers() -> None:
 
 def test_one_column_that_meets_anything() -> None:
     """Of f16 in NCX, LLVM made other shuffles than were asked for where part of a transposition is not used."""
-    x = np.arange(-40, 40).reshape(2, 8, 5, 1) % 5 - 2
+    y = np.arange(-40, 40).reshape(2, 8, 5, 1) % 5 - 2
     delta = np.arange(240).reshape(2, 8, 5, 3) % 7 - 3
     op = cg.ConvolutionBackpropFilters(
         strides=(1, 1),
@@ -99,7 +99,7 @@ def test_one_column_that_meets_anything() -> None:
         data_format="NCX",
         filter_format="OIX",
     )
-    padded = np.pad(x[..., 0], ((0, 0), (0, 0), (1, 1)))
+    padded = np.pad(y[..., 0], ((0, 0), (0, 0), (1, 1)))
     expected = np.stack([np.einsum("nch,noh->oc", padded[:, :, k : k + 5], delta[..., 1]) for k in range(3)], -1)
     for dtype, target in product(DTYPES.values(), (None, "llvm -mcpu=x86-64-v3")):
-        assert_same(op(x.astype(dtype), delta.astype(dtype), target=target), expected[..., None].astype(dtype))
+        assert_same(op(y.astype(dtype), delta.astype(dtype), target=target), expected[..., None].astype(dtype))

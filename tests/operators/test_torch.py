@@ -34,9 +34,9 @@ def convolution(
     k, strides, dilations = (values[-rank:] for values in window)
     begin, end = (values[-rank:] for values in pads)
     axes = zip(SIZES[rank], k, strides, dilations, begin, end, strict=True)
-    x = tuple((y + b + e - (k - 1) * d - 1) // s + 1 for y, k, s, d, b, e in axes)
+    y = tuple((x + b + e - (k - 1) * d - 1) // s + 1 for x, k, s, d, b, e in axes)
     groups, c, o = channels
-    return Convolution(2, groups, c, o, SIZES[rank], x, k, strides, dilations, begin, end)
+    return Convolution(2, groups, c, o, SIZES[rank], y, k, strides, dilations, begin, end)
 
 
 def grid() -> list[Case]:

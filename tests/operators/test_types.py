@@ -89,7 +89,7 @@ def test_infinities_and_nans_reach_what_they_meet_and_nothing_else(case: Case, v
         place = tuple(size // 2 for size in conv.shapes[name])
         tensors = {**ones, name: ones[name].copy()}
         tensors[name][place] = value
-        if name == "w" and case.result == "y":
+        if name == "w" and case.result == "x":
             continue  # the edges of y meet fewer taps: whether the others count as 0 * inf is open
         expected = reference.gradient(conv, case.result, tensors).astype(DTYPES[case.dtype])
         assert not np.isfinite(expected).all()

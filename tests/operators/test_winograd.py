@@ -16,7 +16,7 @@ from tests.support.sampling import covering
 from tvmconvgrad.reference import judge
 
 TARGET = "llvm -mcpu=native -algorithm=auto"
-RULES = {"w": "winograd-filter", "y": "winograd-positions", "x": "winograd-positions"}
+RULES = {"w": "winograd-weights", "x": "winograd-data", "y": "winograd-data"}
 
 CONVOLUTIONS = [
     # whole vectors of channels, and tails of them; images of a number of tiles, and with a rest of rows and columns
@@ -88,9 +88,9 @@ def test_sums_of_integers_are_exact(case: Case) -> None:
 
 def test_the_larger_ones_are_of_every_plan() -> None:
     plans = [compiled(Case(operator, conv)).schedule for operator in OPERATORS[:2] for conv in LARGER]
-    splits = {"splits=1)" in plan for plan in plans if plan.startswith("winograd-filter")}
-    packs = {"packs=task" in plan for plan in plans if plan.startswith("winograd-positions")}
-    assert splits == packs == {True, False}
+    split_k = {"split_k=1)" in plan for plan in plans if plan.startswith("winograd-weights")}
+    packs = {"packs=work_item" in plan for plan in plans if plan.startswith("winograd-data")}
+    assert split_k == packs == {True, False}
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -106,7 +106,7 @@ def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> 
     schedule = partial(schedules.schedule, case.call.problem(), target, RULES[case.result])
     candidates = schedule().candidates
     assert set(candidates) >= (
-        {"tile", "chunk", "splits"} if case.result == "w" else {"tile", "range", "column_ranges"}
+        {"tile", "cache_block", "split_k"} if case.result == "w" else {"tile", "partition", "n_partitions"}
     )
     for name, values in candidates.items():
         for value in {values[0], values[-1]}:
@@ -186,7 +186,7 @@ def test_it_is_taken_only_where_it_is_allowed_and_expected_to_be_faster() -> Non
 
     large = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     pointwise = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
-    assert chosen(large, TARGET).startswith("winograd-filter(")
+    assert chosen(large, TARGET).startswith("winograd-weights(")
     assert chosen(large, None) == chosen(large, "llvm -mcpu=native -algorithm=direct")
     assert not chosen(large, None).startswith("winograd")
     assert chosen(pointwise, TARGET) == chosen(pointwise, None)
@@ -209,15 +209,15 @@ def test_what_it_does_not_take_is_refused_where_it_is_forced(conv: Convolution) 
 
 def test_without_leave_it_is_no_schedule() -> None:
     case = Case(OPERATORS[0], CONVOLUTIONS[0])
-    with pytest.raises(ValueError, match="schedule: 'winograd-filter' is unknown for"):
-        replace(case.call, schedule="winograd-filter").compile()
+    with pytest.raises(ValueError, match="schedule: 'winograd-weights' is unknown for"):
+        replace(case.call, schedule="winograd-weights").compile()
 
 
 def test_elements_between_two_taps_are_left_to_others() -> None:
     """Along the second axis the taps meet elements 0 and 2: element 1 is zero, whatever the position holds."""
     conv = Convolution(1, 1, 1, 3, (3, 3), (7, 1), (3, 2), (1, 1), (1, 2), (3, 0), (3, 0))
     case = Case("ConvolutionBackpropData", conv, output_padding=(0, 0))
-    tensors = {name: np.full(conv.shapes[name], np.inf, np.float32) for name in "xw"}
+    tensors = {name: np.full(conv.shapes[name], np.inf, np.float32) for name in "yw"}
     import tvmconvgrad
 
     call = case.call

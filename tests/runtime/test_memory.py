@@ -60,12 +60,12 @@ def test_more_workspace_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_system_without_memory_for_the_workspace() -> None:
-    PACKS_ITS_FILTER.compile((1, 4, 4, 512), (3, 3, 512, 512), schedule="positions-positions")
+    PACKS_ITS_FILTER.compile((1, 4, 4, 512), (3, 3, 512, 512), schedule="data-positions")
     code = """
 import resource
 from tests.runtime.test_memory import PACKS_ITS_FILTER
 first, second = np.ones((1, 4, 4, 512), np.float32), np.ones((3, 3, 512, 512), np.float32)
-large = PACKS_ITS_FILTER.compile(first.shape, second.shape, schedule="positions-positions")
+large = PACKS_ITS_FILTER.compile(first.shape, second.shape, schedule="data-positions")
 out = np.empty((1, 4, 4, 512), np.float32)
 assert large.workspace_bytes > 8 << 20, large.workspace_bytes
 cg.set_num_threads(2)

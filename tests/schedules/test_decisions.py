@@ -100,11 +100,11 @@ def test_parts_of_sums_that_are_added_up_aside(operator: str, data_format: str, 
     problem, target = _problem(case), parse_target(None)
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])
-    rule = "positions-channels"
+    rule = "data-channels"
     *_, parts = schedules.schedule(problem, target, rule).candidates["parts"]
     assert parts > 1
-    for packs_filter, range_tiles in product((0, 1), (4, 64)):
-        given = {"parts": parts, "packs_filter": packs_filter, "range_tiles": range_tiles}
+    for packs_filter, partition_tiles in product((0, 1), (4, 64)):
+        given = {"parts": parts, "packs_filter": packs_filter, "partition_tiles": partition_tiles}
         scheduled = schedules.schedule(problem, target, rule, given)
         got = run(scheduled, case.arrays(tensors), target)
         assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
@@ -119,7 +119,7 @@ def test_the_draws_are_in_the_trace() -> None:
     problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
     decisions = Decisions({"tiles": 8})
     assert decisions.draw("tiles", [2, 4, 8], 4) == 8
-    assert decisions.draw("ranges", [1, 2], 3) == 3
+    assert decisions.draw("partitions", [1, 2], 3) == 3
     sch = Schedule(express(problem, Multiples()).prim_func())
     decisions.record(sch)
     assert [int(decision) for decision in sch.trace.decisions.values()] == [2, 2]
@@ -130,5 +130,5 @@ def test_a_number_that_is_no_candidate_is_an_error() -> None:
     from tvmconvgrad.machines.targets import parse_target
 
     problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
-    with pytest.raises(ValueError, match="decisions: column_ranges is 77, expected one of 1"):
-        schedules.schedule(problem, parse_target(None), None, {"column_ranges": 77})
+    with pytest.raises(ValueError, match="decisions: n_partitions is 77, expected one of 1"):
+        schedules.schedule(problem, parse_target(None), None, {"n_partitions": 77})

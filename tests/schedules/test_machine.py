@@ -11,9 +11,9 @@ from tests.support.cpus import CPUS, Cpu
 def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     import tvm
 
-    from tvmconvgrad.machines.cpu import Machine
+    from tvmconvgrad.machines.cpu import CpuMachine
 
-    machine = Machine.of(tvm.target.Target(cpu.target.to_dict()))
+    machine = CpuMachine.of(tvm.target.Target(cpu.target.to_dict()))
     assert (machine.lanes, machine.registers) == (cpu.lanes, cpu.registers)
 
 
@@ -27,8 +27,8 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
 def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
     import tvm
 
-    from tvmconvgrad.machines.cpu import Machine
+    from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
 
     parsed = parse_target(f"{target} -mtriple=x86_64-linux-gnu")
-    assert Machine.of(tvm.target.Target(parsed.to_dict())).multiplies_pairs == multiplies
+    assert CpuMachine.of(tvm.target.Target(parsed.to_dict())).multiplies_pairs == multiplies

@@ -1,5 +1,5 @@
-"""What is packed before all tasks is packed by many threads, and only where there is room; tasks are enough; chunks
-stay in the caches that they are made for."""
+"""What is packed before all work items is packed by many threads, and only where there is room; there are enough work
+items; cache blocks stay in the caches that they are made for."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, 
         strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, filter_shape=(*ones, 1024, 1024)
     )
     problem = merged(operator.problem((1, *positions, 1024), (1, *positions, 1024), dtype="f32"))
-    assert len(problem.geometry.x) == 1
-    scheduled = schedules.schedule(problem, cpu.target, "filter-o")
+    assert len(problem.geometry.y) == 1
+    scheduled = schedules.schedule(problem, cpu.target, "weights-o")
     assert "before" in scheduled.decisions["packs"]
     loops = [loop for loop in nodes(scheduled.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-    packing = [loop for loop in loops if any("extended" in block.name_hint for block in nodes(loop, SBlock))]
+    packing = [loop for loop in loops if any("padded" in block.name_hint for block in nodes(loop, SBlock))]
     assert packing and all(int(loop.extent) >= 16 for loop in packing)
 
 
@@ -51,9 +51,9 @@ def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, c
         strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), output_shape=(8, 7, 7, 2048)
     )
     problem = merged(operator.problem((8, 7, 7, 512), (1, 1, 2048, 512), dtype=dtype))
-    built = build(problem, cpu.target, "positions-channels")
+    built = build(problem, cpu.target, "data-channels")
     assert built.workspace_bytes <= problem.tensor_bytes
-    assert ("packs_filter=task" in str(built.scheduled)) == (dtype != "f32")
+    assert ("packs_filter=work_item" in str(built.scheduled)) == (dtype != "f32")
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
@@ -111,7 +111,7 @@ def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> No
         ((256, 64), 1, 1, 0, True),
         ((256, 64), 1, 2, 0, True),
         ((256, 128), 2, 2, 0, True),
-        ((64, 256), 1, 1, 0, True),  # few tiles of c read X
+        ((64, 256), 1, 1, 0, True),  # few tiles of c read y
         ((256, 64), 3, 1, 0, False),  # nine taps read each row
         ((256, 128), 2, 2, 1, False),
         ((1024, 1024), 1, 1, 0, False),  # sixteen tiles of o read it
@@ -123,11 +123,11 @@ def test_rows_that_few_tiles_read_are_not_packed(
     import tvmconvgrad as cg
     from tvmconvgrad import schedules
 
-    y = 12 * stride + taps - stride - 2 * pad
+    x = 12 * stride + taps - stride - 2 * pad
     numbers = {"strides": (stride,) * 2, "pads_begin": (pad,) * 2, "pads_end": (pad,) * 2, "dilations": (1, 1)}
     operator = cg.ConvolutionBackpropFilters(**numbers, filter_shape=(taps, taps, *channels))
-    problem = operator.problem((2, y, y, channels[0]), (2, 12, 12, channels[1]), dtype="f32")
-    plan = schedules.schedule(problem, LEVELS[-1].target, "filter-o").decisions
+    problem = operator.problem((2, x, x, channels[0]), (2, 12, 12, channels[1]), dtype="f32")
+    plan = schedules.schedule(problem, LEVELS[-1].target, "weights-o").decisions
     assert ((plan["c_block"], plan["o_block"]) == (0, 0)) == in_place
 
 
@@ -142,12 +142,12 @@ def test_rows_that_few_tiles_read_are_not_packed(
         ("resnet_50 res3a_branch2c filters", False),
     ],
 )
-def test_products_of_few_channels_pack_chunks_for_l1(name: str, stays: bool, dtype: str, cpu: Cpu) -> None:
+def test_products_of_few_channels_pack_cache_blocks_for_l1(name: str, stays: bool, dtype: str, cpu: Cpu) -> None:
     from tvmconvgrad import schedules
 
     problem = _problem(name, dtype)
     plan = schedules.schedule(problem, cpu.target).decisions
-    packed = 4 * prod(plan["chunk"]) * (problem.geometry.c + problem.geometry.o)
+    packed = 4 * prod(plan["cache_block"]) * (problem.geometry.c + problem.geometry.o)
     assert (packed <= L1) == stays
 
 
@@ -158,7 +158,7 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
 
     problem = _problem("deeplab aspp_dilated12 data", "f32", *layouts)
     plan = schedules.schedule(problem, LEVELS[-1].target).decisions
-    assert plan["parts"] > 1
+    assert plan["k_parts"] > 1
     assert plan["tile"]["positions"] == 3
 
 
@@ -173,11 +173,11 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
         ("unet up2 filters", 2),  # vectors over c, of each second position
     ],
 )
-def test_what_a_tile_reads_of_a_chunk_stays_in_l1(name: str, apart: int, cpu: Cpu) -> None:
+def test_what_a_tile_reads_of_a_cache_block_stays_in_l1(name: str, apart: int, cpu: Cpu) -> None:
     from tvmconvgrad import schedules
 
-    plan = schedules.schedule(_problem(name, "f32"), cpu.target, "filter-c" if apart > 1 else "filter-o").decisions
-    panels = 4 * prod(plan["chunk"]) * (apart * plan["tile"]["c"] + plan["tile"]["o"])
+    plan = schedules.schedule(_problem(name, "f32"), cpu.target, "weights-c" if apart > 1 else "weights-o").decisions
+    panels = 4 * prod(plan["cache_block"]) * (apart * plan["tile"]["c"] + plan["tile"]["o"])
     assert panels <= L1
 
 
@@ -194,10 +194,10 @@ def test_vectors_of_products_from_memory_lie_over_the_narrow_rows(name: str, lan
     from tvmconvgrad import schedules
 
     plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).decisions
-    assert plan["tile"]["lanes"] == lanes
+    assert plan["tile"]["vector_axis"] == lanes
 
 
-def test_the_fewer_products_meet_data_the_longer_are_chunks() -> None:
+def test_the_fewer_products_meet_data_the_longer_are_cache_blocks() -> None:
     """At 18 positions from the middle most taps meet nothing but pads, which are left out."""
     from tvmconvgrad import schedules
 
@@ -205,11 +205,11 @@ def test_the_fewer_products_meet_data_the_longer_are_chunks() -> None:
         schedules.schedule(_problem(f"deeplab aspp_dilated{dilation} filters", "f32"), LEVELS[-1].target).decisions
         for dilation in (6, 18)
     )
-    assert prod(near["chunk"]) < prod(far["chunk"])
+    assert prod(near["cache_block"]) < prod(far["cache_block"])
 
 
 @pytest.mark.parametrize("channels", [32, 96, 192, 384, 576])
-def test_depthwise_chunks_of_half_lines_keep_all_their_rows(channels: int) -> None:
+def test_depthwise_cache_blocks_of_half_lines_keep_all_their_rows(channels: int) -> None:
     """The next tile reads the other halves. Lines of one channel lie so far apart that they share sets of the cache."""
     import tvmconvgrad as cg
     from tvmconvgrad import schedules
@@ -220,13 +220,13 @@ def test_depthwise_chunks_of_half_lines_keep_all_their_rows(channels: int) -> No
         strides=ones, pads_begin=ones, pads_end=ones, dilations=ones, groups=channels, filter_shape=(3, 3, 1, channels)
     )
     problem = operator.problem((4, *size, channels), (4, *size, channels), dtype="f32")
-    plan = schedules.schedule(problem, cpu.target, "filter-groups").decisions
+    plan = schedules.schedule(problem, cpu.target, "weights-groups").decisions
     assert plan["tile"]["groups"] == 8
-    _, rows, columns = plan["chunk"]
+    _, rows, columns = plan["cache_block"]
     positions = [(row, column) for row in range(rows + 2) for column in range(columns)]
-    y = [(row * size[1] + column) * channels * 4 // LINE for row, column in positions]
-    x = [line + 10**6 for line in y[: rows * columns]]
-    fullest = max(Counter(line % SETS for line in (*y, *x)).values())
+    x = [(row * size[1] + column) * channels * 4 // LINE for row, column in positions]
+    y = [line + 10**6 for line in x[: rows * columns]]
+    fullest = max(Counter(line % SETS for line in (*x, *y)).values())
     assert fullest <= 2 * WAYS  # the two tensors begin anywhere
 
 

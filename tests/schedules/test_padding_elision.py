@@ -24,7 +24,7 @@ CONVOLUTIONS = {
 
 def meets_pads(conv: Convolution) -> Array:
     """For each tap, whether it meets nothing else: along some axis it is an outer one, and beyond the data."""
-    axes = zip(conv.k, conv.dilations, conv.y, strict=True)
+    axes = zip(conv.k, conv.dilations, conv.x, strict=True)
     along = [[dilation >= size and tap != taps // 2 for tap in range(taps)] for taps, dilation, size in axes]
     return np.any(np.meshgrid(*along, indexing="ij"), axis=0)
 
@@ -70,10 +70,10 @@ def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
     conv = CONVOLUTIONS[name]
     case, apart, channel = Case("ConvolutionBackpropFilters", conv), meets_pads(conv), 3
     tensors = operands(conv, "w")
-    tensors["y"] = abs(tensors["y"]) + 1
+    tensors["x"] = abs(tensors["x"]) + 1
     expected = reference.gradient(conv, "w", tensors).astype(np.float32)
     expected[channel] = np.where(apart, 0, np.inf)
-    tensors["x"][(0, channel, *(size // 2 for size in conv.x))] = np.inf
+    tensors["y"][(0, channel, *(size // 2 for size in conv.y))] = np.inf
     found = results(case, tensors)
     assert found
     for got in found.values():
@@ -91,15 +91,15 @@ def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
 
     conv = Convolution(1, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
     problem = Case("ConvolutionBackpropData", conv).call.problem()
-    module = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v3"), "positions-channels").module
+    module = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v3"), "data-channels").module
     conditions = [mark.value for mark in nodes(module, tirx.AttrStmt) if mark.attr_key == CONDITION]
     taps = {loop.loop_var.name: loop.loop_var for loop in nodes(module, tirx.For)}
     assert any(uses(condition, taps["k_h"]) for condition in conditions)
     assert not any(uses(condition, taps["k_w"]) for condition in conditions)
 
 
-def test_a_task_packs_no_more_than_its_chunk_reads() -> None:
-    """Chunks are one of 32 planes: of the data, of which some are pads, three are read."""
+def test_a_task_packs_no_more_than_its_cache_block_reads() -> None:
+    """Cache blocks are one of 32 planes: of the data, of which some are pads, three are read."""
     from tvmconvgrad.compiler.llvm import build
     from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.schedules import schedule
@@ -108,9 +108,9 @@ def test_a_task_packs_no_more_than_its_chunk_reads() -> None:
     conv = Convolution(1, 1, 16, 32, size, size, (3, 1, 1), (1,) * 3, (1,) * 3, pads, pads)
     problem = Case("ConvolutionBackpropFilters", conv).with_dtype("f16").call.problem()
     target = parse_target("llvm -mcpu=x86-64-v4")
-    plan = str(schedule(problem, target, "filter-o"))
-    assert "packs=('task', 'task')" in plan
-    assert "chunk=(1, 1, 10, 16)" in plan
-    built = build(problem, target, "filter-o")
+    plan = str(schedule(problem, target, "weights-o"))
+    assert "packs=('work_item', 'work_item')" in plan
+    assert "cache_block=(1, 1, 10, 16)" in plan
+    built = build(problem, target, "weights-o")
     both = 4 * 10 * 16 * (3 * 16 + 32)
     assert both <= sum(built.workspace.task_sizes) < 1.05 * both  # blocks of channels lie a little apart

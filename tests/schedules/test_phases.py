@@ -54,10 +54,8 @@ def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
     from tvmconvgrad.machines.targets import parse_target
 
     conv = Convolution(8, 1, 3, 32, (299, 299), (149, 149), (3, 3), _TWO, _ONE, _NO, _NO)
-    made = schedules.schedule(
-        Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "positions-positions"
-    )
-    assert made.decisions["packs"] == "task"
+    made = schedules.schedule(Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "data-positions")
+    assert made.decisions["packs"] == "work_item"
 
 
 def _parts(problem: Any) -> Any:
@@ -69,15 +67,15 @@ def _parts(problem: Any) -> Any:
 
 @pytest.mark.parametrize("channels", [128, 256, 512])
 def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) -> None:
-    """Of channels in several vectors, each element of X is loaded once, whatever range of channels a task has."""
+    """Of channels in several vectors, each element of y is loaded once, whatever range of channels a task has."""
     from tests.support.assembly import count, simple_loops
     from tvmconvgrad.compiler import llvm
     from tvmconvgrad.machines.targets import parse_target
 
     convolution = Convolution(4, 1, channels, channels, (16, 16), (8, 8), (4, 4), _TWO, _ONE, _ONE, _ONE)
     target = parse_target("llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu")
-    built = llvm.build(Case(DATA, convolution).call.problem(), target, "positions-channels")
-    vectors = built.scheduled.decisions["tile"]["columns"] // 8
+    built = llvm.build(Case(DATA, convolution).call.problem(), target, "data-channels")
+    vectors = built.scheduled.decisions["tile"]["n"] // 8
     assert vectors > 1
     loops = list(simple_loops(built.executable.mod.inspect_source("s")))
     products = [loop for loop in loops if count(loop, r"vfmadd\d+ps")]
@@ -93,13 +91,13 @@ NOT_ALIKE = Convolution(1, 1, 1, 1, (6, 1), (2, 1), (5, 1), (3, 1), _ONE, (1, 0)
 def test_a_tiles_rows_divide_those_of_its_sums(conv: Convolution) -> None:
     import tvm
 
-    from tvmconvgrad.machines.cpu import Machine
+    from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
-    from tvmconvgrad.schedules.cpu.data.sizes import Sizes
+    from tvmconvgrad.schedules.cpu.data.sizes import DataSizes
     from tvmconvgrad.schedules.cpu.data.tiles import tiles
 
-    machine = Machine.of(tvm.target.Target(parse_target("llvm -mcpu=x86-64-v4").to_dict()))
-    sizes = Sizes(Case(DATA, conv, "NCX", "OIX", output_padding=conv.beyond).call.problem())
+    machine = CpuMachine.of(tvm.target.Target(parse_target("llvm -mcpu=x86-64-v4").to_dict()))
+    sizes = DataSizes(Case(DATA, conv, "NCX", "OIX", output_padding=conv.beyond).call.problem())
     found = tiles(machine, "positions", sizes)
     assert found
     assert all(positions[-2] % tile.rows == 0 for tile in found for positions in sizes.positions(tile))

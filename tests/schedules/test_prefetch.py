@@ -30,7 +30,7 @@ def fetched(code: str) -> list[Operand]:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
-    code, plan, (row, _) = compiled(level, "1x1 data", "positions-channels")
+    code, plan, (row, _) = compiled(level, "1x1 data", "data-channels")
     assert plan["packs"] == ""
     found, rows = fetched(code), plan["tile"]["positions"]
     assert len({base for _, base in found}) == 1  # where the tile's own rows begin
@@ -41,13 +41,13 @@ def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("rule", ["filter-o", "filter-c"])
-def test_a_position_fetches_both_inputs_of_the_next_chunk(level: str, rule: str) -> None:
+@pytest.mark.parametrize("rule", ["weights-o", "weights-c"])
+def test_a_position_fetches_both_inputs_of_the_next_cache_block(level: str, rule: str) -> None:
     code, plan, rows = compiled(level, "1x1 filters", rule)
     assert (plan["c_block"], plan["o_block"]) == (0, 0)
     found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
     assert found
-    ahead = prod(plan["chunk"])
+    ahead = prod(plan["cache_block"])
     met = [[(at - ahead * row, base, row) for row in rows if (at - ahead * row, base) in read] for at, base in found]
     assert {row for ((_, _, row),) in met} == set(rows)
     later, bases = {(at, base) for ((at, base, _),) in met}, {base for _, base in found}
@@ -69,7 +69,7 @@ def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int 
         strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, groups=groups, filter_shape=filter_shape
     )
     problem = merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
-    built = llvm.build(problem, BY_NAME[level].target, "filter-o")
+    built = llvm.build(problem, BY_NAME[level].target, "weights-o")
     return built.executable.mod.inspect_source("s"), built.scheduled.decisions
 
 
@@ -100,7 +100,7 @@ def test_a_product_that_fetches_what_it_reads_in_place_spills_no_sum(level: str,
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
-    code, plan, (row, _) = compiled(level, "depthwise data", "positions-groups")
+    code, plan, (row, _) = compiled(level, "depthwise data", "data-groups")
     bases: dict[str, list[int]] = {}
     for at, base in fetched(code):
         bases.setdefault(base, []).append(at)
@@ -118,7 +118,7 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
         strides=(2,), pads_begin=(0,), pads_end=(0,), dilations=(1,), filter_shape=(1, 1024, channels)
     )
     problem = merged(operator.problem((1, 15, 1024), (1, 8, channels), dtype="f32"))
-    built = llvm.build(problem, BY_NAME[level].target, "filter-o")
+    built = llvm.build(problem, BY_NAME[level].target, "weights-o")
     tile, bases = built.scheduled.decisions["tile"], dict[str, list[int]]()
     for at, base in fetched(built.executable.mod.inspect_source("s")):
         bases.setdefault(base, []).append(at)
@@ -130,14 +130,14 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("1x1 data", "positions-positions"),  # packed by tasks
-        ("depthwise data", "positions-channels"),
-        ("depthwise filters", "filter-o"),
+        ("1x1 data", "data-positions"),  # packed by tasks
+        ("depthwise data", "data-channels"),
+        ("depthwise filters", "weights-o"),
     ],
 )
 def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> None:
     code, plan, _ = compiled(level, name, rule)
-    assert plan["packs"] in ("task", ("task", "task"))
+    assert plan["packs"] in ("work_item", ("work_item", "work_item"))
     assert fetched(code) == []
 
 
@@ -149,7 +149,7 @@ def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
 
     operator = cg.ConvolutionBackpropData(strides=(1,), pads_begin=(0,), pads_end=(0,), dilations=(1,), groups=32)
     problem = merged(operator.problem((1, 40, 32 * 4), (1, 4, 32 * 4), dtype="f32"))
-    built = llvm.build(problem, BY_NAME[level].target, "positions-groups")
+    built = llvm.build(problem, BY_NAME[level].target, "data-groups")
     bases: dict[str, list[int]] = {}
     for at, base in fetched(built.executable.mod.inspect_source("s")):
         bases.setdefault(base, []).append(at)

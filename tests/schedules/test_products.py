@@ -18,11 +18,11 @@ from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.schedules import schedule
-from tvmconvgrad.schedules.cpu.data.sizes import Sizes, Tile
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.spec import Problem
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
-PLACES = {"before": 0, "task": 1}
+PLACES = {"before": 0, "work_item": 1}
 """Where data is packed, as the decision `packs` has it."""
 
 
@@ -32,10 +32,10 @@ def test_products_of_a_data_gradient(dilations: tuple[int, int], width: int) -> 
     problem = _data_gradient((21, 21), dilations)
     geometry = problem.geometry
     pairs = [
-        _computed(y, k, width if axis == 1 else 1, lambda i, j, axis=axis: i + dilations[axis] * (1 - j), x)
-        for axis, (x, y, k) in enumerate(zip(geometry.x, geometry.y, geometry.k))
+        _computed(x, k, width if axis == 1 else 1, lambda i, j, axis=axis: i + dilations[axis] * (1 - j), y)
+        for axis, (y, x, k) in enumerate(zip(geometry.y, geometry.x, geometry.k))
     ]
-    assert Sizes(problem).products(Tile(width, 16, 1, "channels")) == 2 * 32 * 8 * prod(pairs)
+    assert DataSizes(problem).products(DataTile(width, 16, 1, "channels")) == 2 * 32 * 8 * prod(pairs)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -45,14 +45,14 @@ def test_products_of_a_strided_forward_sum(stride: int, width: int) -> None:
         strides=(stride,), pads_begin=(4,), pads_end=(5,), dilations=(3,), filter_format="XIO"
     )
     problem = operator.problem((2, 40, 8), (4, 32, 8), dtype="f32")
-    (x,), (y,), (k,) = problem.geometry.x, problem.geometry.y, problem.geometry.k
-    pairs = _computed(x, k, width, lambda i, j: i * stride - 4 + 3 * j, y)
-    assert Sizes(problem).products(Tile(width, 16, 1, "channels")) == 2 * 32 * 8 * pairs
+    (y,), (x,), (k,) = problem.geometry.y, problem.geometry.x, problem.geometry.k
+    pairs = _computed(y, k, width, lambda i, j: i * stride - 4 + 3 * j, x)
+    assert DataSizes(problem).products(DataTile(width, 16, 1, "channels")) == 2 * 32 * 8 * pairs
 
 
 def test_small_tiles_compute_less_where_taps_lie_far_apart() -> None:
-    sizes = Sizes(_data_gradient((21, 21), (18, 18)))
-    assert sizes.products(Tile(3, 16, 1, "channels")) < 0.8 * sizes.products(Tile(7, 16, 1, "channels"))
+    sizes = DataSizes(_data_gradient((21, 21), (18, 18)))
+    assert sizes.products(DataTile(3, 16, 1, "channels")) < 0.8 * sizes.products(DataTile(7, 16, 1, "channels"))
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
@@ -63,7 +63,7 @@ def test_tiles_suit_short_rows(row: int, level: str) -> None:
         strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), dilations=(1, 1), output_shape=(2, row, row, 128)
     )
     problem = operator.problem((2, row, row, 128), (3, 3, 128, 128), dtype="f32")
-    made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "positions-channels")
+    made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "data-channels")
     tile = made.decisions["tile"]["positions"]
     assert 7 * -(-row // tile) * tile <= 8 * row
 
@@ -74,9 +74,9 @@ def test_summed_channels_are_rounded_up_by_few(channels: int, target: str) -> No
     """To runs of 16, or of 16 pairs, 24 would be 32 and 40 would be 64."""
     problem = _summing(channels, (8, 9), "bf16")
     for name, place in PLACES.items():
-        made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "positions-channels", {"packs": place})
+        made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "data-channels", {"packs": place})
         assert made.decisions["packs"] == name
-        run = made.decisions["summed"]
+        run = made.decisions["block_k"]
         assert -(-channels // run) * run <= max(1.08 * channels, channels + 1)
 
 
@@ -89,7 +89,7 @@ def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
     expected = reference.gradient(conv, case.result, tensors).astype(DTYPES[dtype])
     first, second = map(np.ascontiguousarray, case.arrays(tensors))
     for place in PLACES.values():
-        made = schedule(problem, target, "positions-channels", {"packs": place})
+        made = schedule(problem, target, "data-channels", {"packs": place})
         result = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
         function = load_function(llvm.compile_module(made.module, target), problem)
         function(first.ctypes.data, second.ctypes.data, result.ctypes.data)
@@ -99,8 +99,8 @@ def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 def test_a_prime_number_of_tiles_is_no_task_for_each(level: str) -> None:
     """50176 positions are 8363 tiles of 6, and 24 channels are packed by each task."""
-    made = schedule(_summing(24, (50176,), "f32", taps=1), parse_target(f"llvm -mcpu={level}"), "positions-channels")
-    assert 16 <= made.tasks <= 1000
+    made = schedule(_summing(24, (50176,), "f32", taps=1), parse_target(f"llvm -mcpu={level}"), "data-channels")
+    assert 16 <= made.work_items <= 1000
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -115,11 +115,11 @@ def test_tiles_of_groups_have_all_of_their_channels(stride: int, dtype: str) -> 
         groups=32,
         output_shape=(8, 28, 28, 256),
     )
-    x = -(-28 // stride)
-    problem = operator.problem((8, x, x, 256), (3, 3, 8, 256), dtype=dtype)
+    y = -(-28 // stride)
+    problem = operator.problem((8, y, y, 256), (3, 3, 8, 256), dtype=dtype)
     made = schedule(problem, parse_target("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"))
-    assert made.rule == "positions-groups"
-    assert made.decisions["tile"]["columns"] == 8
+    assert made.rule == "data-groups"
+    assert made.decisions["tile"]["n"] == 8
 
 
 def _summing(channels: int, positions: tuple[int, ...], dtype: str, taps: int = 3) -> Problem:
@@ -132,11 +132,11 @@ def _summing(channels: int, positions: tuple[int, ...], dtype: str, taps: int = 
     return operator.problem((1, *positions, channels), (*(taps,) * rank, 96, channels), dtype=dtype)
 
 
-def _data_gradient(x: tuple[int, int], dilations: tuple[int, int]) -> Problem:
+def _data_gradient(y: tuple[int, int], dilations: tuple[int, int]) -> Problem:
     operator = cg.ConvolutionBackpropData(
-        strides=(1, 1), pads_begin=dilations, pads_end=dilations, dilations=dilations, output_shape=(2, *x, 32)
+        strides=(1, 1), pads_begin=dilations, pads_end=dilations, dilations=dilations, output_shape=(2, *y, 32)
     )
-    return operator.problem((2, *x, 8), (3, 3, 32, 8), dtype="f32")
+    return operator.problem((2, *y, 8), (3, 3, 32, 8), dtype="f32")
 
 
 def _computed(positions: int, taps: int, width: int, meets: Callable[[int, int], int], size: int) -> int:

@@ -40,7 +40,7 @@ Lines = set[tuple[int, int]]
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize(("kernel", "strides", "channels"), FILTERS, ids=str)
-def test_filter_gradients_fetch_what_the_next_chunk_packs(
+def test_filter_gradients_fetch_what_the_next_cache_block_packs(
     kernel: tuple[int, int], strides: tuple[int, int], channels: tuple[int, int], cpu: Cpu
 ) -> None:
     import tvmconvgrad as cg
@@ -50,8 +50,8 @@ def test_filter_gradients_fetch_what_the_next_chunk_packs(
         strides=strides, pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), filter_shape=(*kernel, *channels)
     )
     problem = op.problem((2, *size, channels[0]), (2, 28, 28, channels[1]), dtype="f32")
-    module = scheduled(problem, cpu, "filter-o", {"packs": 0, "blocks": 3, "c_ranges": 1, "o_ranges": 1})
-    for name, source in (("y_extended", "input_forward"), ("x_extended", "output_delta")):
+    module = scheduled(problem, cpu, "weights-o", {"packs": 0, "blocks": 3, "c_partitions": 1, "o_partitions": 1})
+    for name, source in (("x_padded", "input_forward"), ("y_padded", "output_delta")):
         assert_fetches_next(module, name, source)
 
 
@@ -65,8 +65,8 @@ def test_data_gradients_fetch_the_next_panel(kernel: tuple[int, int], channels: 
     )
     size = tuple(15 - k for k in kernel)
     problem = op.problem((1, *size, channels[1]), (*kernel, *channels), dtype="f32")
-    module = scheduled(problem, cpu, "positions-channels", {"packs_filter": 1})
-    assert_fetches_next(module, "w_extended", "filter")
+    module = scheduled(problem, cpu, "data-channels", {"packs_filter": 1})
+    assert_fetches_next(module, "w_padded", "filter")
 
 
 def scheduled(problem: Problem, cpu: Cpu, rule: str, wanted: dict[str, int]) -> IRModule:

@@ -15,32 +15,32 @@ Products = set[tuple[int, int, int]]
 HUGE = (2**20, 2**26, 2**31 - 1, 2**40, 2**62)
 
 
-def problem(y: int, x: int, k: int, stride: int, dilation: int, pad: int, gradient: Gradient) -> Problem:
-    geometry = Geometry(1, 1, 1, 1, (y,), (x,), (k,), (stride,), (dilation,), (pad,), (0,))
+def problem(x: int, y: int, k: int, stride: int, dilation: int, pad: int, gradient: Gradient) -> Problem:
+    geometry = Geometry(1, 1, 1, 1, (x,), (y,), (k,), (stride,), (dilation,), (pad,), (0,))
     return Problem("ConvolutionBackpropData", gradient, geometry, "NXC", "XCO", "f32", ("a", "b"), "c")
 
 
 def products(found: Problem) -> Products:
-    """(position, tap, element) of all products that meet an element of Y, in the whole tensors."""
+    """(position, tap, element) of all products that meet an element of x, in the whole tensors."""
     g = found.geometry
-    (x0,), (k0,), (y0,) = (found.begins(side) for side in "xky")
+    (y0,), (k0,), (x0,) = (found.begins(side) for side in "ykx")
     elements = {
         (position, tap): position * g.strides[0] + tap * g.dilations[0] - g.pads_begin[0]
-        for position in range(g.x[0])
+        for position in range(g.y[0])
         for tap in range(g.k[0])
     }
-    return {(x0 + i, k0 + j, y0 + at) for (i, j), at in elements.items() if 0 <= at < g.y[0]}
+    return {(y0 + i, k0 + j, x0 + at) for (i, j), at in elements.items() if 0 <= at < g.x[0]}
 
 
 def drawn(random: Random) -> Problem:
     def number() -> int:
         return random.choice((1, 1, 2, 3, random.randint(1, 9), *([random.choice(HUGE) - random.randint(0, 3)] * 2)))
 
-    y, x, k = (random.choice((1, 1, 2, 3, random.randint(1, 9))) for _ in range(3))
+    x, y, k = (random.choice((1, 1, 2, 3, random.randint(1, 9))) for _ in range(3))
     stride, dilation = number(), number()
-    position, tap, at = random.randrange(x), random.randrange(k), random.randrange(-2, y + 2)
+    position, tap, at = random.randrange(y), random.randrange(k), random.randrange(-2, x + 2)
     pad = max(0, random.choice((0, 1, number(), position * stride + tap * dilation - at)))
-    return problem(y, x, k, stride, dilation, pad, random.choice(list(Gradient)))
+    return problem(x, y, k, stride, dilation, pad, random.choice(list(Gradient)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -61,7 +61,7 @@ def test_the_size_of_numbers_is_bounded_by_the_tensors(seed: int) -> None:
     random = Random(100 + seed)
     for _ in range(1000):
         g = cropped(drawn(random)).geometry
-        if g.x[0] > 1 and g.k[0] > 1:
+        if g.y[0] > 1 and g.k[0] > 1:
             assert min(g.strides[0], g.dilations[0]) <= 9 * 9 * 9, g
 
 
@@ -75,7 +75,7 @@ def test_what_meets_everything_stays_as_it_is(gradient: Gradient) -> None:
 def test_a_part_in_words() -> None:
     """A filter of 3 taps on one element between pads of 2: position 1 meets it with its last but no other tap."""
     part = cropped(problem(1, 3, 3, 1, 1, 2, Gradient.FILTER))
-    assert (part.geometry.x, part.geometry.k) == ((3,), (3,))
+    assert (part.geometry.y, part.geometry.k) == ((3,), (3,))
     part = cropped(problem(1, 1, 3, 5, 1, 1, Gradient.DATA))
     assert part.geometry == Geometry(1, 1, 1, 1, (1,), (1,), (1,), (1,), (1,), (0,), (0,))
     assert part.crop == Crop((1,), (1,), (3,), (0,), (0,), (1,))

@@ -16,9 +16,9 @@ def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **
     """A filter gradient of batch 2 with 3 and 4 channels, stride 1 unless said otherwise."""
     rank = len(size)
     strides = attributes.get("strides", (1,) * rank)
-    small = [(y - k) // s + 1 for y, k, s in zip(size, kernel, strides)]
+    small = [(x - k) // s + 1 for x, k, s in zip(size, kernel, strides)]
     nxc = data_format == "NXC"
-    shapes = [(2, *x, c) if nxc else (2, c, *x) for x, c in ((size, 3), (small, 4))]
+    shapes = [(2, *y, c) if nxc else (2, c, *y) for y, c in ((size, 3), (small, 4))]
     op = cg.ConvolutionBackpropFilters(
         strides=strides,
         dilations=(1,) * rank,
@@ -32,7 +32,7 @@ def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **
 
 
 @pytest.mark.parametrize(
-    ("data_format", "size", "kernel", "batch", "x", "taps"),
+    ("data_format", "size", "kernel", "batch", "y", "taps"),
     [
         ("NXC", (5, 6), (1, 1), 1, (60,), (1,)),
         ("NCX", (5, 6), (1, 1), 2, (30,), (1,)),
@@ -51,12 +51,12 @@ def test_axes_along_which_no_tap_moves_join(
     size: tuple[int, ...],
     kernel: tuple[int, ...],
     batch: int,
-    x: tuple[int, ...],
+    y: tuple[int, ...],
     taps: tuple[int, ...],
 ) -> None:
     before = problem(data_format, size, kernel)
     after = merged(before)
-    assert (after.geometry.batch, after.geometry.x, after.geometry.k) == (batch, x, taps)
+    assert (after.geometry.batch, after.geometry.y, after.geometry.k) == (batch, y, taps)
     assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
     assert prod(after.output_shape) == prod(before.output_shape)
     assert after.flops == before.flops
@@ -64,8 +64,8 @@ def test_axes_along_which_no_tap_moves_join(
 
 def test_an_axis_with_a_stride_stays() -> None:
     before = problem("NXC", (6, 6), (1, 1), strides=(2, 1))
-    assert merged(before).geometry.x == (3, 6)
-    assert merged(problem("NXC", (6, 6), (1, 1), strides=(1, 2))).geometry.x == (3,)
+    assert merged(before).geometry.y == (3, 6)
+    assert merged(problem("NXC", (6, 6), (1, 1), strides=(1, 2))).geometry.y == (3,)
 
 
 def test_sizes_of_images_share_a_kernel() -> None:

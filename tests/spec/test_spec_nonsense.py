@@ -98,7 +98,7 @@ def test_what_is_accepted_is_consistent(case):
     assert spec.Problem.from_dict(problem.to_dict()) == problem
     assert min(problem.output_shape) >= 0
     g = problem.geometry
-    for values in (g.y, g.x, g.pads_begin, g.pads_end):
+    for values in (g.x, g.y, g.pads_begin, g.pads_end):
         assert len(values) == g.rank
         assert min(values) >= 0
 

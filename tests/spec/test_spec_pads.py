@@ -51,7 +51,7 @@ TABLE = [
 ]
 
 
-def geometries(auto_pad, y, kernel, stride, dilation, x, **more):
+def geometries(auto_pad, x, kernel, stride, dilation, y, **more):
     """The geometry of all four operators for one spatial axis and one channel."""
     line = {
         "strides": [stride],
@@ -61,7 +61,7 @@ def geometries(auto_pad, y, kernel, stride, dilation, x, **more):
         "pads_end": [1],
     }
     line.update(more)
-    big, small, filter_shape = (1, y, 1), (1, x, 1), (kernel, 1, 1)
+    big, small, filter_shape = (1, x, 1), (1, y, 1), (kernel, 1, 1)
     return {
         "CF": ConvolutionBackpropFilters(**line, filter_shape=filter_shape).problem(big, small).geometry,
         "CD": ConvolutionBackpropData(**line, output_shape=big).problem(small, filter_shape).geometry,
@@ -70,35 +70,35 @@ def geometries(auto_pad, y, kernel, stride, dilation, x, **more):
     }
 
 
-@pytest.mark.parametrize(("auto_pad", "y", "kernel", "stride", "dilation", "x", "begin", "end"), TABLE)
-def test_pads(auto_pad, y, kernel, stride, dilation, x, begin, end):
-    for name, geometry in geometries(auto_pad, y, kernel, stride, dilation, x).items():
-        assert (geometry.y, geometry.x, geometry.k) == ((y,), (x,), (kernel,)), name
+@pytest.mark.parametrize(("auto_pad", "x", "kernel", "stride", "dilation", "y", "begin", "end"), TABLE)
+def test_pads(auto_pad, x, kernel, stride, dilation, y, begin, end):
+    for name, geometry in geometries(auto_pad, x, kernel, stride, dilation, y).items():
+        assert (geometry.x, geometry.y, geometry.k) == ((x,), (y,), (kernel,)), name
         assert (geometry.pads_begin, geometry.pads_end) == ((begin,), (end,)), name
         assert geometry.tap_extent == ((kernel - 1) * dilation + 1,)
 
 
 @given(
-    y=st.integers(1, 60),
+    x=st.integers(1, 60),
     kernel=st.integers(1, 9),
     stride=st.integers(1, 9),
     dilation=st.integers(1, 5),
     upper=st.booleans(),
 )
-def test_same_is_the_forward_convolutions_formula(y, kernel, stride, dilation, upper):
+def test_same_is_the_forward_convolutions_formula(x, kernel, stride, dilation, upper):
     # TensorFlow's, and oneDNN's infer_auto_pad (shape_infer.cpp): from y alone, by its rest modulo the stride
     extent = (kernel - 1) * dilation + 1
-    total = max(0, extent - stride) if y % stride == 0 else max(0, extent - y % stride)
-    x, less = (y + stride - 1) // stride, total // 2
+    total = max(0, extent - stride) if x % stride == 0 else max(0, extent - x % stride)
+    y, less = (x + stride - 1) // stride, total // 2
     expected = (less, total - less) if upper else (total - less, less)
-    for name, geometry in geometries("same_upper" if upper else "same_lower", y, kernel, stride, dilation, x).items():
+    for name, geometry in geometries("same_upper" if upper else "same_lower", x, kernel, stride, dilation, y).items():
         assert (*geometry.pads_begin, *geometry.pads_end) == expected, name
 
 
 def small_convolutions(size):
     """Per axis (y or x, kernel, stride, dilation, begin, end)."""
     spans = {
-        "y": (1, size),
+        "x": (1, size),
         "kernel": (1, 5),
         "stride": (1, 4),
         "dilation": (1, 3),
@@ -110,10 +110,10 @@ def small_convolutions(size):
 
 def torch_size(torch, axes):
     """The spatial sizes of torch's convolution, None where torch refuses."""
-    y, kernel, stride, dilation, begin, end = zip(*axes, strict=True)
-    data, weight = torch.empty(1, 1, *y, device="meta"), torch.empty(1, 1, *kernel, device="meta")
+    x, kernel, stride, dilation, begin, end = zip(*axes, strict=True)
+    data, weight = torch.empty(1, 1, *x, device="meta"), torch.empty(1, 1, *kernel, device="meta")
     pads = [p for pair in zip(reversed(begin), reversed(end), strict=True) for p in pair]
-    convolve = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][len(y) - 1]
+    convolve = [torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d][len(x) - 1]
     try:
         return tuple(convolve(torch.nn.functional.pad(data, pads), weight, stride=stride, dilation=dilation).shape[2:])
     except RuntimeError:
@@ -124,7 +124,7 @@ def torch_size(torch, axes):
 @given(axes=small_convolutions(12), wrong=st.sampled_from([-2, -1, 0, 0, 0, 1, 2]))
 def test_convolution_sizes_are_torchs(axes, wrong):
     torch = pytest.importorskip("torch")
-    y, kernel, stride, dilation, begin, end = zip(*axes, strict=True)
+    x, kernel, stride, dilation, begin, end = zip(*axes, strict=True)
     attributes = {
         "strides": stride,
         "dilations": dilation,
@@ -134,7 +134,7 @@ def test_convolution_sizes_are_torchs(axes, wrong):
     }
     filter_shape = (1, 1, *kernel)
     expected = torch_size(torch, axes)
-    x = (max(0, (expected or (1,))[0] + wrong), *(expected or y)[1:])
+    y = (max(0, (expected or (1,))[0] + wrong), *(expected or x)[1:])
 
     def accepts(make):
         try:
@@ -143,14 +143,14 @@ def test_convolution_sizes_are_torchs(axes, wrong):
             return False
 
     filters = ConvolutionBackpropFilters(**attributes, filter_format="OIX", filter_shape=filter_shape)
-    data = ConvolutionBackpropData(**attributes, filter_format="OIX", output_shape=(1, 1, *y))
-    assert accepts(lambda: filters.problem((1, 1, *y), (1, 1, *x))) == (x == expected)
-    assert accepts(lambda: data.problem((1, 1, *x), filter_shape)) == (x == expected)
+    data = ConvolutionBackpropData(**attributes, filter_format="OIX", output_shape=(1, 1, *x))
+    assert accepts(lambda: filters.problem((1, 1, *x), (1, 1, *y))) == (y == expected)
+    assert accepts(lambda: data.problem((1, 1, *y), filter_shape)) == (y == expected)
     forward = ConvTransposeBackpropData(**attributes, filter_format="IOX")
     if expected is None:
-        assert not accepts(lambda: forward.problem((1, 1, *y), filter_shape))
+        assert not accepts(lambda: forward.problem((1, 1, *x), filter_shape))
     else:
-        assert forward.problem((1, 1, *y), filter_shape).geometry.x == expected
+        assert forward.problem((1, 1, *x), filter_shape).geometry.y == expected
 
 
 @settings(deadline=None, max_examples=200)
@@ -161,13 +161,13 @@ def test_convolution_sizes_are_torchs(axes, wrong):
 )
 def test_transposed_sizes_are_torchs(axes, extra, wrong):
     torch = pytest.importorskip("torch")
-    x, kernel, stride, dilation, pads, _ = zip(*axes, strict=True)
+    y, kernel, stride, dilation, pads, _ = zip(*axes, strict=True)
     extra = tuple(e % max(s, d) for e, s, d in zip(extra, stride, dilation, strict=False))  # all that torch takes
-    data, weight = torch.empty(1, 1, *x, device="meta"), torch.empty(1, 1, *kernel, device="meta")
+    data, weight = torch.empty(1, 1, *y, device="meta"), torch.empty(1, 1, *kernel, device="meta")
     functional = torch.nn.functional
-    convolve = [functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d][len(x) - 1]
+    convolve = [functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d][len(y) - 1]
     try:
-        y = tuple(convolve(data, weight, None, stride, pads, extra, 1, dilation).shape[2:])
+        x = tuple(convolve(data, weight, None, stride, pads, extra, 1, dilation).shape[2:])
     except RuntimeError:
         return  # a size below 1
     attributes = {
@@ -180,18 +180,18 @@ def test_transposed_sizes_are_torchs(axes, extra, wrong):
     filter_shape = (1, 1, *kernel)
 
     inferred = ConvolutionBackpropData(**attributes, filter_format="OIX", output_padding=extra)
-    assert inferred.problem((1, 1, *x), filter_shape).geometry.y == y
+    assert inferred.problem((1, 1, *y), filter_shape).geometry.x == x
     given_padding = ConvTransposeBackpropData(**attributes, filter_format="OIX", output_padding=extra)
-    assert given_padding.problem((1, 1, *y), filter_shape).geometry.x == x
+    assert given_padding.problem((1, 1, *x), filter_shape).geometry.y == y
     filters = ConvTransposeBackpropFilters(
         **attributes, filter_format="OIX", output_padding=extra, filter_shape=filter_shape
     )
-    other = (y[0] + wrong, *y[1:])
+    other = (x[0] + wrong, *x[1:])
     if wrong:
-        with pytest.raises(ValueError, match=f"^output_delta: .* is {other[0]}, expected {y[0]} = "):
-            filters.problem((1, 1, *x), (1, 1, *other))
+        with pytest.raises(ValueError, match=f"^output_delta: .* is {other[0]}, expected {x[0]} = "):
+            filters.problem((1, 1, *y), (1, 1, *other))
     else:
-        assert filters.problem((1, 1, *x), (1, 1, *y)).geometry.y == y
+        assert filters.problem((1, 1, *y), (1, 1, *x)).geometry.x == x
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")

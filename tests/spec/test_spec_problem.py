@@ -32,8 +32,8 @@ GEOMETRY = Geometry(
     groups=3,
     c=6,
     o=9,
-    y=(9, 10),
-    x=(5, 8),
+    x=(9, 10),
+    y=(5, 8),
     k=(2, 3),
     strides=(2, 1),
     dilations=(1, 2),
@@ -99,7 +99,7 @@ def test_problem(operator, data_format, filter_format):
     assert (problem.data_format, problem.filter_format, problem.dtype) == (data_format, filter_format, "f32")
     table = TRANSPOSED if problem.transposed else CONVOLUTION
     assert (problem.filter_axes, problem.filter_shape) == table[filter_format]
-    assert (problem.y_shape, problem.x_shape) == (BIG[data_format], SMALL[data_format])
+    assert (problem.x_shape, problem.y_shape) == (BIG[data_format], SMALL[data_format])
     assert (problem.input_shapes, problem.output_shape) == (inputs, output)
     assert (problem.input_names, problem.output_name) == (input_names, output_name)
     assert operator(**ATTRIBUTES).input_names == input_names
@@ -158,7 +158,7 @@ BROKEN = [
     None,
     {},
     [],
-    {"operator": "x"},
+    {"operator": "y"},
     {"gradient": "sideways"},
     {"geometry": {}},
     {"extra": 1},
@@ -261,8 +261,8 @@ def test_from_dict_refuses_what_is_no_gradient(change):
         {"strides": [0, 1]},
         {"dilations": [1]},
         {"k": [0, 1]},
-        {"x": []},
-        {"y": [1, 2, 3]},
+        {"y": []},
+        {"x": [1, 2, 3]},
         {"groups": 4},
         {"more": [1, 1]},
     ],

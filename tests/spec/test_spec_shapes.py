@@ -107,7 +107,7 @@ BROKEN = [
     (CB, {"dst_shape": (8, 56, 54, 64)}, {}, "dst_shape: ", "axis 2 (spatial, NXC) is 54, expected 55 to 56"),
     (CD, {"strides": (1, 1)}, {}, "output_shape: ", "is 56, expected 28 = 1*(28 - 1) + 3 - 1 - 1, from output_delta's 28"),
     (CD, {**VALID}, {2: (8, 56, 56, 64)}, "output_shape: ", "is 56, expected 57 to 58 = 2*(28 - 1) + 3 - 0 - 0 + (0 to 1), from output_delta's 28, auto_pad valid"),
-    (CD, {**SAME}, {2: (8, 54, 56, 64)}, "output_shape: ", "is 54, expected 55 to 56, so that ceil(y/2) = 28, from output_delta's 28, auto_pad same_lower"),
+    (CD, {**SAME}, {2: (8, 54, 56, 64)}, "output_shape: ", "is 54, expected 55 to 56, so that ceil(x/2) = 28, from output_delta's 28, auto_pad same_lower"),
     (CD, {"output_padding": (0, 1)}, {}, "output_shape: ", "axis 1 (spatial, NXC) is 56, expected 55 = 2*(28 - 1) + 3 - 1 - 1 + 0, from output_delta's 28, pads_begin 1, pads_end 1, kernel 3, dilations 1, strides 2, output_padding 0"),
     (CB, {"output_padding": (1, 5)}, {}, "dst_shape: ", "axis 2 (spatial, NXC) is 56, expected 60 = 2*(28 - 1) + 3 - 1 - 1 + 5"),
     (CD, {}, {0: (8, 0, 28, 128), 2: (8, 0, 56, 64)}, "output_delta: ", "axis 1 (spatial, NXC) is 0, expected at least 1"),
@@ -115,7 +115,7 @@ BROKEN = [
     # the ConvTranspose operators
     (TF, {}, {1: (8, 54, 56, 64)}, "output_delta: ", "axis 1 (spatial, NXC) is 54, expected at least 55 = 2*(28 - 1) + 3 - 1 - 1, from input_forward's 28"),
     (TF, {"output_padding": (1, 0)}, {}, "output_delta: ", "axis 2 (spatial, NXC) is 56, expected 55 = 2*(28 - 1) + 3 - 1 - 1 + 0, from input_forward's 28"),
-    (TW, {**SAME}, {1: (8, 58, 56, 64)}, "diff_dst: ", "is 58, expected 55 to 56, so that ceil(y/2) = 28, from src's 28, auto_pad same_lower"),
+    (TW, {**SAME}, {1: (8, 58, 56, 64)}, "diff_dst: ", "is 58, expected 55 to 56, so that ceil(x/2) = 28, from src's 28, auto_pad same_lower"),
     (TF, {**VALID}, {}, "output_delta: ", "is 56, expected at least 57 = 2*(28 - 1) + 3 - 0 - 0, from input_forward's 28, auto_pad valid"),
     (TD, {"output_padding": (1, 0)}, {}, "output_delta: ", "axis 2 (spatial, NXC) is 56, expected 55 or 57, which are 2*(x - 1) + 3 - 1 - 1 + 0, from pads_begin 1"),
     (TB, {"output_padding": (59, 1)}, {}, "diff_dst: ", "axis 1 (spatial, NXC) is 56, expected 58 or 60, which are 2*(x - 1) + 3 - 1 - 1 + 59"),
@@ -133,7 +133,7 @@ def call(operator, attributes, inputs):
 @pytest.mark.parametrize("operator", GOOD)
 def test_the_good_case_is_good(operator):
     problem = call(operator, {}, {})
-    assert (problem.y_shape, problem.x_shape) == (BIG, SMALL)
+    assert (problem.x_shape, problem.y_shape) == (BIG, SMALL)
     assert problem.filter_shape == (TRANSPOSED_FILTER if problem.transposed else FILTER)
     assert problem.input_shapes == GOOD[operator][1:]
 
@@ -251,18 +251,18 @@ LEGAL = [
     ("stride larger than the kernel", CF, line(5, filter_shape=(2, 1, 1)), (1, 1, 11), (1, 1, 2), (11, 2, 0, 0)),
     ("elements that no tap reaches", CD, line(3, output_shape=(1, 1, 9)), (1, 1, 3), (1, 1, 1), (9, 3, 0, 0)),
     ("y inferred", CD, line(3, 2, (1, 0)), (1, 1, 4), (3, 1, 1), (13, 4, 1, 0)),
-    ("y inferred, output_padding", CD, line(3, 2, (1, 0), output_padding=[2]), (1, 1, 4), (3, 1, 1), (15, 4, 1, 0)),
+    ("x inferred, output_padding", CD, line(3, 2, (1, 0), output_padding=[2]), (1, 1, 4), (3, 1, 1), (15, 4, 1, 0)),
     ("y inferred, output_padding >= stride", CD, line(output_padding=[4]), (1, 1, 4), (3, 1, 1), (10, 4, 0, 0)),
-    ("y inferred, valid", CD, line(2, auto_pad="valid"), (1, 1, 4), (3, 1, 1), (9, 4, 0, 0)),
+    ("x inferred, valid", CD, line(2, auto_pad="valid"), (1, 1, 4), (3, 1, 1), (9, 4, 0, 0)),
     ("y given, output_padding >= stride", CD, line(2, output_padding=[3], output_shape=(1, 1, 12)), (1, 1, 4), (3, 1, 1), (12, 4, 0, 0)),
     ("any output_padding by the shapes", TF, line(2, filter_shape=(3, 1, 1)), (1, 1, 4), (1, 1, 99), (99, 4, 0, 0)),
     ("valid ConvTranspose", TF, line(2, auto_pad="valid", filter_shape=(3, 1, 1)), (1, 1, 4), (1, 1, 9), (9, 4, 0, 0)),
     ("x inferred", TD, line(2, pads=(1, 0)), (1, 1, 9), (3, 1, 1), (9, 4, 1, 0)),
-    ("x inferred, rest", TD, line(3), (1, 1, 8), (3, 1, 1), (8, 2, 0, 0)),
-    ("x inferred, output_padding", TD, line(3, output_padding=[2]), (1, 1, 8), (3, 1, 1), (8, 2, 0, 0)),
+    ("y inferred, rest", TD, line(3), (1, 1, 8), (3, 1, 1), (8, 2, 0, 0)),
+    ("y inferred, output_padding", TD, line(3, output_padding=[2]), (1, 1, 8), (3, 1, 1), (8, 2, 0, 0)),
     ("x inferred, output_padding >= stride", TD, line(2, output_padding=[6]), (1, 1, 13), (3, 1, 1), (13, 3, 0, 0)),
-    ("x inferred, same", TD, line(2, auto_pad="same_lower"), (1, 1, 7), (2, 1, 1), (7, 4, 1, 0)),
-    ("x inferred, same, output_padding", TD, line(2, auto_pad="same_lower", output_padding=[1]), (1, 1, 7), (2, 1, 1), (7, 4, 1, 1)),
+    ("y inferred, same", TD, line(2, auto_pad="same_lower"), (1, 1, 7), (2, 1, 1), (7, 4, 1, 0)),
+    ("y inferred, same, output_padding", TD, line(2, auto_pad="same_lower", output_padding=[1]), (1, 1, 7), (2, 1, 1), (7, 4, 1, 1)),
     ("output_padding enters the total", CD, line(2, auto_pad="same_upper", output_padding=[1], output_shape=(1, 1, 6)), (1, 1, 3), (3, 1, 1), (6, 3, 1, 1)),
     ("total is not negative", CF, line(3, auto_pad="same_upper", filter_shape=(1, 1, 1)), (1, 1, 6), (1, 1, 2), (6, 2, 0, 0)),
 ]  # fmt: skip
@@ -275,7 +275,7 @@ LEGAL = [
 )
 def test_legal_edges(operator, attributes, first, second, expected):
     geometry = operator(**attributes).problem(first, second).geometry
-    assert (*geometry.y, *geometry.x, *geometry.pads_begin, *geometry.pads_end) == expected
+    assert (*geometry.x, *geometry.y, *geometry.pads_begin, *geometry.pads_end) == expected
 
 
 HUGE = 2**62
@@ -301,6 +301,6 @@ def test_what_does_not_fit_s64(operator, attributes, first, second, message):
 
 def test_bytes_are_counted_in_the_type():
     op, elements = CF(**line(filter_shape=(1, 1, 1))), 2**61
-    assert op.problem((elements, 1, 1), (elements, 1, 1), dtype="f16").y_shape == (elements, 1, 1)
+    assert op.problem((elements, 1, 1), (elements, 1, 1), dtype="f16").x_shape == (elements, 1, 1)
     with pytest.raises(ValueError, match="exceeds 2\\*\\*63 - 1 bytes"):
         op.problem((elements, 1, 1), (elements, 1, 1), dtype="f32")

@@ -15,10 +15,10 @@ from tests.support.convolution import Array, Convolution, Shape, Tensors
 
 # the tensors of each operator: (first input, second input), result
 ROLES = {
-    "ConvolutionBackpropFilters": (("y", "x"), "w"),
-    "ConvolutionBackpropData": (("x", "w"), "y"),
-    "ConvTransposeBackpropFilters": (("x", "y"), "w"),
-    "ConvTransposeBackpropData": (("y", "w"), "x"),
+    "ConvolutionBackpropFilters": (("x", "y"), "w"),
+    "ConvolutionBackpropData": (("y", "w"), "x"),
+    "ConvTransposeBackpropFilters": (("y", "x"), "w"),
+    "ConvTransposeBackpropData": (("x", "w"), "y"),
 }
 OPERATORS = tuple(ROLES)
 NEW_NAMES = {name: name.replace("BackpropFilters", "BackwardWeights") for name in OPERATORS}
@@ -158,7 +158,7 @@ class Case:
             *(
                 letter + "x".join(map(str, sizes))
                 for letter, sizes in zip(
-                    ("y", "k", "s", "d"), (conv.y, conv.k, conv.strides, conv.dilations), strict=True
+                    ("x", "k", "s", "d"), (conv.x, conv.k, conv.strides, conv.dilations), strict=True
                 )
             ),
             "p" + "x".join(f"{b}+{e}" for b, e in zip(conv.pads_begin, conv.pads_end, strict=True)),

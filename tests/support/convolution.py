@@ -1,7 +1,7 @@
 """A convolution by its numbers alone, in the tests' own words; written against the specification, not the package.
 
-Per spatial axis: y the big side, x the small side, k kernel, s stride, d dilation. Tensors have one canonical layout
-here: y (N, C, *Y), x (N, O, *X), and the filter w (O, C/groups, *K), of which all others are permutations.
+Per spatial axis: x the big side, y the small side, k kernel, s stride, d dilation. Tensors have one canonical layout
+here: x (N, C, *x), y (N, O, *y), and the filter w (O, C/groups, *K), of which all others are permutations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
-"""The canonical tensors of one convolution by the names y, x and w."""
+"""The canonical tensors of one convolution by the names x, y and w."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Convolution:
     groups: int
     c: int
     o: int
-    y: Shape
     x: Shape
+    y: Shape
     k: Shape
     strides: Shape
     dilations: Shape
@@ -45,28 +45,28 @@ class Convolution:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """The canonical shapes of y, x and w."""
+        """The canonical shapes of x, y and w."""
         return {
-            "y": (self.batch, self.c, *self.y),
-            "x": (self.batch, self.o, *self.x),
+            "x": (self.batch, self.c, *self.x),
+            "y": (self.batch, self.o, *self.y),
             "w": (self.o, self.c // self.groups, *self.k),
         }
 
     @property
     def beyond(self) -> Shape:
-        """Elements at the end of y that no tap reaches: output_padding, seen from the transposed side."""
-        reach = zip(self.y, self.x, self.strides, self.extents, self.pads_begin, self.pads_end, strict=True)
-        return tuple(y - (s * (x - 1) + e - b - p) for y, x, s, e, b, p in reach)
+        """Elements at the end of x that no tap reaches: output_padding, seen from the transposed side."""
+        reach = zip(self.x, self.y, self.strides, self.extents, self.pads_begin, self.pads_end, strict=True)
+        return tuple(x - (s * (y - 1) + e - b - p) for x, y, s, e, b, p in reach)
 
     @property
     def flops(self) -> int:
-        return 2 * self.batch * self.o * prod(self.x) * (self.c // self.groups) * prod(self.k)
+        return 2 * self.batch * self.o * prod(self.y) * (self.c // self.groups) * prod(self.k)
 
     def summands(self, result: str) -> int:
-        """The most products that any element of a result (y, x or w) sums."""
+        """The most products that any element of a result (x, y or w) sums."""
         if result == "w":
-            return self.batch * prod(self.x)
-        per_group = self.o // self.groups if result == "y" else self.c // self.groups
+            return self.batch * prod(self.y)
+        per_group = self.o // self.groups if result == "x" else self.c // self.groups
         return max(1, per_group) * prod(self.k)
 
     def bound(self, result: str, limit: int = 2**24) -> int:
@@ -80,9 +80,9 @@ class Convolution:
         return replace(self, batch=batch)
 
 
-def same_pads(auto_pad: str, y: int, x: int, extent: int, stride: int, output_padding: int = 0) -> tuple[int, int]:
+def same_pads(auto_pad: str, x: int, y: int, extent: int, stride: int, output_padding: int = 0) -> tuple[int, int]:
     """The pads of same_upper (odd element at the end) and same_lower (at the beginning)."""
-    total = max(0, stride * (x - 1) + extent - y + output_padding)
+    total = max(0, stride * (y - 1) + extent - x + output_padding)
     return (total // 2, total - total // 2) if auto_pad == "same_upper" else (total - total // 2, total // 2)
 
 
@@ -93,7 +93,7 @@ def integers(rng: np.random.Generator, shape: Shape, bound: int) -> Array:
 
 
 def operands(convolution: Convolution, result: str, seed: int = 0) -> Tensors:
-    """Integer operands of the gradient whose result is y, x or w, such that f32 sums them exactly."""
+    """Integer operands of the gradient whose result is x, y or w, such that f32 sums them exactly."""
     bound = convolution.bound(result)
     if not bound:
         raise ValueError(f"{convolution} sums too many products to stay exact in f32")

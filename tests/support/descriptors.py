@@ -40,12 +40,12 @@ class Descriptor:
         sizes = {key: int(value) for key, value in _ENTRY.findall(text)}
         axes = [_Axis.of(sizes, letter) for letter in _axis_letters(sizes)]
         solved = [axis.solved(self.deconvolution) for axis in axes]
-        y, x, k, strides, dilations, begin, end = (tuple(column) for column in zip(*solved, strict=True))
+        x, y, k, strides, dilations, begin, end = (tuple(column) for column in zip(*solved, strict=True))
         if min(begin) < 0:
             raise Inexpressible(f"{self.text}: a negative leading pad")
         small, big = ("ic", "oc") if self.deconvolution else ("oc", "ic")
         groups, batch = sizes.get("g", 1), sizes.get("mb", 2)
-        return Convolution(batch, groups, sizes[big], sizes[small], y, x, k, strides, dilations, begin, end)
+        return Convolution(batch, groups, sizes[big], sizes[small], x, y, k, strides, dilations, begin, end)
 
     def case(self, result: str, data_format: str = "NXC", filter_format: str = "XIO") -> Case:
         """The filter's gradient (result w) or the data's (result d), the minibatch cut to what one can afford.
@@ -67,8 +67,8 @@ class Descriptor:
 
 def capped(conv: Convolution) -> Convolution:
     """The same with a minibatch for which time and memory stay within bounds, and some sum stays exact in f32."""
-    y, x, _ = (conv.resized(1).shapes[name] for name in "yxw")
-    one = 4 * (prod(y) + prod(x))
+    x, y, _ = (conv.resized(1).shapes[name] for name in "xyw")
+    one = 4 * (prod(x) + prod(y))
     batch = max(1, min(conv.batch, int(MOST_FLOPS // max(1, conv.resized(1).flops)), int(MOST_BYTES // max(1, one))))
     return conv.resized(batch)
 
@@ -128,7 +128,7 @@ class _Axis:
             step = (self.i - 1) * self.stride + extent - 2 * pad
             out = step if deconvolution else (self.i + 2 * pad - extent) // self.stride + 1
             return replace(self, o=out, pad=pad).solved(deconvolution)
-        y, x = (self.o, self.i) if deconvolution else (self.i, self.o)
-        total = (x - 1) * self.stride - y + extent
+        x, y = (self.o, self.i) if deconvolution else (self.i, self.o)
+        total = (y - 1) * self.stride - x + extent
         begin = int(total / 2) if self.pad is None else self.pad
-        return y, x, self.k, self.stride, self.dilation, begin, max(0, total - begin)
+        return x, y, self.k, self.stride, self.dilation, begin, max(0, total - begin)

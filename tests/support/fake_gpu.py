@@ -97,7 +97,7 @@ def _run(name: str, parameters: list[str]) -> str:
 def patch_toolkit(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Compile for GPUs by the rule `threads` and such a toolkit, from now on."""
     from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.cuda.naive.rule import ThreadsRule
+    from tvmconvgrad.schedules.cuda.naive.rule import NaiveRule
 
     patch.setattr(toolkit, "compile_source", FakeToolkit(folder))
-    patch.setitem(schedules.RULES, "cuda", lambda _: [ThreadsRule()])
+    patch.setitem(schedules.RULES, "cuda", lambda _: [NaiveRule()])

@@ -9,6 +9,6 @@ from tvmconvgrad.layers import Layer
 def convolution(layer: Layer) -> Convolution:
     """The layer's numbers."""
     c, o = (layer.filters, layer.channels) if layer.transposed else (layer.channels, layer.filters)
-    y, x = (layer.output_size, layer.input_size) if layer.transposed else (layer.input_size, layer.output_size)
+    x, y = (layer.output_size, layer.input_size) if layer.transposed else (layer.input_size, layer.output_size)
     steps = layer.strides, layer.dilations, layer.pads_begin, layer.pads_end
-    return Convolution(layer.batch, layer.groups, c, o, y, x, layer.kernel, *steps)
+    return Convolution(layer.batch, layer.groups, c, o, x, y, layer.kernel, *steps)

@@ -25,7 +25,7 @@ def _permutation(canonical: str, axes: str, rank: int) -> Shape:
 
 
 def permutation(operator: str, name: str, data_format: str, filter_format: str, rank: int) -> Shape:
-    """The axes of the canonical tensor y, x or w in the order of the operator's layout."""
+    """The axes of the canonical tensor x, y or w in the order of the operator's layout."""
     if name == "w":
         return _permutation("ocX", filter_formats(operator)[filter_format], rank)
     return _permutation("NCX", data_format, rank)

@@ -21,7 +21,7 @@ CHANNELS = (1, 1, 2, 3, 4, 5, 7, 8, 8, 9, 15, 16, 16, 17, 24, 32, 33)
 def random_case(random: Random, operator: str, *, beyond: bool = True) -> Case:
     """A valid case of an operator.
 
-    `beyond` allows sizes without a forward Convolution: elements of y past the last tap, strides or more of them,
+    `beyond` allows sizes without a forward Convolution: elements of x past the last tap, strides or more of them,
     which ConvTranspose reaches by its output_padding.
     """
     transposed = operator.startswith("ConvTranspose")
@@ -80,9 +80,9 @@ def _convolution(random: Random, auto_pad: str, *, extra: bool, padded: bool) ->
             return None
         axes.append(axis)
     columns = zip(*(axis for axis in axes if axis is not None), strict=True)
-    y, x, k, strides, dilations, begin, end, padding = (tuple(column) for column in columns)
+    x, y, k, strides, dilations, begin, end, padding = (tuple(column) for column in columns)
     groups, c, o = _channels(random)
-    return Convolution(random.randint(1, 3), groups, c, o, y, x, k, strides, dilations, begin, end), padding
+    return Convolution(random.randint(1, 3), groups, c, o, x, y, k, strides, dilations, begin, end), padding
 
 
 def _narrow(random: Random) -> tuple[Convolution, Shape]:
@@ -90,11 +90,11 @@ def _narrow(random: Random) -> tuple[Convolution, Shape]:
     rows = random.choice((0, 1, 1, 1, 2))
     axes = [(random.randint(1, 6), *random.choice(((1, 0), (2, 1), (3, 1), (3, 2)))) for _ in range(rows)]
     columns, begin, end = (random.choice(numbers) for numbers in ((1, 1, 1, 2), (0, 1, 1, 1, 2, 5), (0, 1, 1, 1, 2, 5)))
-    y, k, begins = zip(*axes, (columns, 1, begin))
-    ends, ones = (*begins[:-1], end), (1,) * len(y)
-    x = tuple(size + b + e + 1 - taps for size, b, e, taps in zip(y, begins, ends, k))
+    x, k, begins = zip(*axes, (columns, 1, begin))
+    ends, ones = (*begins[:-1], end), (1,) * len(x)
+    y = tuple(size + b + e + 1 - taps for size, b, e, taps in zip(x, begins, ends, k))
     c, o = random.choice(((4, 4), (8, 8), (8, 8), (16, 16), (random.randint(1, 9), random.randint(1, 9))))
-    return Convolution(random.randint(1, 2), 1, c, o, y, x, k, ones, ones, begins, ends), (0,) * len(y)
+    return Convolution(random.randint(1, 2), 1, c, o, x, y, k, ones, ones, begins, ends), (0,) * len(x)
 
 
 def _channels(random: Random) -> tuple[int, int, int]:
@@ -125,29 +125,29 @@ def _size(random: Random, largest: int) -> int:
 
 def _same_axis(random: Random, auto_pad: str, largest: int, *, padded: bool) -> Shape | None:
     """y, x, k, stride, dilation, pads and output_padding of one axis under same_upper or same_lower."""
-    y, (k, stride, dilation) = _size(random, largest), _window(random)
-    extent, x = (k - 1) * dilation + 1, -(-y // stride)
-    least = max(0, y - stride * (x - 1) - extent)
+    x, (k, stride, dilation) = _size(random, largest), _window(random)
+    extent, y = (k - 1) * dilation + 1, -(-x // stride)
+    least = max(0, x - stride * (y - 1) - extent)
     padding = random.randint(least, stride - 1) if padded else 0
-    return y, x, k, stride, dilation, *same_pads(auto_pad, y, x, extent, stride, padding), padding
+    return x, y, k, stride, dilation, *same_pads(auto_pad, x, y, extent, stride, padding), padding
 
 
 def _plain_axis(random: Random, largest: int) -> Shape | None:
     """The same with stride and dilation 1 and equal pads: some faults take several such numbers at once."""
-    y, k, pad = _size(random, largest), random.choice((1, 3)), random.choice((0, 1, 1, 2))
-    x = y + 2 * pad - k + 1
-    return (y, x, k, 1, 1, pad, pad, 0) if x > 0 else None
+    x, k, pad = _size(random, largest), random.choice((1, 3)), random.choice((0, 1, 1, 2))
+    y = x + 2 * pad - k + 1
+    return (x, y, k, 1, 1, pad, pad, 0) if y > 0 else None
 
 
 def _explicit_axis(random: Random, auto_pad: str, largest: int, *, extra: bool) -> Shape | None:
     """The same under none or valid; None where the kernel does not fit."""
-    y, (k, stride, dilation) = _size(random, largest), _window(random)
+    x, (k, stride, dilation) = _size(random, largest), _window(random)
     extent = (k - 1) * dilation + 1
-    most = 0 if auto_pad == "valid" else random.choice((0, 1, 2, extent + 1, y + extent + stride))
+    most = 0 if auto_pad == "valid" else random.choice((0, 1, 2, extent + 1, x + extent + stride))
     begin = random.randint(0, most)
     end = begin if random.random() < 0.4 else random.randint(0, most)
-    steps, rest = divmod(y + begin + end - extent, stride)
+    steps, rest = divmod(x + begin + end - extent, stride)
     if steps < 0:
         return None
     more = stride * random.randint(1, 2) if extra else 0
-    return y + more, steps + 1, k, stride, dilation, begin, end, rest + more
+    return x + more, steps + 1, k, stride, dilation, begin, end, rest + more

@@ -25,13 +25,13 @@ def gradient(convolution: Convolution, result: str, tensors: Tensors) -> Float64
     given = {name: _grouped(conv, name, array.astype(np.float64)) for name, array in tensors.items()}
     out = np.zeros(_grouped_shape(conv, result))
     with np.errstate(invalid="ignore"):  # of infinities
-        for tap, y, x in _meetings(conv):
+        for tap, x, y in _meetings(conv):
             if result == "w":
-                out[tap] = (_flat(given["x"][x]) @ np.swapaxes(_flat(given["y"][y]), 2, 3)).sum(axis=0)
-            elif result == "y":
-                out[y] += (np.swapaxes(given["w"][tap], 1, 2) @ _flat(given["x"][x])).reshape(out[y].shape)
+                out[tap] = (_flat(given["y"][y]) @ np.swapaxes(_flat(given["x"][x]), 2, 3)).sum(axis=0)
+            elif result == "x":
+                out[x] += (np.swapaxes(given["w"][tap], 1, 2) @ _flat(given["y"][y])).reshape(out[x].shape)
             else:
-                out[x] += (given["w"][tap] @ _flat(given["y"][y])).reshape(out[x].shape)
+                out[y] += (given["w"][tap] @ _flat(given["x"][x])).reshape(out[y].shape)
     return out.reshape(conv.shapes[result])
 
 
@@ -46,7 +46,7 @@ def _meetings(conv: Convolution) -> Iterator[tuple[Any, Any, Any]]:
     """The indices of each tap in w, and of the elements of y and of x that it brings together; no pads."""
     for tap in itertools.product(*map(range, conv.k)):
         axes = [_met_by(conv, axis, place) for axis, place in enumerate(tap)]
-        if all(x.start < x.stop for _, x in axes):
+        if all(y.start < y.stop for _, y in axes):
             ys, xs = zip(*axes)
             yield (..., *tap), (..., *ys), (..., *xs)
 
@@ -55,8 +55,8 @@ def _met_by(conv: Convolution, axis: int, place: int) -> tuple[slice, slice]:
     """Along one axis, where the elements of y and of x are that one tap brings together, however far it reaches."""
     stride, shift = conv.strides[axis], place * conv.dilations[axis] - conv.pads_begin[axis]
     first = max(0, -(shift // stride))
-    last = min(conv.x[axis] - 1, (conv.y[axis] - 1 - shift) // stride)
-    begin, end = (stride * x + shift for x in (first, last))
+    last = min(conv.y[axis] - 1, (conv.x[axis] - 1 - shift) // stride)
+    begin, end = (stride * y + shift for y in (first, last))
     return slice(begin, end + 1, min(stride, end - begin) or 1), slice(first, last + 1)
 
 
@@ -64,7 +64,7 @@ def _grouped_shape(conv: Convolution, name: str) -> Shape:
     g = conv.groups
     if name == "w":
         return (g, conv.o // g, conv.c // g, *conv.k)
-    channels, spatial = (conv.c, conv.y) if name == "y" else (conv.o, conv.x)
+    channels, spatial = (conv.c, conv.x) if name == "x" else (conv.o, conv.y)
     return (conv.batch, g, channels // g, *spatial)
 
 

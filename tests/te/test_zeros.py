@@ -7,7 +7,7 @@ from random import Random
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from tvmconvgrad.te.zeros import Meeting
+from tvmconvgrad.te.zeros import Reads
 
 
 def test_gaps_and_their_conditions_are_those_that_trying_finds() -> None:
@@ -15,7 +15,7 @@ def test_gaps_and_their_conditions_are_those_that_trying_finds() -> None:
     kinds = set()
     for _ in range(2000):
         begin, numbers = random.randint(-3, 3), (random.randint(1, most) for most in (4, 12, 9, 4, 6))
-        axis = Meeting(range(begin, begin + random.randint(1, 9)), *numbers)
+        axis = Reads(range(begin, begin + random.randint(1, 9)), *numbers)
         meets = [
             any(0 <= i * axis.step - axis.pad + j * axis.other < axis.size for j in range(axis.count))
             for i in axis.elements

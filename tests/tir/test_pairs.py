@@ -11,7 +11,7 @@ from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 
 ADDS = r"vdpbf16ps\s.*%zmm"
-RULES = {"w": ("filter-o", "filter-c"), "y": ("positions-channels",), "x": ("positions-channels",)}
+RULES = {"w": ("weights-o", "weights-c"), "x": ("data-channels",), "y": ("data-channels",)}
 
 
 def code(
@@ -41,7 +41,7 @@ def test_groups_of_several_channels(channels: int, paired: bool, operator: str) 
     conv = Convolution(2, 16, size, size, (10, 11), (10, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     problem = Case(operator, conv, dtype="bf16").call.problem()
     target = parse_target("llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu")
-    found = str(llvm.build(problem, target, "positions-groups").executable.mod.inspect_source("s"))
+    found = str(llvm.build(problem, target, "data-groups").executable.mod.inspect_source("s"))
     adds = count(found.splitlines(), ADDS)
     assert bool(adds) == paired
     assert not paired or saves(found.splitlines()) <= 0.25 * adds
@@ -68,5 +68,5 @@ def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> Non
     ],
 )
 def test_filters_take_pairs_of_images_or_of_bands(batch: int, rows: int, dilation: int, paired: bool) -> None:
-    found = code("znver4", "ConvolutionBackpropFilters", "filter-o", batch=batch, rows=rows, dilation=dilation)
+    found = code("znver4", "ConvolutionBackpropFilters", "weights-o", batch=batch, rows=rows, dilation=dilation)
     assert ("vdpbf16ps" in found) == paired

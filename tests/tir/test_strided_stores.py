@@ -18,7 +18,7 @@ def program(mcpu: str, stride: int) -> str:
     case = Case("ConvolutionBackpropData", Convolution(1, 1, 64, 16, *sizes, (1, 1), (0, 0), (0, 0)), "NCX", "OIX")
     operator = getattr(tvmconvgrad, case.operator)(**case.attributes)
     problem = operator.problem(*case.call.shapes, dtype="f32")
-    built = llvm.build(problem, parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu"), "positions-channels")
+    built = llvm.build(problem, parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu"), "data-channels")
     return str(built.executable.mod.inspect_source("ll"))
 
 
@@ -43,5 +43,5 @@ def test_columns_whose_first_positions_differ_from_task_to_task() -> None:
     case = Case("ConvolutionBackpropData", conv, "NCX", "OIX")
     problem = getattr(tvmconvgrad, case.operator)(**case.attributes).problem(*case.call.shapes, dtype="f32")
     target = parse_target("llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu")
-    given = {"packs": 1, "column_ranges": 4}
-    assert schedules.schedule(problem, target, "positions-channels", given).module is not None
+    given = {"packs": 1, "n_partitions": 4}
+    assert schedules.schedule(problem, target, "data-channels", given).module is not None

@@ -18,11 +18,11 @@ _IN_MEMORY = re.compile(r"\(%rsp\).*%[yz]mm|%[yz]mm.*\(%rsp\)")
 @pytest.mark.parametrize(
     ("groups", "channels", "rule", "dtype"),
     [
-        (1, 100, "positions-channels", "f32"),
-        (1, 100, "positions-channels", "bf16"),
-        (1, 25, "positions-channels", "bf16"),
-        (3, 72, "positions-channels", "bf16"),
-        (1, 36, "positions-positions", "f32"),  # rows of 28 in tiles of 32
+        (1, 100, "data-channels", "f32"),
+        (1, 100, "data-channels", "bf16"),
+        (1, 25, "data-channels", "bf16"),
+        (3, 72, "data-channels", "bf16"),
+        (1, 36, "data-positions", "f32"),  # rows of 28 in tiles of 32
     ],
 )
 def test_sums_stay_in_registers(groups: int, channels: int, rule: str, dtype: str) -> None:

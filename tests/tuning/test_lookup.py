@@ -58,7 +58,7 @@ def test_a_kernel_is_made_as_the_log_says(fresh: Path, problem: Problem) -> None
     assert "decisions tuned: the user's log" in str(tuned)
     assert np.array_equal(tuned(*inputs()), expected())
     assert OP.compile(*SHAPES, tuned=False).schedule == untuned.schedule
-    assert OP.compile(*SHAPES, schedule="filter-o").origin == "default"
+    assert OP.compile(*SHAPES, schedule="weights-o").origin == "default"
 
 
 def test_the_users_log_goes_before_the_shipped_one(
@@ -114,10 +114,10 @@ def test_another_problem_is_not_found(fresh: Path, problem: Problem) -> None:
     [
         {"decisions": {"tile": 77}},
         {"decisions": {"tile": -1}},
-        {"decisions": {"column_ranges": 1}},
-        {"rule": "positions-channels"},
+        {"decisions": {"n_partitions": 1}},
+        {"rule": "data-channels"},
         {"rule": "nothing"},
-        {"plan": "filter-o(tile=another one)"},
+        {"plan": "weights-o(tile=another one)"},
         {"rule": "post-order-apply", "trace": "[]"},
         {"rule": "post-order-apply", "trace": "nonsense"},
     ],

@@ -22,7 +22,7 @@ from tvmconvgrad.tuning.session import make_entry
 
 def found(task: Task) -> Found:
     """Four trials, of which one failed, and a winner."""
-    winner = Choice.of("filter-o", {"tile": 1}, "filter-o(tile=1)")
+    winner = Choice.of("weights-o", {"tile": 1}, "weights-o(tile=1)")
     times = [0.002, None, 0.001, 0.003]
     return Found(task, times, default_seconds=0.002, winner=winner, gain=1.9, seconds=0.00105)
 

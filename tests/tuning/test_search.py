@@ -177,7 +177,7 @@ def test_candidates_keep_many_cores_busy(task: Task) -> None:
 
 
 def tasks_of(space: DecisionSpace, candidate: Candidate) -> int:
-    return chosen(space.task.problem, space.task.target, candidate.choice).tasks
+    return chosen(space.task.problem, space.task.target, candidate.choice).work_items
 
 
 def test_neighbours_differ_in_one_decision_and_are_all_of_them(task: Task) -> None:

@@ -22,10 +22,10 @@ Tensors = dict[str, Array]
 
 # the tensors of each operator: (first input, second input), result
 ROLES = {
-    "ConvolutionBackpropFilters": (("y", "x"), "w"),
-    "ConvolutionBackpropData": (("x", "w"), "y"),
-    "ConvTransposeBackpropFilters": (("x", "y"), "w"),
-    "ConvTransposeBackpropData": (("y", "w"), "x"),
+    "ConvolutionBackpropFilters": (("x", "y"), "w"),
+    "ConvolutionBackpropData": (("y", "w"), "x"),
+    "ConvTransposeBackpropFilters": (("y", "x"), "w"),
+    "ConvTransposeBackpropData": (("x", "w"), "y"),
 }
 
 
@@ -60,8 +60,8 @@ class Job:
         }
         if problem.operator == "ConvTransposeBackpropData":
             attributes["output_padding"] = beyond(problem)
-        y, x = ((g.batch, channels, *space) for channels, space in ((g.c, g.y), (g.o, g.x)))
-        shapes = {"y": y, "x": x, "w": (g.o, g.c // g.groups, *g.k)}
+        x, y = ((g.batch, channels, *space) for channels, space in ((g.c, g.x), (g.o, g.y)))
+        shapes = {"x": x, "y": y, "w": (g.o, g.c // g.groups, *g.k)}
         return cls(problem.operator, attributes, shapes, problem.data_format, problem.filter_format, problem.dtype)
 
     def in_formats(self, data_format: str, filter_format: str, dtype: str) -> Job:
@@ -104,8 +104,8 @@ class Job:
         attributes = {**self.attributes, "data_format": self.data_format, "filter_format": self.filter_format}
         if self.result == "w":
             attributes["filter_shape"] = self.shape("w")
-        elif self.result == "y":
-            attributes["output_shape"] = self.shape("y")
+        elif self.result == "x":
+            attributes["output_shape"] = self.shape("x")
         return attributes
 
     def axes(self, role: str) -> Shape:
@@ -132,5 +132,5 @@ class Job:
 def beyond(problem: Problem) -> Shape:
     """Elements at the end of y that no tap reaches: output_padding, seen from the transposed side."""
     g = problem.geometry
-    axes = zip(g.y, g.x, g.strides, g.tap_extent, g.pads_begin, g.pads_end, strict=True)
-    return tuple(y - (s * (x - 1) + extent - begin - end) for y, x, s, extent, begin, end in axes)
+    axes = zip(g.x, g.y, g.strides, g.tap_extent, g.pads_begin, g.pads_end, strict=True)
+    return tuple(x - (s * (y - 1) + extent - begin - end) for x, y, s, extent, begin, end in axes)

@@ -37,12 +37,12 @@ def command(problem: Problem, targets: Sequence[str]) -> str:
 def layer_of(problem: Problem) -> Layer | None:
     """The layer of which a problem is a gradient; None where there is none."""
     g = problem.geometry
-    small, big = {"channels": g.o, "input_size": g.x}, {"channels": g.c, "input_size": g.y}
+    small, big = {"channels": g.o, "input_size": g.y}, {"channels": g.c, "input_size": g.x}
     given: dict[str, Any] = {**(small if problem.transposed else big), "batch": g.batch, "kernel": g.k}
     given |= {name: getattr(g, name) for name in ("strides", "dilations", "pads_begin", "pads_end", "groups")}
     if problem.transposed:
-        axes = zip(g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
-        given["output_padding"] = tuple(y - (s * (x - 1) + tap_extent(k, d) - b - e) for y, x, k, s, d, b, e in axes)
+        axes = zip(g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
+        given["output_padding"] = tuple(x - (s * (y - 1) + tap_extent(k, d) - b - e) for x, y, k, s, d, b, e in axes)
     try:
         layer = Layer(
             name="missing", op="ConvTranspose" if problem.transposed else "Convolution",

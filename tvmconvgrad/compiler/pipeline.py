@@ -32,7 +32,7 @@ from tvmconvgrad.machines.cpu import CACHE_LINE
 from tvmconvgrad.schedules.transforms.prefetch import prefetch
 from tvmconvgrad.tir.annotations import CONDITION, PREFETCH, PREFETCH_FAR
 from tvmconvgrad.tir.passes.masking import with_masked_loads
-from tvmconvgrad.tir.passes.non_temporal import with_streamed_stores
+from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
 from tvmconvgrad.tir.passes.strided_stores import with_spread_stores
 from tvmconvgrad.tir.passes.transposition import transposed
@@ -165,7 +165,9 @@ def _pipeline() -> tuple[Any, Any, Any]:
     pairs = tvm.transform.module_pass(lambda module, _: with_pairs(module), opt_level=0, name="InsertPairs")
     mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
     spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
-    stream = tvm.transform.module_pass(lambda module, _: with_streamed_stores(module), opt_level=0, name="StreamStores")
+    stream = tvm.transform.module_pass(
+        lambda module, _: with_non_temporal_stores(module), opt_level=0, name="StreamStores"
+    )
     vectorize = tirx.transform.VectorizeLoop()
     return (
         tvm.transform.Sequential(

@@ -49,7 +49,7 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class BundlePlan:
     """A bundle to be built. `targets` are in the order in which they are tried; `requires` is what each one needs."""
 
     name: str
@@ -61,16 +61,16 @@ class Plan:
 
 def make_plan(
     name: str, gradients: Sequence[LayerGradient], targets: Sequence[Target], architecture: str, static: bool
-) -> Plan:
+) -> BundlePlan:
     """What it takes to build a bundle. ValueError for a CPU that LLVM does not know, or that cannot be told apart."""
     needs = dict(zip(targets, service.required_features(targets)))
     for target in targets:
         check_in_c(target, needs[target], architecture)
     requires = {target: needs[target] for target in best_first(needs)}
-    return Plan(name, describing.name_all(name, gradients), requires, architecture, static)
+    return BundlePlan(name, describing.name_all(name, gradients), requires, architecture, static)
 
 
-def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[str, ...] = ()) -> None:
+def build_bundle(plan: BundlePlan, folder: Path, progress: Progress, options: tuple[str, ...] = ()) -> None:
     """Build a bundle and make it `folder`, whose old bundle it replaces.
 
     `options` go to the C compiler. Raises ValueError where `folder` is anything else than a bundle, MissingLinker where
@@ -92,7 +92,7 @@ def build_bundle(plan: Plan, folder: Path, progress: Progress, options: tuple[st
 
 
 def _compile_all(
-    plan: Plan, tools: Toolchain, work: Path, progress: Progress
+    plan: BundlePlan, tools: Toolchain, work: Path, progress: Progress
 ) -> tuple[list[BundledKernel], list[Path]]:
     """The kernels as the manifest has them, and the object files of all of them."""
     found: list[BundledKernel] = []
@@ -127,7 +127,7 @@ def maker(problem: Problem, target: Target, entry: str | None = None) -> Callabl
     return lambda worker: lookup.make_tuned(same, target, lambda choice: make(worker, choice))
 
 
-def _with_code(plan: Plan, kernel: BundledKernel, target: Target, made: Made, path: Path) -> BundledKernel:
+def _with_code(plan: BundlePlan, kernel: BundledKernel, target: Target, made: Made, path: Path) -> BundledKernel:
     """A kernel with the code for one more target, which is written to a file."""
     (built, facts), origin = made
     path.write_bytes(built)

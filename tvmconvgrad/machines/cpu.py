@@ -14,7 +14,7 @@ CACHE_LINE = 64
 
 
 @dataclass(frozen=True)
-class Machine:
+class CpuMachine:
     """What a schedule needs to know of a CPU. Sizes in bytes; `lanes` is the f32 elements of one vector register.
 
     Cache sizes are those that today's cores have at least: LLVM knows none, and asking the machine at hand would make
@@ -29,26 +29,26 @@ class Machine:
     """Whether an FMA itself spreads an operand in memory over all lanes: else that takes an instruction."""
     multiplies_pairs: bool = False
     """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
-    streams: bool = False
-    """Whether stores may go to memory past the caches."""
+    non_temporal: bool = False
+    """Whether stores may are written by non-temporal stores."""
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
     l3: int = 4 << 20
 
     @classmethod
-    def of(cls, target: tvm.target.Target) -> Machine:
+    def of(cls, target: tvm.target.Target) -> CpuMachine:
         """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
         if codegen.llvm_cpu_has_features("avx512f", target):
             # VL: the instruction on vectors of half the width.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
             return cls(
-                lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, streams=True
+                lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, non_temporal=True
             )
         if codegen.llvm_cpu_has_features("avx", target):
-            return cls(lanes=8, registers=16, streams=True)
+            return cls(lanes=8, registers=16, non_temporal=True)
         neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
-        return cls(lanes=4, registers=32 if neon else 16, streams=bool(sse))
+        return cls(lanes=4, registers=32 if neon else 16, non_temporal=bool(sse))
 
     @property
     def vectors(self) -> list[int]:

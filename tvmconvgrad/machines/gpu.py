@@ -12,7 +12,7 @@ LAUNCH = 2.4
 
 
 @dataclass(frozen=True)
-class Machine:
+class GpuMachine:
     """What a schedule needs to know of a GPU. Numbers are of one multiprocessor (SM), unless they say otherwise.
 
     They depend on the architecture's name alone, so that the code, and with it the bits of a result, does not depend on
@@ -45,7 +45,7 @@ class Machine:
     """Microseconds until a copy from that memory has come."""
 
     @classmethod
-    def of(cls, target: tvm.target.Target) -> Machine:
+    def of(cls, target: tvm.target.Target) -> GpuMachine:
         """The machine of a `cuda` target: the largest GPU of its generation."""
         arch = str(target.attrs["arch"])
         found = re.match(r"sm_(\d+)", arch)

@@ -1,6 +1,6 @@
-"""Tensor maps: what a GPU's engine for copies is told of a tensor. Pure Python.
+"""Tensor maps: what a GPU's Tensor Memory Accelerator (TMA) is told of a tensor. Pure Python.
 
-Since sm_90 a thread may have a box of a tensor copied to shared memory: the engine computes all addresses by itself and
+Since sm_90 a thread may have a box of a tensor copied to shared memory: TMA computes all addresses by itself and
 writes zeros for what is outside of the tensor. The driver packs into 128 bytes what it has to know ("Tensor Map Object
 Management" in the manual of CUDA's driver), and they are passed to the kernel.
 """

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-VERSION = 2
+VERSION = 3
 """Of the schedules: to be raised when the same decisions mean something else. Older choices are then ignored."""
 
 STOCK = "post-order-apply"

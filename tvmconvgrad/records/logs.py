@@ -27,7 +27,10 @@ from tvmconvgrad.workers.environment import tvm_version
 
 VARIABLE = "TVMCONVGRAD_TUNING_DIR"
 FILE = "entries.jsonl"
-SHIPPED = Path(__file__).parents[1] / "tuning_logs"
+_PACKAGE = Path(__file__).parents[1]
+_INSTALLED = _PACKAGE / "tuning_logs"
+SHIPPED = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "tuning_logs"
+"""In the package where it is installed, beside it in a checkout."""
 _LONGEST_NAME = 100
 _MOST = 1 << 28
 """Bytes of a file."""

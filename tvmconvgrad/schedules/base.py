@@ -27,7 +27,7 @@ class Scheduled:
     """What the numbers that a search may change were drawn from, by name."""
 
     @property
-    def tasks(self) -> int:
+    def work_items(self) -> int:
         """How many parallel tasks the sums are, the fewest of those that run one after the other."""
         loops = [loop for loop in nodes(self.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
         summing = [loop for loop in loops if any(block.name_hint.startswith("sum") for block in nodes(loop, SBlock))]

@@ -116,8 +116,8 @@ class Operator:
         if wanted is None:
             name = self.spelled("filter_shape")
             raise ValueError(f"{name}: missing; give it as attribute or as third input")
-        y, x = (second, first) if self.transposed else (first, second)
-        return filter_geometry(self, y, x, wanted)
+        x, y = (second, first) if self.transposed else (first, second)
+        return filter_geometry(self, x, y, wanted)
 
     def _wanted(self, shape_input: Ints | None) -> Argument | None:
         """Return the result's shape as the caller gives it: by the input, by the attribute, or not at all."""

@@ -5,8 +5,8 @@ Nothing is added there: the result of such a position or tap is zero. What is le
 the same tensors, of which each first and last position and tap, along each axis, meets something.
 
 Numbers that then mean nothing become small, however large they were: a stride along one position, and a dilation of one
-tap, become 1. Where the products that meet Y lie on one line, of taps that fall while positions rise, only the step
-along the line matters: stride and dilation shrink as far as all other products stay outside of Y.
+tap, become 1. Where the products that meet x lie on one line, of taps that fall while positions rise, only the step
+along the line matters: stride and dilation shrink as far as all other products stay outside of x.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from tvmconvgrad.spec.problem import Gradient, Problem
 class _Axis:
     """One axis of a geometry, and where it begins in the whole tensors."""
 
-    y: int
     x: int
+    y: int
     k: int
     stride: int
     dilation: int
     pad: int
-    y_begin: int = 0
     x_begin: int = 0
+    y_begin: int = 0
     k_begin: int = 0
 
     def met_by_tap(self, tap: int) -> tuple[int, int]:
-        """(first, end) of the positions at which a tap meets an element of Y."""
-        return met(self.stride, tap * self.dilation - self.pad, self.x, self.y)
+        """(first, end) of the positions at which a tap meets an element of x."""
+        return met(self.stride, tap * self.dilation - self.pad, self.y, self.x)
 
     def met_at_position(self, position: int) -> tuple[int, int]:
-        """(first, end) of the taps that meet an element of Y at a position."""
-        return met(self.dilation, position * self.stride - self.pad, self.k, self.y)
+        """(first, end) of the taps that meet an element of x at a position."""
+        return met(self.dilation, position * self.stride - self.pad, self.k, self.x)
 
     def element(self, position: int, tap: int) -> int:
-        """The element of Y that a tap meets at a position; beyond Y where it is a pad."""
+        """The element of x that a tap meets at a position; beyond x where it is a pad."""
         return position * self.stride + tap * self.dilation - self.pad
 
 
@@ -55,54 +55,54 @@ def cropped(problem: Problem) -> Problem:
     Where no product meets anything the part is empty: the whole result is zero.
     """
     g = problem.geometry
-    axes = [_Axis(*axis) for axis in zip(g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin)]
-    if any(0 in (axis.y, axis.x, axis.k) for axis in axes):
+    axes = [_Axis(*axis) for axis in zip(g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin)]
+    if any(0 in (axis.x, axis.y, axis.k) for axis in axes):
         return problem
     found = [_drawn_in(_cropped(axis, problem.gradient)) for axis in axes]
     if found == axes:
         return problem
     if _NOTHING in found:
         found = [_NOTHING] * g.rank
-    y, x, k, strides, dilations, pads, *begins = zip(*map(astuple, found))
+    x, y, k, strides, dilations, pads, *begins = zip(*map(astuple, found))
     ends = (
-        max(0, (i - 1) * s + tap_extent(j, d) - p - e) for e, i, j, s, d, p in zip(y, x, k, strides, dilations, pads)
+        max(0, (i - 1) * s + tap_extent(j, d) - p - e) for e, i, j, s, d, p in zip(x, y, k, strides, dilations, pads)
     )
-    part = replace(g, y=y, x=x, k=k, strides=strides, dilations=dilations, pads_begin=pads, pads_end=tuple(ends))
-    return replace(problem, geometry=part, crop=Crop(g.y, g.x, g.k, *begins))
+    part = replace(g, x=x, y=y, k=k, strides=strides, dilations=dilations, pads_begin=pads, pads_end=tuple(ends))
+    return replace(problem, geometry=part, crop=Crop(g.x, g.y, g.k, *begins))
 
 
 def _cropped(axis: _Axis, gradient: Gradient) -> _Axis:
-    """The axis without positions and taps that meet nothing; a data gradient's without such elements of Y, too, where a
+    """The axis without positions and taps that meet nothing; a data gradient's without such elements of x, too, where a
     sum would be taken for them."""
     pairs = _pairs(axis)
     if not pairs:
         return _NOTHING
-    x_begin, x_last = min(first for first, _, _ in pairs), max(last for _, last, _ in pairs)
+    y_begin, y_last = min(first for first, _, _ in pairs), max(last for _, last, _ in pairs)
     k_begin, k_last = min(tap for _, _, tap in pairs), max(tap for _, _, tap in pairs)
-    x, k = x_last + 1 - x_begin, k_last + 1 - k_begin
+    y, k = y_last + 1 - y_begin, k_last + 1 - k_begin
     part = replace(
         axis,
-        x=x,
+        y=y,
         k=k,
-        stride=axis.stride if x > 1 else 1,
+        stride=axis.stride if y > 1 else 1,
         dilation=axis.dilation if k > 1 else 1,
-        pad=-axis.element(x_begin, k_begin),
-        x_begin=x_begin,
+        pad=-axis.element(y_begin, k_begin),
+        y_begin=y_begin,
         k_begin=k_begin,
     )
     if part == axis and not (gradient is Gradient.DATA and _sums_nothing(part)):
         return axis
     begin = min(axis.element(first, tap) for first, _, tap in pairs)
     end = max(axis.element(last, tap) for _, last, tap in pairs) + 1
-    return replace(part, y=end - begin, y_begin=begin, pad=part.pad + begin)
+    return replace(part, x=end - begin, x_begin=begin, pad=part.pad + begin)
 
 
 def _drawn_in(axis: _Axis) -> _Axis:
     """The axis with the smallest stride and dilation, about, by which the same products meet the same elements.
 
-    One step along the line moves `across` positions on and `back` taps, and by stride * across - dilation * back in Y.
+    One step along the line moves `across` positions on and `back` taps, and by stride * across - dilation * back in x.
     That stays where the dilation shrinks by a multiple of `across` and the stride by as many of `back`. The bound keeps
-    what lies beside the line, by one dilation over `across` at least, further away than Y and the line together reach.
+    what lies beside the line, by one dilation over `across` at least, further away than x and the line together reach.
     """
     points = sorted({(first, tap) for first, _, tap in _pairs(axis)})
     if len(points) < 2 or any(first != last for first, last, _ in _pairs(axis)):
@@ -112,7 +112,7 @@ def _drawn_in(axis: _Axis) -> _Axis:
     line = all((at - position) * back == (tap - other) * across for at, other in points)
     if across <= 0 or back <= 0 or not line:
         return axis
-    bound = 2 * axis.y * across + axis.y * axis.x + across
+    bound = 2 * axis.x * across + axis.x * axis.y + across
     times = (axis.dilation - bound) // across
     if times <= 0:
         return axis
@@ -122,22 +122,22 @@ def _drawn_in(axis: _Axis) -> _Axis:
 
 
 def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
-    """(first position, last position, tap) of runs of products that meet elements of Y, with all that are extreme along
+    """(first position, last position, tap) of runs of products that meet elements of x, with all that are extreme along
     any tensor: for each tap, or each position, whichever are fewer."""
-    if axis.k <= axis.x:
+    if axis.k <= axis.y:
         runs = ((axis.met_by_tap(tap), tap) for tap in range(axis.k))
         return [(first, end - 1, tap) for (first, end), tap in runs if first < end]
-    ranges = ((axis.met_at_position(position), position) for position in range(axis.x))
+    ranges = ((axis.met_at_position(position), position) for position in range(axis.y))
     return [(at, at, tap) for (first, end), at in ranges if first < end for tap in {first, end - 1}]
 
 
 def _sums_nothing(axis: _Axis) -> bool:
-    """Whether a data gradient has a sum for an element of Y beside all that its residue's taps meet."""
+    """Whether a data gradient has a sum for an element of x beside all that its phase's taps meet."""
     period, apart = (number // gcd(axis.stride, axis.dilation) for number in (axis.stride, axis.dilation))
-    for residue in range(min(period, axis.k)):
-        taps = -(-(axis.k - residue) // period)
-        begin = residue * axis.dilation - axis.pad
-        first, end = -(begin // axis.stride), (axis.y - 1 - begin) // axis.stride + 1
-        if first < end and (first < 0 or end > axis.x + (taps - 1) * apart):
+    for phase in range(min(period, axis.k)):
+        taps = -(-(axis.k - phase) // period)
+        begin = phase * axis.dilation - axis.pad
+        first, end = -(begin // axis.stride), (axis.x - 1 - begin) // axis.stride + 1
+        if first < end and (first < 0 or end > axis.y + (taps - 1) * apart):
             return True
     return False

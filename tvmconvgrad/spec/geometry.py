@@ -11,20 +11,20 @@ from tvmconvgrad.spec.values import Shape
 
 @dataclass(frozen=True)
 class Geometry:
-    """One convolution between a big side `y` and a small side `x`; sizes are element counts.
+    """One convolution between a big side `x` and a small side `y`; sizes are element counts.
 
-    Per spatial axis, position x of the small side meets tap k at x*strides - pads_begin + k*dilations
-    of the big side. The forward Convolution goes from y to x, the forward ConvTranspose from x to y.
+    Per spatial axis, position y of the small side meets tap k at y*strides - pads_begin + k*dilations
+    of the big side. The forward Convolution goes from x to y, the forward ConvTranspose from y to x.
     """
 
     batch: int
     groups: int
     c: int
-    """Channels of the y side, all groups."""
-    o: int
     """Channels of the x side, all groups."""
-    y: Shape
+    o: int
+    """Channels of the y side, all groups."""
     x: Shape
+    y: Shape
     k: Shape
     strides: Shape
     dilations: Shape
@@ -44,7 +44,7 @@ class Geometry:
     @property
     def flops(self) -> int:
         """Floating-point operations of any of the three sums, two per product; padding is counted."""
-        return 2 * self.batch * self.o * prod(self.x) * (self.c // self.groups) * prod(self.k)
+        return 2 * self.batch * self.o * prod(self.y) * (self.c // self.groups) * prod(self.k)
 
 
 def met(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
@@ -56,10 +56,10 @@ def met(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
 class Crop:
     """The whole tensors of a problem whose geometry is but a part of them; sizes and places along each spatial axis."""
 
-    y: Shape
     x: Shape
+    y: Shape
     k: Shape
-    y_begins: Shape
-    """Where the part begins in the big side."""
     x_begins: Shape
+    """Where the part begins in the big side."""
+    y_begins: Shape
     k_begins: Shape

@@ -25,17 +25,17 @@ def merged(problem: Problem) -> Problem:
         # The batch joins the first axes: as one more of them if there are no others, else they join the batch.
         batch = list(runs.pop(0))
     if runs:
-        images = geometry.batch * prod(geometry.x[axis] for axis in batch)
+        images = geometry.batch * prod(geometry.y[axis] for axis in batch)
         return replace(problem, geometry=_with_axes(geometry, images, runs))
-    positions = geometry.batch * prod(geometry.x)
+    positions = geometry.batch * prod(geometry.y)
     flat = _with_axes(geometry, 1, [batch])
-    return replace(problem, geometry=replace(flat, x=(positions,), y=(positions,)))
+    return replace(problem, geometry=replace(flat, y=(positions,), x=(positions,)))
 
 
 def _is_still(geometry: Geometry, axis: int) -> bool:
     """Whether no tap moves along an axis."""
     numbers = (geometry.k, geometry.strides, geometry.pads_begin, geometry.pads_end)
-    return [number[axis] for number in numbers] == [1, 1, 0, 0] and geometry.x[axis] == geometry.y[axis]
+    return [number[axis] for number in numbers] == [1, 1, 0, 0] and geometry.y[axis] == geometry.x[axis]
 
 
 def _runs(geometry: Geometry) -> list[list[int]]:
@@ -53,7 +53,7 @@ def _with_axes(geometry: Geometry, batch: int, runs: Sequence[Sequence[int]]) ->
     """Each run of axes as one; only runs of a single axis have numbers other than 1 and 0."""
     firsts = [run[0] for run in runs]
     sizes: dict[str, Any] = {
-        name: tuple(prod(getattr(geometry, name)[axis] for axis in run) for run in runs) for name in ("x", "y")
+        name: tuple(prod(getattr(geometry, name)[axis] for axis in run) for run in runs) for name in ("y", "x")
     }
     for name in ("k", "strides", "dilations", "pads_begin", "pads_end"):
         sizes[name] = tuple(getattr(geometry, name)[axis] for axis in firsts)

@@ -10,7 +10,7 @@ All take keywords only, both spellings of an attribute (not in one call), and ch
 * filter_format (weights_format): XIO or OIX, for the ConvTranspose operators XOI or IOX too; and beyond the
   specification OXI, for the ConvTranspose operators IXO, which PyTorch's channels_last filters have in memory.
 * filter_shape (weights_shape), output_shape (dst_shape): the result's shape; a call's third input wins.
-* output_padding: non-negative; where given, y = strides*(x - 1) + extent - pads + output_padding must hold.
+* output_padding: non-negative; where given, x = strides*(y - 1) + extent - pads + output_padding must hold.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pads and sizes of one spatial axis.
 
-Notation as everywhere: y the big side, x the small side; the forward Convolution goes from y to x.
+Notation as everywhere: x the big side, y the small side; the forward Convolution goes from x to y.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ def tap_extent(kernel: int, dilation: int) -> int:
     return (kernel - 1) * dilation + 1
 
 
-def convolution_size(y: int, pads: tuple[int, int], extent: int, stride: int) -> int:
-    """Return x of a Convolution with these pads."""
-    return (y + sum(pads) - extent) // stride + 1
+def convolution_size(x: int, pads: tuple[int, int], extent: int, stride: int) -> int:
+    """Return y of a Convolution with these pads."""
+    return (x + sum(pads) - extent) // stride + 1
 
 
-def transposed_size(x: int, pads: tuple[int, int], extent: int, stride: int, output_padding: int) -> int:
-    """Return y of a ConvTranspose with these pads."""
-    return stride * (x - 1) + extent - sum(pads) + output_padding
+def transposed_size(y: int, pads: tuple[int, int], extent: int, stride: int, output_padding: int) -> int:
+    """Return x of a ConvTranspose with these pads."""
+    return stride * (y - 1) + extent - sum(pads) + output_padding
 
 
-def same_size(y: int, stride: int) -> int:
-    """Return x under auto_pad same_upper or same_lower: y/stride, rounded up."""
-    return -(-y // stride)
+def same_size(x: int, stride: int) -> int:
+    """Return y under auto_pad same_upper or same_lower: x/stride, rounded up."""
+    return -(-x // stride)
 
 
 def same_pads(auto_pad: str, total: int) -> tuple[int, int]:
@@ -61,23 +61,23 @@ class Axis:
         """Whether auto_pad is same_upper or same_lower, so that the pads depend on the sizes."""
         return self.auto_pad.startswith("same")
 
-    def pads(self, x: int, y: int) -> tuple[int, int]:
-        """Return the pads in force between x and y."""
+    def pads(self, y: int, x: int) -> tuple[int, int]:
+        """Return the pads in force between y and x."""
         if not self.same:
             return self.explicit
-        unpadded = transposed_size(x, (0, 0), self.extent, self.stride, self.output_padding or 0)
-        return same_pads(self.auto_pad, max(0, unpadded - y))
+        unpadded = transposed_size(y, (0, 0), self.extent, self.stride, self.output_padding or 0)
+        return same_pads(self.auto_pad, max(0, unpadded - x))
 
-    def small(self, y: int) -> int:
-        """Return the x to which a Convolution takes y; 0 or less where the kernel exceeds the padded y."""
+    def small(self, x: int) -> int:
+        """Return the y to which a Convolution takes x; 0 or less where the kernel exceeds the padded x."""
         if self.same:
-            return same_size(y, self.stride)
-        return convolution_size(y, self.explicit, self.extent, self.stride)
+            return same_size(x, self.stride)
+        return convolution_size(x, self.explicit, self.extent, self.stride)
 
-    def big(self, x: int, pads: tuple[int, int]) -> int:
-        """Return the y to which a ConvTranspose takes x, output_padding included."""
-        return transposed_size(x, pads, self.extent, self.stride, self.output_padding or 0)
+    def big(self, y: int, pads: tuple[int, int]) -> int:
+        """Return the x to which a ConvTranspose takes y, output_padding included."""
+        return transposed_size(y, pads, self.extent, self.stride, self.output_padding or 0)
 
-    def whole_small(self, y: int) -> int:
-        """Return the largest x, which may be negative, that a ConvTranspose takes to at most y."""
-        return self.small(y) if self.same else self.small(y - (self.output_padding or 0))
+    def whole_small(self, x: int) -> int:
+        """Return the largest y, which may be negative, that a ConvTranspose takes to at most x."""
+        return self.small(x) if self.same else self.small(x - (self.output_padding or 0))

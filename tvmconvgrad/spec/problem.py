@@ -56,7 +56,7 @@ class Problem:
 
     @property
     def whole(self) -> Geometry | Crop:
-        """What has the spatial sizes y, x and k of the tensors."""
+        """What has the spatial sizes x, y and k of the tensors."""
         return self.crop or self.geometry
 
     @property
@@ -70,14 +70,14 @@ class Problem:
         return found
 
     @cached_property
-    def y_shape(self) -> Shape:
+    def x_shape(self) -> Shape:
         """Shape of the big side, in data_format."""
-        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.y)
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.x)
 
     @cached_property
-    def x_shape(self) -> Shape:
+    def y_shape(self) -> Shape:
         """Shape of the small side, in data_format."""
-        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.x)
+        return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.y)
 
     @cached_property
     def filter_shape(self) -> Shape:
@@ -99,18 +99,18 @@ class Problem:
     def input_shapes(self) -> tuple[Shape, Shape]:
         """Shapes of the two inputs, in the operator's order."""
         if self.gradient is Gradient.DATA:
-            return self.x_shape, self.filter_shape
-        if self.gradient is Gradient.FORWARD:
             return self.y_shape, self.filter_shape
-        return (self.x_shape, self.y_shape) if self.transposed else (self.y_shape, self.x_shape)
+        if self.gradient is Gradient.FORWARD:
+            return self.x_shape, self.filter_shape
+        return (self.y_shape, self.x_shape) if self.transposed else (self.x_shape, self.y_shape)
 
     @cached_property
     def output_shape(self) -> Shape:
         """Shape of the result."""
         shapes = {
             Gradient.FILTER: self.filter_shape,
-            Gradient.DATA: self.y_shape,
-            Gradient.FORWARD: self.x_shape,
+            Gradient.DATA: self.x_shape,
+            Gradient.FORWARD: self.y_shape,
         }
         return shapes[self.gradient]
 

@@ -41,57 +41,57 @@ class Operator(Protocol):
         """The spatial axes, with the kernel's sizes."""
 
 
-def filter_geometry(op: Operator, y: Argument, x: Argument, filter_: Argument) -> Geometry:
+def filter_geometry(op: Operator, x: Argument, y: Argument, filter_: Argument) -> Geometry:
     """Resolve a filter gradient: both sides and the filter's shape are given."""
-    first, second = (x, y) if op.transposed else (y, x)
+    first, second = (y, x) if op.transposed else (x, y)
     _check_batch(second, first)
     _check_groups(op, first)
     _check_groups(op, second)
-    _check_whole_channels(op, filter_, x)
-    _check_split_channels(op, filter_, y)
+    _check_whole_channels(op, filter_, y)
+    _check_split_channels(op, filter_, x)
     axes = _axes(op, filter_)
-    for i, (axis, y_size, x_size) in enumerate(zip(axes, y.spatial, x.spatial, strict=True)):
+    for i, (axis, x_size, y_size) in enumerate(zip(axes, x.spatial, y.spatial, strict=True)):
         if op.transposed:
-            _raise(y, i, big_misfit(axis, x_size, y_size, x.name, transposed=True))
+            _raise(x, i, big_misfit(axis, y_size, x_size, y.name, transposed=True))
         else:
-            _raise(filter_, i, kernel_misfit(axis, y_size, y.name))
-            _raise(x, i, small_misfit(axis, x_size, y_size, y.name))
-    return _geometry(op, axes, y["N"], y["C"], x["C"], y.spatial, x.spatial)
+            _raise(filter_, i, kernel_misfit(axis, x_size, x.name))
+            _raise(y, i, small_misfit(axis, y_size, x_size, x.name))
+    return _geometry(op, axes, x["N"], x["C"], y["C"], x.spatial, y.spatial)
 
 
-def data_geometry(op: Operator, x: Argument, filter_: Argument, y: Argument | None) -> Geometry:
-    """Resolve a Convolution's data gradient; without `y`, infer the shape of the big side."""
-    _check_groups(op, x)
-    _check_whole_channels(op, filter_, x)
-    channels = filter_["I"] * op.groups
-    if y is not None:
-        _check_batch(y, x)
-        if y["C"] != channels:
-            product = f"{filter_['I']}*{op.groups}, the input channels of {filter_.name} times groups"
-            raise y.misfit("C", f"expected {channels} = {product}")
-    axes = _axes(op, filter_)
-    for i, (axis, x_size) in enumerate(zip(axes, x.spatial, strict=True)):
-        if x_size == 0 and axis.output_padding is None and not axis.same:
-            raise x.misfit("X", "expected at least 1: without output_padding every Convolution has some output", i)
-        if y is not None:
-            _raise(y, i, big_misfit(axis, x_size, y.spatial[i], x.name, transposed=False))
-    sizes = tuple(_inferred(op, axis, x, i) for i, axis in enumerate(axes)) if y is None else y.spatial
-    return _geometry(op, axes, x["N"], channels, x["C"], sizes, x.spatial)
-
-
-def forward_geometry(op: Operator, y: Argument, filter_: Argument) -> Geometry:
-    """Resolve a ConvTranspose's data gradient, which infers the shape of the small side."""
+def data_geometry(op: Operator, y: Argument, filter_: Argument, x: Argument | None) -> Geometry:
+    """Resolve a Convolution's data gradient; without `x`, infer the shape of the big side."""
     _check_groups(op, y)
+    _check_whole_channels(op, filter_, y)
+    channels = filter_["I"] * op.groups
+    if x is not None:
+        _check_batch(x, y)
+        if x["C"] != channels:
+            product = f"{filter_['I']}*{op.groups}, the input channels of {filter_.name} times groups"
+            raise x.misfit("C", f"expected {channels} = {product}")
+    axes = _axes(op, filter_)
+    for i, (axis, y_size) in enumerate(zip(axes, y.spatial, strict=True)):
+        if y_size == 0 and axis.output_padding is None and not axis.same:
+            raise y.misfit("X", "expected at least 1: without output_padding every Convolution has some output", i)
+        if x is not None:
+            _raise(x, i, big_misfit(axis, y_size, x.spatial[i], y.name, transposed=False))
+    sizes = tuple(_inferred(op, axis, y, i) for i, axis in enumerate(axes)) if x is None else x.spatial
+    return _geometry(op, axes, y["N"], channels, y["C"], sizes, y.spatial)
+
+
+def forward_geometry(op: Operator, x: Argument, filter_: Argument) -> Geometry:
+    """Resolve a ConvTranspose's data gradient, which infers the shape of the small side."""
+    _check_groups(op, x)
     if filter_["I"] % op.groups:
         raise filter_.misfit("I", f"expected a multiple of groups {op.groups}")
-    _check_split_channels(op, filter_, y)
+    _check_split_channels(op, filter_, x)
     axes = _axes(op, filter_)
-    for i, (axis, size) in enumerate(zip(axes, y.spatial, strict=True)):
+    for i, (axis, size) in enumerate(zip(axes, x.spatial, strict=True)):
         if axis.output_padding is None:
-            _raise(filter_, i, kernel_misfit(axis, size, y.name))
-        _raise(y, i, whole_misfit(axis, size))
-    sizes = tuple(axis.whole_small(size) for axis, size in zip(axes, y.spatial, strict=True))
-    return _geometry(op, axes, y["N"], y["C"], filter_["I"], y.spatial, sizes)
+            _raise(filter_, i, kernel_misfit(axis, size, x.name))
+        _raise(x, i, whole_misfit(axis, size))
+    sizes = tuple(axis.whole_small(size) for axis, size in zip(axes, x.spatial, strict=True))
+    return _geometry(op, axes, x["N"], x["C"], filter_["I"], x.spatial, sizes)
 
 
 def _axes(op: Operator, filter_: Argument) -> list[Axis]:
@@ -117,41 +117,41 @@ def _check_groups(op: Operator, data: Argument) -> None:
         raise data.misfit("C", f"expected a multiple of groups {op.groups}")
 
 
-def _check_whole_channels(op: Operator, filter_: Argument, x: Argument) -> None:
+def _check_whole_channels(op: Operator, filter_: Argument, y: Argument) -> None:
     """Check the filter's axis O, which groups do not split, against the small side."""
     letter = "I" if op.transposed else "O"
-    if filter_[letter] != x["C"]:
-        raise filter_.misfit(letter, f"expected {x['C']}, the channels of {x.name}")
+    if filter_[letter] != y["C"]:
+        raise filter_.misfit(letter, f"expected {y['C']}, the channels of {y.name}")
 
 
-def _check_split_channels(op: Operator, filter_: Argument, y: Argument) -> None:
+def _check_split_channels(op: Operator, filter_: Argument, x: Argument) -> None:
     """Check the filter's axis C, which holds one group's channels, against the big side."""
     letter = "O" if op.transposed else "I"
-    if filter_[letter] * op.groups != y["C"]:
-        expected = f"{y['C'] // op.groups} = {y['C']}/{op.groups}"
-        raise filter_.misfit(letter, f"expected {expected}, the channels of {y.name} over groups")
+    if filter_[letter] * op.groups != x["C"]:
+        expected = f"{x['C'] // op.groups} = {x['C']}/{op.groups}"
+        raise filter_.misfit(letter, f"expected {expected}, the channels of {x.name} over groups")
 
 
-def _inferred(op: Operator, axis: Axis, x: Argument, i: int) -> int:
-    """The one big size that goes with x; ValueError where there is none, or are several."""
+def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
+    """The one big size that goes with y; ValueError where there is none, or are several."""
     shape = op.spelled("output_shape")
     if axis.same and axis.stride == 1:
-        return x.spatial[i]
+        return y.spatial[i]
     if axis.same:
-        least, most = axis.stride * (x.spatial[i] - 1) + 1, axis.stride * x.spatial[i]
+        least, most = axis.stride * (y.spatial[i] - 1) + 1, axis.stride * y.spatial[i]
         several = f"sizes {max(0, least)} to {most} of spatial axis {i} fit strides {axis.stride}"
         reason = f"required with auto_pad {axis.auto_pad}, since {several}"
         raise ValueError(f"{shape}: missing; {reason}; give it as attribute or as third input")
-    size = axis.big(x.spatial[i], axis.explicit)
+    size = axis.big(y.spatial[i], axis.explicit)
     if size < 0:
         begin, end = axis.explicit
-        raise x.misfit("X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i)
+        raise y.misfit("X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i)
     return size
 
 
-def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, x: Shape) -> Geometry:
-    pads = [axis.pads(small, big) for axis, small, big in zip(axes, x, y, strict=True)]
-    for axis, (begin, end), big in zip(axes, pads, y, strict=True):
+def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, x: Shape, y: Shape) -> Geometry:
+    pads = [axis.pads(small, big) for axis, small, big in zip(axes, y, x, strict=True)]
+    for axis, (begin, end), big in zip(axes, pads, x, strict=True):
         # kernels index the padded big side in s64
         if max(begin + big + end, axis.extent) > S64_MAX:
             window = f"kernel {axis.kernel}, dilations {axis.dilation}, strides {axis.stride}"
@@ -161,8 +161,8 @@ def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, y: Shape, 
         groups=op.groups,
         c=c,
         o=o,
-        y=y,
         x=x,
+        y=y,
         k=tuple(axis.kernel for axis in axes),
         strides=op.strides,
         dilations=op.dilations,

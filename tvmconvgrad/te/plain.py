@@ -6,18 +6,18 @@ Such an operand needs no zeros and no conversion, and a schedule may read it whe
 from __future__ import annotations
 
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te.data_gradient import parts, x_windows
+from tvmconvgrad.te.data_gradient import parts, y_views
 from tvmconvgrad.te.forward import positions_of
 from tvmconvgrad.te.tensors import Multiples, converts, group_sizes
-from tvmconvgrad.te.windows import Window, swept
+from tvmconvgrad.te.views import PaddedView, map_accesses
 
 
-def data_windows(problem: Problem, multiples: Multiples) -> list[Window]:
+def data_views(problem: Problem, multiples: Multiples) -> list[PaddedView]:
     """How the data operand sees each spatial axis of its tensor."""
     if problem.gradient is Gradient.FORWARD:
         positions = positions_of(problem, multiples)
-        return [sweep.window for sweep in swept(problem.geometry, positions, multiples.bare_axes)]
-    return x_windows(parts(problem, multiples))
+        return [access.view for access in map_accesses(problem.geometry, positions, multiples.implicit_axes)]
+    return y_views(parts(problem, multiples))
 
 
 def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
@@ -28,7 +28,7 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
     rounded = problem.geometry.groups % multiples.groups or channels % multiple
     if rounded or converts(problem, multiples):
         return False
-    return all(window.is_inside for window in data_windows(problem, multiples))
+    return all(view.is_inside for view in data_views(problem, multiples))
 
 
 def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:

@@ -1,9 +1,9 @@
-"""What the three sums share: the operands in one canonical order, extended by zeros, in f32.
+"""What the three sums share: the operands in one canonical order, padded with zeros, in f32.
 
 A user's tensor comes in one of many layouts and three types. Each sum reads it through one stage that
 
-* gives it the canonical order of axes: (n, g, c, *y), (n, g, o, *x) and (g, *k, c, o);
-* extends it by zeros: in space by the pads, in channels and groups to a multiple of the schedule's tile;
+* gives it the canonical order of axes: (n, g, c, *x), (n, g, o, *y) and (g, *k, c, o);
+* pads it with zeros: in space by the pads, in channels and groups to a multiple of the schedule's tile;
 * converts it to f32, in which all sums are taken.
 
 The sums then know neither layouts nor types nor tails, and a schedule packs by changing the stage's storage order.
@@ -18,8 +18,8 @@ from typing import TypeAlias
 from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Problem
-from tvmconvgrad.te.windows import Index as Index
-from tvmconvgrad.te.windows import Window
+from tvmconvgrad.te.views import Index as Index
+from tvmconvgrad.te.views import PaddedView
 
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
@@ -44,19 +44,19 @@ class Multiples:
     position: int = 1
     """Positions along the last spatial axis, over which data gradients and forward sums have results and filter
     gradients add up."""
-    residues: bool = False
-    """Whether a filter gradient stores Y residue by residue along a strided last axis."""
+    phases: bool = False
+    """Whether a filter gradient stores x phase by phase along a strided last axis."""
     direct: bool = False
     """Whether a sum is the result itself, which is f32, and has no surplus of channels."""
     aside: bool = False
     """Whether the result has none of the sum's surplus of positions, since another pass writes it."""
     pairs: bool = False
     """Whether operands keep their 16 bits: the CPU multiplies these, and adds two products at a time to an f32."""
-    bands: int = 1
-    """Into how many bands of equally many rows, one or two, along the first spatial axis, a filter gradient takes
-    images apart. Of an odd number of rows the middle one is in both, half of it in each; halves of bf16 are exact down
-    to the least normal number, below which the CPU's instruction takes zero."""
-    bare_axes: int = 0
+    image_halves: int = 1
+    """2 where a filter gradient takes each image as two halves along the first spatial axis. With an odd number of
+    rows, both halves share the middle row at weight 1/2: exact for normal bf16, and the CPU's instruction takes smaller
+    numbers as zero."""
+    implicit_axes: int = 0
     """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
     out."""
     blocks: tuple[int, int] = (1, 1)
@@ -64,7 +64,7 @@ class Multiples:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputMap:
     """Where an element of a stage belongs in the user's tensor, if all of `inside` hold.
 
     Conditions on space come first, then those on groups and channels, over which vectors mostly lie.
@@ -88,11 +88,11 @@ class Sum:
     operands: tuple[str, ...]
     """The stages that are multiplied: two for each sum; a first one is shared by all of them."""
     sums: tuple[str, ...]
-    windows: Sequence[Window] = ()
+    views: Sequence[PaddedView] = ()
     """How the first operand sees each spatial axis of the user's tensor."""
     zeros: tuple[str, ...] = ()
     """The first results: zeros where no product meets the user's tensor."""
-    places: tuple[Callable[..., Place], ...] = ()
+    output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
     def summed(self) -> tuple[Stage, ...]:
@@ -175,56 +175,56 @@ def converts(problem: Problem, multiples: Multiples) -> bool:
     return problem.dtype != "f32" and not multiples.pairs
 
 
-def extended_data(
+def padded_data(
     tensor: Stage,
     problem: Problem,
     side: str,
     name: str,
     channels: int,
-    windows: Sequence[Window],
+    views: Sequence[PaddedView],
     multiples: Multiples,
     multiple: int,
-    residues: int = 1,
+    phases: int = 1,
     apart: int = 0,
     halves: bool = False,
 ) -> Stage:
-    """A data tensor, "y" or "x", as (n, g, channel of the group, *space), extended by zeros.
+    """A data tensor, "y" or "x", as (n, g, channel of the group, *space), padded with zeros.
 
-    `channels` is the group's, rounded up to a `multiple`; there is a window for each spatial axis. With several
-    `residues`, element i of the last axis is (i % residues, i // residues). With two bands each of them takes the place
-    of an image: they begin so many rows `apart`, and where one ends with the row that the next one begins with, each
-    `halves` it.
+    `channels` is the group's, rounded up to a `multiple`; there is a view of each spatial axis. With several
+    `phases`, element i of the last axis is (i % phases, i // phases). With two image halves each of them takes the
+    place of an image: they begin so many rows `apart`, and where one ends with the row that the next one begins with,
+    each `halves` it.
     """
-    groups, bands = problem.geometry.groups, multiples.bands
-    if residues > 1:
-        windows = [*windows[:-1], replace(windows[-1], extent=ceil_to(windows[-1].extent, residues))]
+    groups, image_halves = problem.geometry.groups, multiples.image_halves
+    if phases > 1:
+        views = [*views[:-1], replace(views[-1], extent=ceil_to(views[-1].extent, phases))]
     g_extent, c_extent = ceil_to(groups, multiples.groups), ceil_to(channels, multiple)
 
     def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
-        if residues > 1:
-            *outer, residue, run = space
-            space = (*outer, run * residues + residue)
+        if phases > 1:
+            *outer, phase, run = space
+            space = (*outer, run * phases + phase)
         halved = None
-        if bands > 1:
-            halved = space[0] == (1 - n % bands) * apart if halves else None
-            n, space = n // bands, (space[0] + n % bands * apart, *space[1:])
+        if image_halves > 1:
+            halved = space[0] == (1 - n % image_halves) * apart if halves else None
+            n, space = n // image_halves, (space[0] + n % image_halves * apart, *space[1:])
         inside = within(g, groups, g_extent) + within(c, channels, c_extent)
-        inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
-        where = [window.moved(i) - window.shift for i, window in zip(space, windows)]
+        inside += [condition for i, view in zip(space, views) for condition in view.inside(i)]
+        where = [view.moved(i) - view.shift for i, view in zip(space, views)]
         place = data_index(problem, side, n, g * channels + c, where)
         return guarded(inside, lambda: tensor(*place), multiples, halved)
 
-    extents = [window.extent for window in windows]
-    if residues > 1:
-        extents[-1:] = [residues, extents[-1] // residues]
-    extents[0] -= (bands - 1) * apart
-    return te.compute((problem.geometry.batch * bands, g_extent, c_extent, *extents), element, name=name)
+    extents = [view.extent for view in views]
+    if phases > 1:
+        extents[-1:] = [phases, extents[-1] // phases]
+    extents[0] -= (image_halves - 1) * apart
+    return te.compute((problem.geometry.batch * image_halves, g_extent, c_extent, *extents), element, name=name)
 
 
-def extended_filter(
-    tensor: Stage, problem: Problem, name: str, windows: Sequence[Window], multiples: Multiples
+def padded_filter(
+    tensor: Stage, problem: Problem, name: str, views: Sequence[PaddedView], multiples: Multiples
 ) -> Stage:
-    """The filter as (g, *k, c of the group, o of the group), extended by zeros; with a window for each axis of k."""
+    """The filter as (g, *k, c of the group, o of the group), padded with zeros; with a view of each axis of k."""
     geometry = problem.geometry
     c_group, o_group = group_sizes(geometry)
     g_extent = ceil_to(geometry.groups, multiples.groups)
@@ -234,12 +234,12 @@ def extended_filter(
         *space, c, o = rest
         inside = within(g, geometry.groups, g_extent) + within(c, c_group, c_extent)
         inside += within(o, o_group, o_extent)
-        inside += [condition for i, window in zip(space, windows) for condition in window.inside(i)]
-        taps = [window.moved(i) - window.shift for i, window in zip(space, windows)]
+        inside += [condition for i, view in zip(space, views) for condition in view.inside(i)]
+        taps = [view.moved(i) - view.shift for i, view in zip(space, views)]
         where = filter_index(problem, taps, c, g * o_group + o)
         return guarded(inside, lambda: tensor(*where), multiples)
 
-    extents = [window.extent for window in windows]
+    extents = [view.extent for view in views]
     return te.compute((g_extent, *extents, c_extent, o_extent), element, name=name)
 
 

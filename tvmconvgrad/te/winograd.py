@@ -10,7 +10,7 @@ Convolutional Neural Networks", CVPR 2016, section 4.1, F(2, 3)):
 
 Along two axes, with products of these matrices, it is 16 products instead of 36. The sum over channels goes over the
 products, and so becomes a matrix product for each of the 16. A data gradient is the convolution with the taps in
-reverse order. In a filter gradient the three taps are the results, and two elements of X take the place of the taps,
+reverse order. In a filter gradient the three taps are the results, and two elements of y take the place of the taps,
 F(3, 2), with the same B^T:
 
     W = A^T [(G x) * (B^T d)]    G = 1  0    A^T = 1  1/2  1/2  0
@@ -34,8 +34,8 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, Place, Sum
-from tvmconvgrad.te.windows import Window, whole
+from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
+from tvmconvgrad.te.views import PaddedView, whole
 from tvmconvgrad.te.zeros import with_zeros
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -50,7 +50,7 @@ PRODUCTS = len(ELEMENTS)
 """Products of a tile along an axis."""
 
 TILE = len(RESULTS)
-"""Results of a data gradient's tile along an axis, or elements of X that a filter gradient's takes."""
+"""Results of a data gradient's tile along an axis, or elements of y that a filter gradient's takes."""
 
 MOST_AXES = 2
 """Along more axes a tile would be so large that its transformation takes what it saves."""
@@ -112,7 +112,7 @@ def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     greater than one, groups are several, a filter gradient is zero for some taps, or taps leave gaps between them."""
     geometry = problem.geometry
     taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
-    sizes = geometry.x if problem.gradient is Gradient.DATA else geometry.y
+    sizes = geometry.y if problem.gradient is Gradient.DATA else geometry.x
     has_gaps = any(k > 1 and d > size for k, d, size in zip(geometry.k, geometry.dilations, sizes))
     if geometry.groups > 1 or max(geometry.strides) > 1 or taps_are_zero or has_gaps:
         return (False,) * geometry.rank
@@ -121,9 +121,9 @@ def tiled_axes(problem: Problem) -> tuple[bool, ...]:
 
 
 def axes_of(problem: Problem, multiples: Sequence[int]) -> list[Axis]:
-    """A problem's spatial axes: of the result, or, for a filter gradient, of X; tiles along each are rounded up."""
+    """A problem's spatial axes: of the result, or, for a filter gradient, of y; tiles along each are rounded up."""
     geometry = problem.geometry
-    sizes = geometry.y if problem.gradient is Gradient.DATA else geometry.x
+    sizes = geometry.x if problem.gradient is Gradient.DATA else geometry.y
     return [Axis(*axis) for axis in zip(tiled_axes(problem), sizes, geometry.k, geometry.dilations, multiples)]
 
 
@@ -137,11 +137,11 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     summed, columns = (geometry.o, geometry.c) if is_data else (geometry.c, geometry.o)
     reaches = [(axis.taps - 1) * axis.dilation for axis in axes]
     pads = [reach - pad if is_data else pad for reach, pad in zip(reaches, geometry.pads_begin)]
-    sizes = geometry.x if is_data else geometry.y
-    windows = [Window(size, axis.extent, pad) for size, axis, pad in zip(sizes, axes, pads)]
+    sizes = geometry.y if is_data else geometry.x
+    views = [PaddedView(size, axis.extent, pad) for size, axis, pad in zip(sizes, axes, pads)]
     wanted = multiples.o if is_data else multiples.c
-    data = tensors.extended_data(first, problem, "x" if is_data else "y", "data", summed, windows, multiples, wanted)
-    weights = tensors.extended_filter(second, problem, "filter", whole(geometry.k), multiples)
+    data = tensors.padded_data(first, problem, "y" if is_data else "x", "data", summed, views, multiples, wanted)
+    weights = tensors.padded_filter(second, problem, "filter", whole(geometry.k), multiples)
 
     def tap(*index: Index) -> Index:
         *at, s, j = index
@@ -155,10 +155,10 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     rows = [axis.covered for axis in axes]
 
     def untiled(n: Index, g: Index, *rest: Index) -> Index:
-        *x, j = rest
-        places = [axis.place(i) for axis, i in zip(axes, x) if axis.tiled]
-        at = [axis.tile(i) if axis.tiled else i for axis, i in zip(axes, x)]
-        return _combined([RESULTS] * len(places), places, lambda *f: total(n, *f, *at, j))
+        *y, j = rest
+        output_maps = [axis.place(i) for axis, i in zip(axes, y) if axis.tiled]
+        at = [axis.tile(i) if axis.tiled else i for axis, i in zip(axes, y)]
+        return _combined([RESULTS] * len(output_maps), output_maps, lambda *f: total(n, *f, *at, j))
 
     kept, extent = rows, int(total.shape[-1])
     if is_copied and problem.data_format == "NCX":
@@ -170,28 +170,28 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     else:
         result = te.compute(shape, lambda *i: untiled(*i).astype(dtype), name="result")
 
-    def place(n: Index, _: Index, *rest: Index) -> Place:
-        *x, j = rest
-        inside = [each for i, axis, size in zip(x, axes, kept) for each in tensors.within(i, axis.positions, size)]
+    def place(n: Index, _: Index, *rest: Index) -> OutputMap:
+        *y, j = rest
+        inside = [each for i, axis, size in zip(y, axes, kept) for each in tensors.within(i, axis.positions, size)]
         inside += tensors.within(j, columns, extent)
-        return Place(inside, list(tensors.data_index(problem, "y" if is_data else "x", n, j, x)))
+        return OutputMap(inside, list(tensors.data_index(problem, "x" if is_data else "y", n, j, y)))
 
     return with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [place])
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
-    """The filter gradient of `problem`, by tiles of X, channels rounded up to `multiples`.
+    """The filter gradient of `problem`, by tiles of y, channels rounded up to `multiples`.
 
     Where it `is_copied` the result is a copy of a stage "untiled", of whole vectors in the order (*k, c, o).
     """
     geometry = problem.geometry
     first, second = tensors.placeholders(problem)
-    y, x = (second, first) if problem.transposed else (first, second)
-    y_windows = [Window(size, axis.extent, pad) for size, axis, pad in zip(geometry.y, axes, geometry.pads_begin)]
-    x_windows = [Window(size, axis.covered) for size, axis in zip(geometry.x, axes)]
-    y_data = tensors.extended_data(y, problem, "y", "y_data", geometry.c, y_windows, multiples, multiples.c)
-    x_data = tensors.extended_data(x, problem, "x", "x_data", geometry.o, x_windows, multiples, multiples.o)
-    total = _summed_positions(_tiled("tiled_y", y_data, axes, ELEMENTS), _tiled("tiled_x", x_data, axes, PAIRS), axes)
+    x, y = (second, first) if problem.transposed else (first, second)
+    x_views = [PaddedView(size, axis.extent, pad) for size, axis, pad in zip(geometry.x, axes, geometry.pads_begin)]
+    y_views = [PaddedView(size, axis.covered) for size, axis in zip(geometry.y, axes)]
+    x_data = tensors.padded_data(x, problem, "x", "x_data", geometry.c, x_views, multiples, multiples.c)
+    y_data = tensors.padded_data(y, problem, "y", "y_data", geometry.o, y_views, multiples, multiples.o)
+    total = _summed_positions(_tiled("tiled_x", x_data, axes, ELEMENTS), _tiled("tiled_y", y_data, axes, PAIRS), axes)
     dtype = tensors.result_dtype(problem)
 
     def untiled(*index: Index) -> Index:
@@ -208,7 +208,7 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
         return element(*k, c, o).astype(dtype)
 
     result = te.compute(problem.output_shape, placed, name="result")
-    return Sum((first, second), (result,), ("y_data", "x_data"), ("sum",))
+    return Sum((first, second), (result,), ("x_data", "y_data"), ("sum",))
 
 
 def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrix: Matrix) -> te.Tensor:
@@ -263,19 +263,19 @@ def _summed_channels(data: te.Tensor, weights: te.Tensor, axes: Sequence[Axis]) 
     return te.compute(shape, element, name="sum")
 
 
-def _summed_positions(y: te.Tensor, x: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:
+def _summed_positions(x: te.Tensor, y: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:
     """(*f, *taps of other axes, c, o): the products, summed over images and tiles."""
     many = sum(axis.tiled for axis in axes)
     direct = [axis for axis in axes if not axis.tiled]
-    extents = [int(x.shape[0]), *(axis.tiles for axis in axes)]
+    extents = [int(y.shape[0]), *(axis.tiles for axis in axes)]
     n, *tiles = tensors.reduce_axes(extents, ["n", *tensors.spatial_names("t", len(axes))])
 
     def element(*index: Index) -> Index:
         f, k, (c, o) = index[:many], iter(index[many:-2]), index[-2:]
         at = [t if axis.tiled else t + next(k) * axis.dilation for axis, t in zip(axes, tiles)]
-        return te.sum(y(n, *f, c, *at) * x(n, *f, o, *tiles), axis=[n, *tiles])
+        return te.sum(x(n, *f, c, *at) * y(n, *f, o, *tiles), axis=[n, *tiles])
 
-    shape = (*[PRODUCTS] * many, *(axis.taps for axis in direct), y.shape[1 + many], x.shape[1 + many])
+    shape = (*[PRODUCTS] * many, *(axis.taps for axis in direct), x.shape[1 + many], y.shape[1 + many])
     return te.compute(shape, element, name="sum")
 
 

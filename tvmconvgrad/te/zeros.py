@@ -1,4 +1,4 @@
-"""Zeros of a result, where no product meets the user's tensor."""
+"""Zeros of a result, where no product contributes to the user's tensor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Gradient, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Place, Sum
+from tvmconvgrad.te.tensors import Index, OutputMap, Sum
 
-Zeros: TypeAlias = "list[tuple[te.Tensor, Callable[..., Place]]]"
+Zeros: TypeAlias = "list[tuple[te.Tensor, Callable[..., OutputMap]]]"
 """Stages of zeros, and their places in the user's tensor."""
 
-_SIDES = {Gradient.FILTER: "k", Gradient.DATA: "y", Gradient.FORWARD: "x"}
+_SIDES = {Gradient.FILTER: "k", Gradient.DATA: "x", Gradient.FORWARD: "y"}
 
 
 def everywhere(problem: Problem) -> Zeros:
@@ -42,7 +42,7 @@ def beside(problem: Problem) -> Zeros:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Reads:
     """Elements of one axis of a result, taps or positions, and what they meet of an operand of `size` elements.
 
     Element i meets it where 0 <= i * step - pad + j * other < size for a 0 <= j < count: a position, or a tap.
@@ -80,21 +80,23 @@ class Meeting:
         return any((i * self.step - self.pad) % self.other >= self.size for i in self.elements)
 
 
-def of_taps(geometry: Geometry) -> list[Meeting]:
-    """What each tap meets of Y, along each axis."""
+def of_taps(geometry: Geometry) -> list[Reads]:
+    """What each tap meets of x, along each axis."""
     g = geometry
-    axes = zip(g.k, g.dilations, g.pads_begin, g.strides, g.x, g.y)
-    return [Meeting(range(taps), *axis) for taps, *axis in axes]
+    axes = zip(g.k, g.dilations, g.pads_begin, g.strides, g.y, g.x)
+    return [Reads(range(taps), *axis) for taps, *axis in axes]
 
 
-def of_positions(geometry: Geometry) -> list[Meeting]:
-    """What each position meets of Y, along each axis."""
+def of_positions(geometry: Geometry) -> list[Reads]:
+    """What each position meets of x, along each axis."""
     g = geometry
-    axes = zip(g.x, g.strides, g.pads_begin, g.dilations, g.k, g.y)
-    return [Meeting(range(positions), *axis) for positions, *axis in axes]
+    axes = zip(g.y, g.strides, g.pads_begin, g.dilations, g.k, g.x)
+    return [Reads(range(positions), *axis) for positions, *axis in axes]
 
 
-def with_zeros(problem: Problem, found: Sum, places: Sequence[Callable[..., Place]], has_gaps: bool = False) -> Sum:
+def with_zeros(
+    problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
+) -> Sum:
     """A sum whose results have `places` in the user's tensor, and zeros beside them; everywhere, where there are gaps
     between them."""
     zeros = everywhere(problem) if has_gaps else beside(problem)
@@ -102,22 +104,22 @@ def with_zeros(problem: Problem, found: Sum, places: Sequence[Callable[..., Plac
         found,
         results=(*(stage for stage, _ in zeros), *found.results),
         zeros=tuple(stage.op.name for stage, _ in zeros),
-        places=(*(where for _, where in zeros), *places),
+        output_maps=(*(where for _, where in zeros), *output_maps),
     )
 
 
 def nothing(problem: Problem) -> Sum:
     """The result of a problem in which no product meets anything: zeros."""
     ((zero, place),) = everywhere(problem)
-    return Sum(tensors.placeholders(problem), (zero,), (), (), zeros=("zero",), places=(place,))
+    return Sum(tensors.placeholders(problem), (zero,), (), (), zeros=("zero",), output_maps=(place,))
 
 
 def _zeros(
     problem: Problem, shape: tuple[int, ...], begins: tuple[int, ...], name: str
-) -> tuple[te.Tensor, Callable[..., Place]]:
+) -> tuple[te.Tensor, Callable[..., OutputMap]]:
     dtype = tensors.result_dtype(problem)
 
-    def place(*index: Index) -> Place:
-        return Place([], [at + begin if begin else at for at, begin in zip(index, begins)])
+    def place(*index: Index) -> OutputMap:
+        return OutputMap([], [at + begin if begin else at for at, begin in zip(index, begins)])
 
     return te.compute(shape, lambda *_: tirx.const(0, dtype), name=name), place

@@ -26,5 +26,5 @@ MASK = "pragma_mask"
 PAIRS = "pragma_pairs"
 """Marks a loop over a vector's lanes, of which each adds two products to its sum, see tir/passes/pairs.py."""
 
-STREAM = "pragma_stream"
-"""Marks a loop: vectors that are stored in it go to memory past the caches, see tir/passes/non_temporal.py."""
+NON_TEMPORAL = "pragma_non_temporal"
+"""Marks a loop: vectors that are stored in it are written by non-temporal stores, see tir/passes/non_temporal.py."""

@@ -78,9 +78,9 @@ def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, ar
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
-def test_splits_that_a_cluster_adds_up(dtype: str) -> None:
+def test_split_k_that_a_cluster_adds_up(dtype: str) -> None:
     """They are read from other blocks' shared memory, and no kernel is left that adds them up."""
-    given = {"splits": 8, "joined": 8}
+    given = {"split_k": 8, "in_cluster": 8}
     _, program = program_of(Case(OPERATORS[0], LAYERS["resnet_50 3x3"], dtype=dtype), "gemm", given, SM_90)
     assert len(program.launches) == 1
     check(program, SM_90, dtype)
@@ -91,9 +91,9 @@ def test_splits_that_a_cluster_adds_up(dtype: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize("layer", ["resnet_50 3x3", pytest.param("resnet_50 strided", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", [Copies.BOXES, Copies.B_FOR_TWO])
-def test_boxes_are_copied_by_the_engine(layer: str, operator: str, way: Copies) -> None:
+def test_tma_tiles_are_copied_by_the_engine(layer: str, operator: str, way: Copies) -> None:
     """In one block, and for both of a cluster; the map is read where the kernel is passed it, not copied."""
-    given = {"copies": way, "joined": 1}
+    given = {"copies": way, "in_cluster": 1}
     _, program = program_of(Case(operator, LAYERS[layer], dtype="f16"), "gemm", given, SM_90A)
     check(program, SM_90A, "f16")
     ptx = toolkit.to_ptx(program.source, "sm_90a")
@@ -117,7 +117,7 @@ def test_default_tiles_for_tf32(layer: str, operator: str) -> None:
 def test_nothing_is_read_before_the_kernel_before_has_ended(dtype: str) -> None:
     """Loads of what a kernel is passed as constant may be moved, but not before its wait."""
     case = Case(OPERATORS[0], LAYERS["resnet_50 stem"], dtype=dtype)
-    _, program = program_of(case, "gemm", {"splits": 64, "joined": 1}, SM_90)
+    _, program = program_of(case, "gemm", {"split_k": 64, "in_cluster": 1}, SM_90)
     assert [launch.early for launch in program.launches] == [False, True, True]
     _, *kernels = toolkit.to_ptx(program.source, "sm_90").split(".entry ")
     waits = [each for each in kernels if "griddepcontrol.wait" in each]

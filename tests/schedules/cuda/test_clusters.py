@@ -25,52 +25,52 @@ TILES = {"f16 sm_90a": GROUP_TILES, "bf16 sm_90": TENSOR_TILES, "f32": FMA_TILES
 DTYPES = {"f16 sm_90a": "f16", "bf16 sm_90": "bf16", "f32": "f32", "tf32": "f32"}
 
 
-def joined(case: Case, target: Target, **given: int) -> Program:
+def in_cluster(case: Case, target: Target, **given: int) -> Program:
     scheduled, program = program_of(case, "gemm", given, target)
-    assert scheduled.decisions["joined"] == given["joined"]
+    assert scheduled.decisions["in_cluster"] == given["in_cluster"]
     return program
 
 
-@pytest.mark.parametrize(("splits", "count"), [(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)])
+@pytest.mark.parametrize(("split_k", "count"), [(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)])
 @pytest.mark.parametrize("what", TARGETS)
-def test_results_are_exact(emulator: Emulator, what: str, splits: int, count: int) -> None:
+def test_results_are_exact(emulator: Emulator, what: str, split_k: int, count: int) -> None:
     """Written as vectors and one by one; from some partial sums, or from none."""
-    turn = splits + count + list(TARGETS).index(what)
+    turn = split_k + count + list(TARGETS).index(what)
     case = Case(OPERATORS[0], LONG, "NXC", ("XIO", "OIX")[turn // 2 % 2], DTYPES[what])
-    tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (64, 64))
-    given = {"tile": tile, "splits": splits, "joined": count, "copies": Copies.PAST_L1}
-    program = joined(case, TARGETS[what], **given)
+    tile = next(i for i, each in enumerate(TILES[what]) if (each.block_m, each.block_n) == (64, 64))
+    given = {"tile": tile, "split_k": split_k, "in_cluster": count, "copies": Copies.PAST_L1}
+    program = in_cluster(case, TARGETS[what], **given)
     assert f"__cluster_dims__({count}, 1, 1)" in program.source
-    assert len(program.launches) == 1 + (splits > count)
+    assert len(program.launches) == 1 + (split_k > count)
     check(emulator, case, "gemm", given, TARGETS[what])
 
 
 @pytest.mark.parametrize("way", [Copies.B_FOR_TWO, Copies.A_FOR_TWO])
-def test_pairs_that_share_tiles_in_clusters_of_splits(emulator: Emulator, way: Copies) -> None:
+def test_pairs_that_share_tiles_in_clusters_of_split_k(emulator: Emulator, way: Copies) -> None:
     case = Case(OPERATORS[0], replace(LONG, o=128), dtype="f16")
-    given = {"tile": len(GROUP_TILES) - 4, "splits": 8, "joined": 4, "copies": way}
-    assert "__cluster_dims__(8, 1, 1)" in joined(case, SM_90A, **given).source
+    given = {"tile": len(GROUP_TILES) - 4, "split_k": 8, "in_cluster": 4, "copies": way}
+    assert "__cluster_dims__(8, 1, 1)" in in_cluster(case, SM_90A, **given).source
     check(emulator, case, "gemm", given, SM_90A)
 
 
-@pytest.mark.parametrize("name", ["phases", "groups", "packed"])
+@pytest.mark.parametrize("name", ["phase_groups", "groups", "packed"])
 def test_sums_of_several_products_groups_and_packed_tensors(emulator: Emulator, name: str) -> None:
     """The phases of a strided data gradient have sums of different lengths, and one kernel."""
     case = {
-        "phases": Case(OPERATORS[1], STRIDED, dtype="f16"),
+        "phase_groups": Case(OPERATORS[1], STRIDED, dtype="f16"),
         "groups": Case(OPERATORS[0], GROUPED, dtype="f16"),
         "packed": Case(OPERATORS[0], replace(LONG, batch=8), "NCX", "OIX", "bf16"),
     }[name]
-    check(emulator, case, "gemm", {"splits": 2, "joined": 2}, SM_90A)
+    check(emulator, case, "gemm", {"split_k": 2, "in_cluster": 2}, SM_90A)
 
 
 def test_who_has_clusters() -> None:
     case = Case(OPERATORS[0], LONG, dtype="f16")
     for target, some in ((SM_80, False), (SM_90, True), (SM_90A, True)):
-        candidates = program_of(case, "gemm", {"splits": 8}, target)[0].candidates
-        assert candidates["joined"] == ((1, 2, 4, 8) if some else (1,))
-    pairs = program_of(case, "gemm", {"splits": 8, "copies": Copies.B_FOR_TWO, "tile": 7}, SM_90A)[0].candidates
-    assert pairs["joined"] == (1, 2, 4)
+        candidates = program_of(case, "gemm", {"split_k": 8}, target)[0].candidates
+        assert candidates["in_cluster"] == ((1, 2, 4, 8) if some else (1,))
+    pairs = program_of(case, "gemm", {"split_k": 8, "copies": Copies.B_FOR_TWO, "tile": 7}, SM_90A)[0].candidates
+    assert pairs["in_cluster"] == (1, 2, 4)
 
 
 FAULTS = {
@@ -88,7 +88,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(emulator: Emulator, fault: str) -> None:
     case = Case(OPERATORS[0], LONG, dtype="f16")
-    program = joined(case, SM_90A, tile=7, splits=4, joined=4, copies=Copies.PAST_L1)
+    program = in_cluster(case, SM_90A, tile=7, split_k=4, in_cluster=4, copies=Copies.PAST_L1)
     change, words = FAULTS[fault]
     with pytest.raises(AssertionError, match=words):
         check_program(emulator, case, change(program))

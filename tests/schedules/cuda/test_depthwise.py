@@ -82,12 +82,12 @@ def test_few_images_have_small_tiles() -> None:
 
 
 def test_what_is_beside_a_tile_is_not_multiplied(emulator: Emulator) -> None:
-    """An infinite element of Y is met with one tap alone: with others it would be by positions that there are not."""
+    """An infinite element of x is met with one tap alone: with others it would be by positions that there are not."""
     conv = Convolution(1, 4, 4, 4, (7, 7), (5, 5), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0))
     case = Case(OPERATORS[0], conv)
     tensors = operands(conv, case.result)
-    tensors["x"] = np.ones_like(tensors["x"])
-    tensors["y"][..., -1, -1] = np.inf
+    tensors["y"] = np.ones_like(tensors["y"])
+    tensors["x"][..., -1, -1] = np.inf
     for given in ({"run": 2, "rows": 4}, {"run": 4, "rows": 1}):
         _, program = program_of(case, "depthwise", given)
         for got in emulator.run(program, case.arrays(tensors), case.shape(case.result), ORDERS[:1]):

@@ -11,7 +11,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90A, changed, check_program, program_of
 from tvmconvgrad.compiler.cuda.codegen import Program
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, Tile
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, GemmTile
 
 pytestmark = needs_emulator
 # tiles from several threads, several steps of the loop, a split sum and so workspace
@@ -19,10 +19,10 @@ CASE = Case(
     OPERATORS[0], Convolution(3, 1, 24, 40, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), dtype="f16"
 )
 GROUP_CASE = replace(CASE, convolution=replace(CASE.convolution, o=72))  # columns of more than one line
-GIVEN = {"stages": 3, "depth": 32}
+GIVEN = {"stages": 3, "block_k": 32}
 PAD = 16
 """Bytes behind the last row or line in shared memory, which nobody uses."""
-SQUARE = GROUP_TILES.index(Tile(128, 128, (2, 1)))
+SQUARE = GROUP_TILES.index(GemmTile(128, 128, (2, 1)))
 
 
 def program() -> Program:
@@ -34,7 +34,7 @@ def program() -> Program:
 
 def group_program() -> Program:
     """By groups of warps: one stage is under way, one is multiplied and one may still be."""
-    scheduled, found = program_of(GROUP_CASE, "gemm", {"stages": 3, "tile": SQUARE, "splits": 1}, SM_90A)
+    scheduled, found = program_of(GROUP_CASE, "gemm", {"stages": 3, "tile": SQUARE, "split_k": 1}, SM_90A)
     assert scheduled.decisions["tile"] == [128, 128, 64]
     return found
 

@@ -34,7 +34,7 @@ def tiles() -> list[tuple[Case, dict[str, int]]]:
             turn = len(found)
             filters = ("XIO", "OIX")[turn % 2]
             case = Case(OPERATORS[operator], WIDE, "NXC", filters, dtype)
-            found.append((case, {"tile": tile, "depth": depths[turn % 2]}))
+            found.append((case, {"tile": tile, "block_k": depths[turn % 2]}))
     return found
 
 
@@ -65,10 +65,10 @@ def test_each_tile(emulator: Emulator, chosen: tuple[Case, dict[str, int]]) -> N
 def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
     case = Case(operator, LONG if operator.endswith("Filters") else WIDE, "NXC", "OIX", dtype)
     scheduled, _ = program_of(case, "gemm")
-    splits = max(scheduled.candidates["splits"])
-    assert splits > 1
-    _, program = program_of(case, "gemm", {"splits": splits, "joined": 1})
-    assert len(program.launches) > len(program_of(case, "gemm", {"splits": 1})[1].launches)
+    split_k = max(scheduled.candidates["split_k"])
+    assert split_k > 1
+    _, program = program_of(case, "gemm", {"split_k": split_k, "in_cluster": 1})
+    assert len(program.launches) > len(program_of(case, "gemm", {"split_k": 1})[1].launches)
     check_program(emulator, case, program)
 
 
@@ -90,9 +90,9 @@ def test_16_bits_go_to_tensor_cores_and_f32_does_not() -> None:
 def test_a_layout_with_channels_last_is_read_where_it_lies() -> None:
     plain = Convolution(2, 1, 64, 64, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     for operator in OPERATORS:
-        _, program = program_of(Case(operator, plain, "NXC", "XIO", "f16"), "gemm", {"splits": 1})
+        _, program = program_of(Case(operator, plain, "NXC", "XIO", "f16"), "gemm", {"split_k": 1})
         assert (len(program.launches), program.workspace_bytes) == (1, 0)
-        _, program = program_of(Case(operator, plain, "NCX", "XIO", "f16"), "gemm", {"splits": 1})
+        _, program = program_of(Case(operator, plain, "NCX", "XIO", "f16"), "gemm", {"split_k": 1})
         assert len(program.launches) > 1
 
 

@@ -16,13 +16,13 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.plan import Planner
+from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES, Size, sizes
-from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, Tile
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, GemmTile
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
@@ -113,14 +113,14 @@ TILES = {"f16 sm_90a": GROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES,
 def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what: str) -> None:
     dtype = what.removeprefix("t")[:3]
     case = Case(OPERATORS[operator], WIDE, dtype=dtype)
-    tile = TILES[what].index(next(each for each in TILES[what] if (each.rows, each.columns) == (128, 64)))
+    tile = TILES[what].index(next(each for each in TILES[what] if (each.block_m, each.block_n) == (128, 64)))
     for cached in (0, 1):
         check(emulator, case, "gemm", {"tile": tile, "copies": cached}, TARGETS[what])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
-    tile = TENSOR_TILES.index(Tile(128, 64, (2, 2)))
+    tile = TENSOR_TILES.index(GemmTile(128, 64, (2, 2)))
     for cached in (0, 1):
         source = _source(operator, {"tile": tile, "copies": cached}, SM_90)
         assert ("cp.async.ca" in source) is bool(cached)
@@ -128,20 +128,20 @@ def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
 
 
 @pytest.mark.parametrize("operator", [0, 1, 3])
-@pytest.mark.parametrize("depth", [64, 32, 0])
-def test_a_chunk_of_channels_meets_all_taps_before_the_next_one_does(operator: int, depth: int) -> None:
+@pytest.mark.parametrize("block_k", [64, 32, 0])
+def test_a_chunk_of_channels_meets_all_taps_before_the_next_one_does(operator: int, block_k: int) -> None:
     few = Convolution(1, 1, 96, 96, (3, 3), (3, 3), (3, 2), (1, 1), (1, 1), (1, 1), (1, 0))
     problem = Case(OPERATORS[operator], few, dtype="f16").call.problem()
     expression = express(problem, Multiples(c=8, o=8))
     _, found = stages(expression)
-    product = Product.of(problem, found[expression.sums[0]], depth)
+    product = Product.of(problem, found[expression.sums[0]], block_k)
     if product.is_filter:
-        numbers = [tuple(int(i) for i in product.index(*map(number, (0, at, 0)))[1:-1]) for at in range(product.rows)]
-        extents = product.row_extents
+        numbers = [tuple(int(i) for i in product.index(*map(number, (0, at, 0)))[1:-1]) for at in range(product.m)]
+        extents = product.m_extents
     else:
-        numbers = [tuple(int(i) for i in product.summed_index(number(at))) for at in range(product.summed)]
-        extents = product.summed_extents
-    chunk = 32 if depth else extents[-1]  # of 96 channels, by 64 or 32
+        numbers = [tuple(int(i) for i in product.k_index(number(at))) for at in range(product.k)]
+        extents = product.k_extents
+    chunk = 32 if block_k else extents[-1]  # of 96 channels, by 64 or 32
     assert numbers == sorted(itertools.product(*map(range, extents)), key=lambda at: (at[-1] // chunk, at))
 
 
@@ -152,13 +152,17 @@ def _source(operator: str, given: dict[str, int], target: Target) -> str:
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operator: int) -> None:
     layer = Convolution(64, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    machine = replace(Machine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes=20)
+    machine = replace(GpuMachine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes=20)
     for each, worth in ((layer, True), (SINGLE, False)):
-        planner = Planner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
+        planner = GemmPlanner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
         tiles = [planner.units.tiles[i] for i in planner.usable()]
         tiles = [tile for tile in tiles if Copies.CACHED in planner.ways(tile) or not worth]
         past, by_l1 = (
-            min(planner.cost(tile, way).microseconds(splits, 1, 3) for tile in tiles for splits in planner.splits(tile))
+            min(
+                planner.cost(tile, way).microseconds(split_k, 1, 3)
+                for tile in tiles
+                for split_k in planner.split_k(tile)
+            )
             for way in (Copies.PAST_L1, Copies.CACHED)
         )
         assert (by_l1 < past) is worth
@@ -167,19 +171,19 @@ def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operat
 @pytest.mark.parametrize("target", [SM_80, SM_90, SM_90A], ids=str)
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: Target) -> None:
-    machine = Machine.of(tvm.target.Target(target.to_dict()))
+    machine = GpuMachine.of(tvm.target.Target(target.to_dict()))
     found = 0
     for layer in (SQUARE, STRIDED, CUBE):
         problem = Case(OPERATORS[operator], layer, dtype="f16").call.problem()
-        planner = Planner(machine, problem)
+        planner = GemmPlanner(machine, problem)
         for tile, cached in itertools.product(planner.usable(), (Copies.PAST_L1, Copies.CACHED)):
             if cached not in planner.ways(planner.units.tiles[tile]):
                 continue
             plan = planner.plan(Decisions({"tile": tile, "copies": cached}))
             found += cached is Copies.CACHED
-            stages = planner.units.stage_bytes(plan.tile, plan.depth, plan.stages)
-            kept = max(size.reuse(plan.tile.rows, plan.depth).bytes for size in planner.sizes()) if cached else 0
-            blocks = planner.cost(plan.tile, cached, plan.depth).together(plan.stages)
+            stages = planner.units.stage_bytes(plan.tile, plan.block_k, plan.stages)
+            kept = max(size.reuse(plan.tile.block_m, plan.block_k).bytes for size in planner.sizes()) if cached else 0
+            blocks = planner.cost(plan.tile, cached, plan.block_k).together(plan.stages)
             assert blocks * stages <= machine.shared
             assert blocks * (stages + kept) <= machine.shared_and_l1
     assert found > 10
@@ -187,7 +191,7 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
 
 @pytest.mark.parametrize("what", ["f16 sm_90a", "f16 sm_90", "f32"])
 def test_tiles_with_fewer_vectors_than_threads_have_no_branch(what: str) -> None:
-    tile = next(i for i, each in enumerate(TILES[what]) if (each.rows, each.columns) == (128, 16))
+    tile = next(i for i, each in enumerate(TILES[what]) if (each.block_m, each.block_n) == (128, 16))
     body = loop_of(program_of(Case(OPERATORS[1], WIDE, dtype=what[:3]), "gemm", {"tile": tile}, TARGETS[what])[1])
     assert "tvmconvgrad_copy" in body
     assert "if (" not in body

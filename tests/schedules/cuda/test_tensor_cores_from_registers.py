@@ -12,13 +12,13 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, problem_of, program_of, takes
 from tests.support.random_cases import random_cases
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.schedules.cuda.gemm.plan import Planner
+from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.tiles import DIRECT_TILES, GROUP_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator
-MACHINE = Machine.of(tvm.target.Target(SM_90.to_dict()))
+MACHINE = GpuMachine.of(tvm.target.Target(SM_90.to_dict()))
 TARGETS = {SM_90: len(TENSOR_TILES), SM_90A: len(GROUP_TILES)}
 """With the number of the first direct tile."""
 STEM = Convolution(2, 1, 3, 40, (19, 20), (10, 10), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2))
@@ -37,7 +37,7 @@ def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
     case = Case(
         OPERATORS[1], LAYERS[layer], ("NXC", "NCX")[turn // 2 % 2], ("XIO", "OIX")[turn % 2], ("f16", "bf16")[turn % 2]
     )
-    given = {"tile": TARGETS[target] + tile, "depth": (32, 64)[turn % 2]}
+    given = {"tile": TARGETS[target] + tile, "block_k": (32, 64)[turn % 2]}
     stages = program_of(case, "gemm", given, target)[0].candidates["stages"]
     check(emulator, case, "gemm", {**given, "stages": stages[turn % len(stages)]}, target)
 
@@ -45,8 +45,8 @@ def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
 def test_split_sums(emulator: Emulator) -> None:
     case = Case(OPERATORS[1], LAYERS["stem"], "NXC", "XIO", "bf16")
     given = {"tile": TARGETS[SM_90]}
-    for splits in program_of(case, "gemm", given)[0].candidates["splits"][1:]:
-        check(emulator, case, "gemm", {**given, "splits": splits})
+    for split_k in program_of(case, "gemm", given)[0].candidates["split_k"][1:]:
+        check(emulator, case, "gemm", {**given, "split_k": split_k})
 
 
 def few_columns() -> list[Case]:
@@ -56,7 +56,7 @@ def few_columns() -> list[Case]:
 
 
 def _tiles(case: Case) -> list[int]:
-    return [tile for tile in Planner(MACHINE, problem_of(case)).usable() if tile >= TARGETS[SM_90]]
+    return [tile for tile in GemmPlanner(MACHINE, problem_of(case)).usable() if tile >= TARGETS[SM_90]]
 
 
 @pytest.mark.slow

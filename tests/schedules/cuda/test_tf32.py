@@ -49,16 +49,16 @@ def test_sums_of_integers_are_exact(emulator: Emulator, case: Case) -> None:
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     case = Case(OPERATORS[operator], WIDE, "NXC", ("XIO", "OIX")[tile % 2])
-    given = {"tile": tile, "depth": (16, 32)[tile % 2]}
+    given = {"tile": tile, "block_k": (16, 32)[tile % 2]}
     stages = program_of(case, "gemm", given, TF32)[0].candidates["stages"]
     check(emulator, case, "gemm", {**given, "stages": stages[tile % len(stages)]}, TF32)
 
 
 def test_a_split_sum(emulator: Emulator) -> None:
     case = Case(OPERATORS[0], LONG)
-    splits = max(program_of(case, "gemm", target=TF32)[0].candidates["splits"])
-    assert splits > 1
-    check(emulator, case, "gemm", {"splits": splits}, TF32)
+    split_k = max(program_of(case, "gemm", target=TF32)[0].candidates["split_k"])
+    assert split_k > 1
+    check(emulator, case, "gemm", {"split_k": split_k}, TF32)
 
 
 @pytest.mark.parametrize("architecture", [800, 900])

@@ -17,7 +17,7 @@ from tests.support.sampling import covering
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, Tile
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, GemmTile
 
 pytestmark = needs_emulator
 WAYS = (Copies.BOXES, Copies.B_FOR_TWO, Copies.A_FOR_TWO)
@@ -36,14 +36,14 @@ LAYERS = {
     "square": SQUARE,
     "tails": TAILS,
     "strided": STRIDED,
-    "residues": RESIDUES,
+    "phases": RESIDUES,
     "dilated": DILATED,
     "pointwise": POINTWISE,
     "line": LINE,
     "cube": CUBE,
 }
-SMALL = GROUP_TILES.index(Tile(64, 64, (1, 1)))
-TWO_GROUPS = GROUP_TILES.index(Tile(128, 64, (2, 1)))
+SMALL = GROUP_TILES.index(GemmTile(64, 64, (1, 1)))
+TWO_GROUPS = GROUP_TILES.index(GemmTile(128, 64, (2, 1)))
 
 
 def swapped(layer: Convolution) -> Convolution:
@@ -72,7 +72,7 @@ def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Co
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
     turn = operator + way + list(LAYERS).index(name)
     case = Case(OPERATORS[operator], layer, "NXC", ("XIO", "OIX")[turn % 2], TYPES[turn // 2 % 2])
-    given = {"tile": SMALL if turn % 3 else TWO_GROUPS, "depth": (64, 32)[turn % 2], "copies": way}
+    given = {"tile": SMALL if turn % 3 else TWO_GROUPS, "block_k": (64, 32)[turn % 2], "copies": way}
     scheduled, _ = program_of(case, "gemm", {**given, "copies": Copies.BOXES}, SM_90A)
     if way not in scheduled.candidates["copies"]:
         pytest.skip("there are no two tiles to share one")
@@ -88,7 +88,7 @@ def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Co
     ],
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
-    wide = replace(SQUARE, batch=4, c=128, o=256, y=(7, 6), x=(7, 6)) if GROUP_TILES[tile].columns > 64 else SQUARE
+    wide = replace(SQUARE, batch=4, c=128, o=256, x=(7, 6), y=(7, 6)) if GROUP_TILES[tile].block_n > 64 else SQUARE
     layer = wide if operator != 1 else swapped(wide)
     case = Case(OPERATORS[operator], layer, dtype=TYPES[tile % 2])
     ways = [way for way in WAYS if way in program_of(case, "gemm", {"tile": tile}, SM_90A)[0].candidates["copies"]]
@@ -101,9 +101,9 @@ def test_operators_layouts_and_split_sums(emulator: Emulator, operator: int, dat
     """What is packed is copied as boxes, too."""
     layer = replace(SQUARE, batch=7, o=64)
     case = Case(OPERATORS[operator], layer, data_format, "OIX", "f16")
-    splits = program_of(case, "gemm", {"tile": SMALL}, SM_90A)[0].candidates["splits"]
-    given = {"tile": SMALL, "copies": WAYS[operator % 3 if operator % 3 < 2 else 0], "splits": max(splits)}
-    assert max(splits) > 1
+    split_k = program_of(case, "gemm", {"tile": SMALL}, SM_90A)[0].candidates["split_k"]
+    given = {"tile": SMALL, "copies": WAYS[operator % 3 if operator % 3 < 2 else 0], "split_k": max(split_k)}
+    assert max(split_k) > 1
     check(emulator, case, "gemm", given, SM_90A)
 
 
@@ -134,7 +134,7 @@ def test_who_has_an_engine_and_what_it_cannot_copy() -> None:
         ways(SQUARE, dtype="f32"),
         ways(replace(SQUARE, c=96)),  # lines of two taps
         ways(replace(SQUARE, groups=2, c=128)),
-        ways(replace(SQUARE, y=(9, 300), k=(3, 131), x=(9, 172))),  # a tap that is too far away
+        ways(replace(SQUARE, x=(9, 300), k=(3, 131), y=(9, 172))),  # a tap that is too far away
         ways(replace(STRIDED, c=72), operator=1),  # columns of two residues
     ):
         assert refused.isdisjoint(WAYS)
@@ -143,7 +143,7 @@ def test_who_has_an_engine_and_what_it_cannot_copy() -> None:
 @pytest.mark.parametrize("operator", [0, 1])
 def test_no_thread_computes_addresses_of_copies(operator: int) -> None:
     case = Case(OPERATORS[operator], replace(SQUARE, batch=7, o=64), dtype="f16")
-    program = boxed(case, tile=SMALL, copies=Copies.BOXES, splits=1)
+    program = boxed(case, tile=SMALL, copies=Copies.BOXES, split_k=1)
     assert "cp.async.cg" not in program.source and "cp.async.ca" not in program.source
     source = program.source.replace("__device__ __forceinline__", "")
     multiplying, supplying = source[source.index("for (int step") :].split("for (int step")[1:3]
@@ -160,7 +160,7 @@ def test_no_thread_computes_addresses_of_copies(operator: int) -> None:
 def test_blocks_that_share_a_tile_load_half_of_it() -> None:
     def bytes_of(way: Copies) -> list[int]:
         case = Case(OPERATORS[0], replace(SQUARE, c=256, o=256), dtype="f16")
-        program = boxed(case, tile=GROUP_TILES.index(Tile(128, 128, (2, 1))), copies=way)
+        program = boxed(case, tile=GROUP_TILES.index(GemmTile(128, 128, (2, 1))), copies=way)
         (launch,) = (each for each in program.launches if each.function == "main_kernel")
         maps = [each for each in launch.arguments if isinstance(each, TensorMap)]
         counts = [program.source.count(f"(&({each}_ptr[0]))") for each in ("sum_a_map", "sum_b_map")]
@@ -210,7 +210,7 @@ FAULT_CASE = Case(OPERATORS[0], replace(SQUARE, c=128, o=64), dtype="f16")
 
 def fault_program() -> Program:
     """Two blocks of neighbouring rows share B's tiles."""
-    return boxed(FAULT_CASE, tile=SMALL, copies=Copies.B_FOR_TWO, stages=4, splits=1, depth=32)
+    return boxed(FAULT_CASE, tile=SMALL, copies=Copies.B_FOR_TWO, stages=4, split_k=1, block_k=32)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -18,11 +18,11 @@ from tvmconvgrad import schedules
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, Tile
+from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, GemmTile
 
 pytestmark = needs_emulator
 TYPES = ("f16", "bf16")
-SQUARE = GROUP_TILES.index(Tile(128, 128, (2, 1)))
+SQUARE = GROUP_TILES.index(GemmTile(128, 128, (2, 1)))
 
 
 def of_both_types() -> list[Case]:
@@ -48,7 +48,7 @@ def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     """With lines of each length and in both directions, and each number of stages."""
     turn = operator + tile
     case = Case(OPERATORS[operator], WIDE, "NXC", ("XIO", "OIX")[turn % 2], TYPES[turn % 2])
-    given = {"tile": tile, "depth": (64, 32)[turn // 2 % 2]}
+    given = {"tile": tile, "block_k": (64, 32)[turn // 2 % 2]}
     stages = program_of(case, "gemm", given, SM_90A)[0].candidates["stages"]
     check(emulator, case, "gemm", {**given, "stages": stages[tile % len(stages)]}, SM_90A)
 
@@ -56,9 +56,9 @@ def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 def test_split_sums(emulator: Emulator, operator: str) -> None:
     case = Case(operator, LONG if operator.endswith("Filters") else WIDE, "NXC", "OIX", "bf16")
-    splits = max(program_of(case, "gemm", target=SM_90A)[0].candidates["splits"])
-    assert splits > 1
-    check(emulator, case, "gemm", {"splits": splits}, SM_90A)
+    split_k = max(program_of(case, "gemm", target=SM_90A)[0].candidates["split_k"])
+    assert split_k > 1
+    check(emulator, case, "gemm", {"split_k": split_k}, SM_90A)
 
 
 @pytest.mark.parametrize("case", covering(random_cases(seed=23, count=30), quick=0, second=2))

@@ -74,19 +74,19 @@ def by_pytorch(job: Job, tensors: Tensors, dtype: torch.dtype) -> Any:
     """
     strides, dilations, begin = (list(job.attributes[name]) for name in ("strides", "dilations", "pads_begin"))
     groups = job.attributes["groups"]
-    y, x, kernel = (job.shapes[role][2:] for role in ("y", "x", "w"))
-    reach = [s * (n - 1) + (k - 1) * d + 1 for s, n, k, d in zip(strides, x, kernel, dilations)]
-    ends = [extent - pad - size for extent, pad, size in zip(reach, begin, y)]
+    x, y, kernel = (job.shapes[role][2:] for role in ("x", "y", "w"))
+    reach = [s * (n - 1) + (k - 1) * d + 1 for s, n, k, d in zip(strides, y, kernel, dilations)]
+    ends = [extent - pad - size for extent, pad, size in zip(reach, begin, x)]
     pads = [pad for pair in zip(reversed(begin), reversed(ends)) for pad in pair]
     given = {role: tensor.to(dtype) for role, tensor in tensors.items()}
     anything = next(iter(given.values()))
-    big = F.pad(given["y"], pads) if "y" in given else anything.new_empty((*job.shapes["y"][:2], *reach))
-    if job.result == "x":
+    big = F.pad(given["x"], pads) if "x" in given else anything.new_empty((*job.shapes["x"][:2], *reach))
+    if job.result == "y":
         return torch.ops.aten.convolution(big, given["w"], None, strides, [0], dilations, False, [0], groups)
     weights = given.get("w", anything.new_empty(job.shapes["w"]))
-    mask = [job.result == "y", job.result == "w", False]
+    mask = [job.result == "x", job.result == "w", False]
     options = (None, strides, [0] * job.rank, dilations, False, [0] * job.rank, groups, mask)
-    found = torch.ops.aten.convolution_backward(given["x"], big, weights, *options)
+    found = torch.ops.aten.convolution_backward(given["y"], big, weights, *options)
     return found[1] if job.result == "w" else F.pad(found[0], [-pad for pad in pads])
 
 

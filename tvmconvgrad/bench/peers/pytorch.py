@@ -29,7 +29,7 @@ class PyTorch:
         # the shape of what is asked for is read off a tensor, whose values are not
         given[job.result] = self._tensor(np.zeros(job.shapes[job.result], np.int8))
         options = self._options()
-        source, gradient = ("x", "y") if job.transposed else ("y", "x")
+        source, gradient = ("y", "x") if job.transposed else ("x", "y")
         mask = (job.result == source, job.result == "w", False)
         self._arguments = (given[gradient], given[source], given["w"], None, *options, mask)
         self._place = mask.index(True)
@@ -63,8 +63,8 @@ class PyTorch:
         """Strides, pads, dilations, whether transposed, output padding and groups."""
         job = self._job
         strides, dilations, pads = (list(job.attributes[name]) for name in ("strides", "dilations", "pads_begin"))
-        y, x, kernel = (job.shapes[role][2:] for role in ("y", "x", "w"))
-        axes = list(zip(y, x, kernel, strides, dilations, pads, strict=True))
+        x, y, kernel = (job.shapes[role][2:] for role in ("x", "y", "w"))
+        axes = list(zip(x, y, kernel, strides, dilations, pads, strict=True))
         # with the same pads at both ends, elements of y that no window reaches
         rest = [size + 2 * p - s * (n - 1) - (k - 1) * d - 1 for size, n, k, s, d, p in axes]
         limits = [max(s, d) if job.transposed else s for s, d in zip(strides, dilations, strict=True)]

@@ -22,7 +22,7 @@ from tvm import DataType, tirx
 from tvm.s_tir import pipeline as _s_tir_pipeline  # noqa: F401 -- registers the pipeline
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.nvidia import tensor_maps
 from tvmconvgrad.nvidia.launches import ALIGNMENT, TENSORS, Argument, Extent, Launch
@@ -67,7 +67,7 @@ def generate(module: tvm.IRModule, target: Target) -> Program:
         code = codegen_build(finalize()(device), found)
     source = code.inspect_source("cuda")
     clusters = json.loads(function.attrs.get(CLUSTERS, "{}"))
-    early = Machine.of(found).has_early_launches
+    early = GpuMachine.of(found).has_early_launches
     launches = [replace(each, early=early and place > 0) for place, each in enumerate(host.launches)]
     for place, launch in enumerate(launches):
         is_last = launch is launches[-1]

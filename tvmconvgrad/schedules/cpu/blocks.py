@@ -23,10 +23,10 @@ AHEAD = 1024
 """How many elements ahead of its use data is fetched, where it is read along memory."""
 
 TOGETHER = 64
-"""Positions of a row that one task copies, at most: where images are merged into one row there is no other."""
+"""Positions of a row that one work item copies, at most: where images are merged into one row there is no other."""
 
 CONTIGUOUS = 256
-"""Positions that one task copies, at most, where they lie side by side."""
+"""Positions that one work item copies, at most, where they lie side by side."""
 
 APART = (128, 64)
 """Packed blocks of channels lie an odd number of cache lines apart (in bytes: a multiple, and the rest): what all
@@ -68,8 +68,8 @@ def pack_data(
     row = space[-1]
     outer = [n, *space[:-1]]
     if data_format == "NXC" and at is None:
-        task, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
-        outer.append(task)
+        work_item, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
+        outer.append(work_item)
     if data_format == "NXC" and channels * groups > 1:
         read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
         sch.reorder(*outer, row, g0, c0, c1, image, g1)
@@ -118,7 +118,7 @@ def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> b
     if not sch.get(block).reads:
         return False  # all of it is pads
     source = sch.get(block).reads[0].source.shape[-len(space) :]
-    extents = [sch.get(loop).extent for loop in space]  # of which some may differ from task to task
+    extents = [sch.get(loop).extent for loop in space]  # of which some may differ from work item to work item
     whole = all(isinstance(size, IntImm) for size in extents) and list(map(int, extents[1:])) == list(
         map(int, source[1:])
     )
@@ -222,21 +222,21 @@ def _paneled_filter(
 
 @dataclass(frozen=True)
 class FilterNest:
-    """The loops of a filter gradient's register tile: over parallel tasks, that inside of which is packed, and the
-    outermost over the positions of a chunk."""
+    """The loops of a filter gradient's register tile: over parallel work items, that inside of which is packed, and the
+    outermost over the positions of a cache block."""
 
     tile: SBlockRV
-    tasks: list[LoopRV]
+    work_items: list[LoopRV]
     packing: LoopRV
     position: LoopRV
 
 
-def split_chunks(
-    sch: Schedule, positions: Sequence[LoopRV], chunk: Sequence[int], inner: Sequence[LoopRV] = ()
+def split_cache_blocks(
+    sch: Schedule, positions: Sequence[LoopRV], cache_block: Sequence[int], inner: Sequence[LoopRV] = ()
 ) -> LoopRV:
-    """Split loops over positions into chunks of so many along each, outside of `inner`; the loop over chunks is
-    returned."""
-    parts = [sch.split(loop, [None, size]) for loop, size in zip(positions, chunk)]
+    """Split loops over positions into cache blocks of so many along each, outside of `inner`; the loop over cache
+    blocks is returned."""
+    parts = [sch.split(loop, [None, size]) for loop, size in zip(positions, cache_block)]
     sch.reorder(*(outer for outer, _ in parts), *(within for _, within in parts), *inner)
     return sch.fuse(*(outer for outer, _ in parts))
 
@@ -290,7 +290,7 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
 
 
 def _first_extent(sch: Schedule, loop: LoopRV) -> int:
-    """A loop's extent, in the first task if it differs from task to task."""
+    """A loop's extent, in the first work item if it differs from work item to work item."""
     found = sch.get(loop).extent
     begin = {var: IntImm("int64", 0) for var in nodes(found, Var)}
     return int(Analyzer().simplify(replaced(found, begin)))

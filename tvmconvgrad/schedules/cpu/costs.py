@@ -16,7 +16,7 @@ PLACING = 0.5
 """To write results in whole vectors, line after line."""
 
 STREAMING = 0.3
-"""To store them past the caches."""
+"""To write them by non-temporal stores."""
 
 SCATTERING = 3.0
 """To write them against the memory's order, or lines in parts."""
@@ -55,7 +55,7 @@ SHARED = 3
 """How many cores' parts of the last-level cache a call may count on: others leave some."""
 
 STARTING = 100
-"""Cycles that it takes to start a task."""
+"""Cycles that it takes to start a work item."""
 
 ROOM = 0.98
 """How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""

@@ -2,16 +2,16 @@
 
 import tvm
 
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import TF32, Target
 from tvmconvgrad.schedules.base import Rule
 from tvmconvgrad.schedules.cuda.depthwise.rule import DepthwiseRule
 from tvmconvgrad.schedules.cuda.gemm.rule import GemmRule
-from tvmconvgrad.schedules.cuda.naive.rule import ThreadsRule, fill_zeros
+from tvmconvgrad.schedules.cuda.naive.rule import NaiveRule, fill_zeros
 from tvmconvgrad.schedules.zero import ZeroRule
 
 
 def cuda_rules(target: Target) -> list[Rule]:
     """The rules for a `cuda` target; for equal costs the first one is taken. Costs are microseconds, about."""
-    machine = Machine.of(tvm.target.Target(target.to_dict()))
-    return [GemmRule(machine, target.fpmath_mode == TF32), DepthwiseRule(machine), ThreadsRule(), ZeroRule(fill_zeros)]
+    machine = GpuMachine.of(tvm.target.Target(target.to_dict()))
+    return [GemmRule(machine, target.fpmath_mode == TF32), DepthwiseRule(machine), NaiveRule(), ZeroRule(fill_zeros)]

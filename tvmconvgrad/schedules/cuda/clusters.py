@@ -15,7 +15,7 @@ MOST = 8
 class Cluster:
     """A block's cluster: pairs of blocks that share tiles, or as many splits of a sum, which they add up."""
 
-    splits: int
+    split_k: int
     pair: int
     """How many blocks share tiles: 1 or 2."""
     rank: Index
@@ -24,7 +24,7 @@ class Cluster:
     @property
     def size(self) -> int:
         """How many blocks there are."""
-        return self.splits * self.pair
+        return self.split_k * self.pair
 
     @property
     def place(self) -> Index:

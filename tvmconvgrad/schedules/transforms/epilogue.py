@@ -15,22 +15,22 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.te import Sum
-from tvmconvgrad.te.tensors import Place
+from tvmconvgrad.te.tensors import OutputMap
 from tvmconvgrad.tir.rewriting import with_parts
 
 
 def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule:
     """`module` with one result of this shape in place of the expression's several."""
-    if not expression.places:
+    if not expression.output_maps:
         return module
     main = module["main"]
     stages = main.params[len(expression.inputs) :]
-    places = {stage.name: where for stage, where in zip(stages, expression.places)}
+    places = {stage.name: where for stage, where in zip(stages, expression.output_maps)}
     extents = [tirx.IntImm("int64", extent) for extent in shape]
     result = tirx.decl_buffer(extents, str(stages[0].dtype), "out")
     zero = tirx.IntImm("int64", 0)
-    ranges = [Range.from_min_extent(zero, extent) for extent in extents]
-    everything = TensorRegion(result, ranges, tirx.BufferRegionType())
+    partitions = [Range.from_min_extent(zero, extent) for extent in extents]
+    everything = TensorRegion(result, partitions, tirx.BufferRegionType())
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         where = places.get(statement.buffer.name)
@@ -52,7 +52,7 @@ def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule
     return IRModule({"main": placed}, attrs=module.attrs)
 
 
-def _placed(statement: tirx.BufferStore, where: Callable[..., Place], result: tirx.Buffer) -> tirx.Stmt:
+def _placed(statement: tirx.BufferStore, where: Callable[..., OutputMap], result: tirx.Buffer) -> tirx.Stmt:
     """One condition inside of the other: one that depends on a vector's lane then does not take part in the others."""
     place = where(*statement.indices)
     placed: tirx.Stmt = tirx.BufferStore(result, statement.value, place.index)

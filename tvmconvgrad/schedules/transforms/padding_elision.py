@@ -1,6 +1,6 @@
-"""A rewrite of a scheduled program: what meets nothing but pads is left out.
+"""A rewrite of a scheduled program: what reads nothing but padding is left out.
 
-A sum reads its data through a stage that is extended by zeros (te/tensors.py). Where all that a register tile reads at
+A sum reads its data through a stage that is padded with zeros (te/tensors.py). Where all that a register tile reads at
 a tap are such zeros, along one axis, nothing is added: a condition, outside of the tile and of the loops over channels,
 leaves it out. Along an axis on which a tile reads one element at a tap, no zero is ever read, and none need be stored.
 """
@@ -15,7 +15,7 @@ from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
 from tvmconvgrad.te import Sum
-from tvmconvgrad.te.windows import Window
+from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.tir.annotations import CONDITION, PAIRS
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
 
@@ -25,15 +25,15 @@ SPACE = 3
 
 def skip(module: IRModule, expression: Sum) -> IRModule:
     """`module` without the products of the expression's sums with pads."""
-    windows = {axis: window for axis, window in enumerate(expression.windows) if window.bare or not window.is_inside}
-    if not windows:
+    views = {axis: view for axis, view in enumerate(expression.views) if view.implicit or not view.is_inside}
+    if not views:
         return module
     analyzer = Analyzer()
     for loop in nodes(module, tirx.For):
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
-    skipping = _Skipping(expression.operands[0], windows, analyzer)
+    skipping = _Skipping(expression.operands[0], views, analyzer)
     module = rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
-    skipping.expect_no_bare()
+    skipping.expect_no_implicit()
     return module
 
 
@@ -41,7 +41,7 @@ def skip(module: IRModule, expression: Sum) -> IRModule:
 class _Range:
     """What a tile reads along an axis: elements `first` to `last` of the stage, in terms of the loops around it."""
 
-    window: Window
+    view: PaddedView
     first: Expr
     last: Expr
 
@@ -52,62 +52,62 @@ class _Range:
         """The range of all steps of a loop of the tile."""
         begin, end = loop.min, loop.min + loop.extent - 1
         ends = (replaced(self.first, {loop.loop_var: begin}), replaced(self.last, {loop.loop_var: end}))
-        return _Range(self.window, *ends)
+        return _Range(self.view, *ends)
 
     @property
-    def meets_data(self) -> list[Expr]:
+    def reads_data(self) -> list[Expr]:
         """The conditions for some of it to be data; for all of it, where there is nothing else."""
-        window = self.window
+        view = self.view
         analyzer = Analyzer()
-        if window.bare and not analyzer.can_prove_equal(self.first, self.last):
+        if view.implicit and not analyzer.can_prove_equal(self.first, self.last):
             raise RuntimeError(f"a tile reads several elements along an axis without pads: {self.first} to {self.last}")
-        if not analyzer.can_prove_equal((self.last - self.first) % window.taps, 0):
+        if not analyzer.can_prove_equal((self.last - self.first) % view.taps, 0):
             return [tirx.const(True)]  # of gathered elements only those of one tap are in order
         return [
-            analyzer.simplify(window.moved(self.last) >= window.shift),
-            analyzer.simplify(window.moved(self.first) < window.shift + window.size),
+            analyzer.simplify(view.moved(self.last) >= view.shift),
+            analyzer.simplify(view.moved(self.first) < view.shift + view.size),
         ]
 
 
 class _Skipping:
     """Callbacks from the inside to the outside of each sum's nest."""
 
-    def __init__(self, data: str, windows: dict[int, Window], analyzer: Analyzer) -> None:
-        self.data, self.windows = data, windows
+    def __init__(self, data: str, views: dict[int, PaddedView], analyzer: Analyzer) -> None:
+        self.data, self.views = data, views
         self.analyzer = analyzer
         """It knows all loops' extents."""
-        self.ranges: list[_Range] = []
+        self.partitions: list[_Range] = []
         """Those of the nest at hand that have no condition yet."""
 
     def block(self, realize: SBlockRealize) -> SBlockRealize:
         loads = _loads(realize.block, self.data)
         if loads and realize.block.name_hint != "root":
-            self.expect_no_bare()
+            self.expect_no_implicit()
             analyzer, values = Analyzer(), {}
             for iter_var, value in zip(realize.block.iter_vars, realize.iter_values):
                 analyzer.bind(iter_var.var, iter_var.dom)
                 values[iter_var.var] = value
-            indices = [loads[0].indices[SPACE + axis] for axis in self.windows]
-            found = [_Range(window, index, index) for window, index in zip(self.windows.values(), indices)]
-            meeting = [each for each in found if not analyzer.can_prove(tirx.all(*each.meets_data))]
-            self.ranges = [_Range(each.window, *[replaced(each.first, values)] * 2) for each in meeting]
+            indices = [loads[0].indices[SPACE + axis] for axis in self.views]
+            found = [_Range(view, index, index) for view, index in zip(self.views.values(), indices)]
+            meeting = [each for each in found if not analyzer.can_prove(tirx.all(*each.reads_data))]
+            self.partitions = [_Range(each.view, *[replaced(each.first, values)] * 2) for each in meeting]
         return realize
 
-    def expect_no_bare(self) -> None:
-        """Make sure that all ranges of a nest that must not go beyond the data have their condition."""
-        if any(found.window.bare for found in self.ranges):
+    def expect_no_implicit(self) -> None:
+        """Make sure that all partitions of a nest that must not go beyond the data have their condition."""
+        if any(found.view.implicit for found in self.partitions):
             raise RuntimeError("no loop keeps a sum out of pads that are not stored")
 
     def loop(self, loop: tirx.For) -> tirx.For:
-        used = [found for found in self.ranges if found.uses(loop.loop_var)]
+        used = [found for found in self.partitions if found.uses(loop.loop_var)]
         if not used:
             return loop
-        others = [found for found in self.ranges if found not in used]
+        others = [found for found in self.partitions if found not in used]
         if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or PAIRS in loop.annotations:
-            self.ranges = [*others, *(found.over(loop) for found in used)]
+            self.partitions = [*others, *(found.over(loop) for found in used)]
             return loop
-        self.ranges = others
-        conditions = [condition for found in used for condition in found.meets_data]
+        self.partitions = others
+        conditions = [condition for found in used for condition in found.reads_data]
         unknown = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop
 

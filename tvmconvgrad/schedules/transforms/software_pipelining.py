@@ -149,7 +149,7 @@ def _loops(statement: tirx.Stmt) -> list[tirx.For]:
 
 
 def _extent(loop: tirx.For) -> int:
-    """A loop's extent; 1 if it differs from task to task."""
+    """A loop's extent; 1 if it differs from work item to work item."""
     return int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 1
 
 

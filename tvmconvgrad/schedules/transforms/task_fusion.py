@@ -1,7 +1,8 @@
-"""A rewrite of a scheduled program: sums whose tasks correspond become one parallel loop.
+"""A rewrite of a scheduled program: sums whose work items correspond become one parallel loop.
 
-The phases of a strided data gradient are sums of their own, each over the same ranges of positions, and their results
-interleave. Task by task, instead of sum by sum, the data of a range and the lines of its result stay in the cache.
+The phases of a strided data gradient are sums of their own, each over the same partitions of positions, and their
+results interleave. Task by work item, instead of sum by sum, the data of a range and the lines of its result stay in
+the cache.
 """
 
 from __future__ import annotations

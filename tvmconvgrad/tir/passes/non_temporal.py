@@ -1,4 +1,4 @@
-"""A pass for results that go to memory past the caches.
+"""A pass for results that are written by non-temporal stores.
 
 A plain store has its line read from memory first, though all of it will be written; and a large result drives from the
 caches what the kernel reads. x86's non-temporal stores of whole lines do neither. They need addresses that are
@@ -15,14 +15,14 @@ from tvm import tirx
 from tvm.ir import Call, Expr, IRModule, Op
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.tir.annotations import STREAM
+from tvmconvgrad.tir.annotations import NON_TEMPORAL
 from tvmconvgrad.tir.passes.statements import with_functions
 from tvmconvgrad.tir.rewriting import nodes, rewritten, with_body
 
 _TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
 """LLVM's name of an element's type, and its bytes."""
 
-_PREFIX = "stream_"
+_PREFIX = "non_temporal_"
 _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
@@ -43,8 +43,8 @@ plain:
 """
 
 
-def with_streamed_stores(module: IRModule) -> IRModule:
-    """`module` with the vectors of marked loops stored past the caches, and a fence after each task's."""
+def with_non_temporal_stores(module: IRModule) -> IRModule:
+    """`module` with the vectors of marked loops written by non-temporal stores, and a fence after each task's."""
     functions: dict[str, str] = {}
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
@@ -60,7 +60,7 @@ def with_streamed_stores(module: IRModule) -> IRModule:
         return tirx.Evaluate(tirx.call_extern("void", called, address, statement.value))
 
     def marked(statement: tirx.AttrStmt) -> tirx.Stmt:
-        if statement.attr_key != STREAM:
+        if statement.attr_key != NON_TEMPORAL:
             return statement
         return structural_map(statement.body, (tirx.BufferStore, store))
 
@@ -79,12 +79,12 @@ def _is_run(place: Expr) -> bool:
 
 def _fenced(loop: tirx.For) -> tirx.For:
     """A loop over tasks, with a fence at the end of each: who then learns that it is done sees what it has stored."""
-    if loop.kind != tirx.ForKind.PARALLEL or not any(map(_streams, nodes(loop, Call))):
+    if loop.kind != tirx.ForKind.PARALLEL or not any(map(_non_temporal, nodes(loop, Call))):
         return loop
     return with_body(loop, tirx.SeqStmt([loop.body, _fence()]))
 
 
-def _streams(call: Call) -> bool:
+def _non_temporal(call: Call) -> bool:
     return call.op.same_as(_EXTERN) and str(call.args[0].value).startswith(_PREFIX)
 
 

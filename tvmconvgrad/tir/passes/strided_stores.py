@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule
 from tvm.target import Target
 
-from tvmconvgrad.machines.cpu import Machine
+from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.tir.annotations import MOST_APART
 from tvmconvgrad.tir.rewriting import rewritten
 
@@ -27,7 +27,7 @@ def with_spread_stores(module: IRModule) -> IRModule:
 
 
 def _has_masked_stores(target: Target) -> bool:
-    return target.kind.name == "llvm" and Machine.of(target).masked_stores
+    return target.kind.name == "llvm" and CpuMachine.of(target).masked_stores
 
 
 def _spread(store: tirx.BufferStore) -> tirx.Stmt:

@@ -48,7 +48,7 @@ def describe(request: Request) -> Answer:
     (features,) = PerStoreFeature().extract_from(_context(problem, target), [candidate])
     return {
         "plan": str(scheduled),
-        "tasks": scheduled.tasks,
+        "tasks": scheduled.work_items,
         "open": {name: list(numbers) for name, numbers in scheduled.candidates.items()},
         "shape": list(features.shape),
         "features": b64encode(features.numpy().astype(np.float32)).decode(),

@@ -45,7 +45,7 @@ class Primitive:
     def __init__(self, job: Job, tensors: Tensors, *, plain: bool) -> None:
         self._job, self._handles = job, Handles()
         # src, dst and weights of the forward primitive, by the job's roles
-        self._roles = {"src": "x", "wei": "w", "dst": "y"} if job.transposed else {"src": "y", "wei": "w", "dst": "x"}
+        self._roles = {"src": "y", "wei": "w", "dst": "x"} if job.transposed else {"src": "x", "wei": "w", "dst": "y"}
         self._dtype = DTYPES[job.dtype]
         try:
             self._prepare(tensors, plain)

@@ -60,6 +60,6 @@ def attributes(job: Job) -> dict[str, Any]:
         found.pop("output_padding", None)  # not in its schema; the shapes imply it
     if job.result == "w":
         found["weights_shape"] = job.shape("w")
-    elif job.result == "y":
-        found["dst_shape"] = job.shape("y")
+    elif job.result == "x":
+        found["dst_shape"] = job.shape("x")
     return found

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import L2_BYTES, ROOM, SHARED
-from tvmconvgrad.schedules.cpu.data.sizes import Sizes, Tile
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te import Multiples
@@ -38,17 +38,17 @@ PANEL, SMALL_PANEL = 0.6, 0.125
 
 
 @dataclass(frozen=True)
-class Access:
+class DataAccess:
     """What a tile of sums of these sizes reads and writes, on a machine."""
 
-    machine: Machine
-    sizes: Sizes
-    tile: Tile
+    machine: CpuMachine
+    sizes: DataSizes
+    tile: DataTile
 
     @property
     def along(self) -> bool:
         """Whether the tile's vectors lie along the memory of data and result."""
-        return (self.sizes.problem.data_format == "NXC") != (self.tile.lanes == "positions")
+        return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis == "positions")
 
     # ---- what is read ----
 
@@ -58,9 +58,9 @@ class Access:
         enough of them to be transposed by pairs."""
         if not self.machine.multiplies_pairs or self.sizes.problem.dtype != "bf16":
             return False
-        if self.tile.lanes == "groups":
-            return self.along and self.sizes.summed >= 2 * LEAST_SIDE
-        return self.tile.lanes == "channels" and self.sizes.summed > 1
+        if self.tile.vector_axis == "groups":
+            return self.along and self.sizes.k >= 2 * LEAST_SIDE
+        return self.tile.vector_axis == "channels" and self.sizes.k > 1
 
     @property
     def bytes(self) -> int:
@@ -69,18 +69,18 @@ class Access:
 
     def summed(self, in_place: bool) -> int:
         """How many channels are summed in one run, of data that is read where it lies or packed."""
-        if self.tile.lanes == "positions":
+        if self.tile.vector_axis == "positions":
             return 1
-        if self.tile.lanes == "summed":
+        if self.tile.vector_axis == "k":
             return self.machine.lanes
         run = largest_divisor if in_place else nearest_run
-        return 2 * run(-(-self.sizes.summed // 2), SUMMED) if self.pairs else run(self.sizes.summed, SUMMED)
+        return 2 * run(-(-self.sizes.k // 2), SUMMED) if self.pairs else run(self.sizes.k, SUMMED)
 
     @cached_property
     def products(self) -> int:
         """Multiply-adds, with all that is rounded up, and without what is left out."""
         sizes, run = self.sizes, self.summed(self.data_in_place)
-        return sizes.products(self.tile) // sizes.summed * ceil_to(sizes.summed, run)
+        return sizes.products(self.tile) // sizes.k * ceil_to(sizes.k, run)
 
     @property
     def steps(self) -> int:
@@ -91,17 +91,17 @@ class Access:
         """
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         leaves_one = any(size.positions[-1] % self.tile.positions == 1 for size in self.sizes.sums)
-        if self.tile.lanes != "channels" or self.machine.registers > 16 or columns == 1 or leaves_one:
+        if self.tile.vector_axis != "channels" or self.machine.registers > 16 or columns == 1 or leaves_one:
             return 1
         return max(LEAST_FMAS // (rows * columns), 1)
 
-    def multiples(self, in_place: bool, bare_axes: int = 0) -> Multiples:
+    def multiples(self, in_place: bool, implicit_axes: int = 0) -> Multiples:
         """What the tensor expression is rounded up to, and the type of its operands."""
-        return self.sizes.multiples(self.tile, self.summed(in_place), bare_axes, self.pairs)
+        return self.sizes.multiples(self.tile, self.summed(in_place), implicit_axes, self.pairs)
 
     @property
-    def bare_axes(self) -> int:
-        """Along how many axes a tile has one position, and no pads are packed before all tasks."""
+    def implicit_axes(self) -> int:
+        """Along how many axes a tile has one position, and no pads are packed before all work items."""
         return self.sizes.problem.geometry.rank - (1 if self.tile.rows == 1 else 2)
 
     @cached_property
@@ -109,12 +109,12 @@ class Access:
         """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
         rows, where they are far apart, don't displace each other from the cache."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
-        if not self.along or tile.lanes == "groups":
+        if not self.along or tile.vector_axis == "groups":
             return False
-        if tile.lanes == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
+        if tile.vector_axis == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
             return False
-        if tile.lanes == "positions":
-            near = self.sizes.summed <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
+        if tile.vector_axis == "positions":
+            near = self.sizes.k <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
         return data_is_plain(problem, self.multiples(in_place=True))
@@ -122,10 +122,10 @@ class Access:
     @cached_property
     def filter_in_place(self) -> bool:
         """Whether the filter is read where it lies: where its lanes are side by side, and few rows share a panel."""
-        if self.tile.lanes == "summed":
+        if self.tile.vector_axis == "k":
             return True
         problem, sizes = self.sizes.problem, self.sizes
-        if self.pairs or self.tile.lanes != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
+        if self.pairs or self.tile.vector_axis != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         return rows < FEW_ROWS and filter_is_plain(problem, self.multiples(in_place=True))
@@ -137,11 +137,11 @@ class Access:
 
     @cached_property
     def panel(self) -> int:
-        """Elements of a panel that a task packs; 0 where the filter is read where it lies."""
-        if self.tile.lanes != "channels" or self.filter_in_place:
+        """Elements of a panel that a work item packs; 0 where the filter is read where it lies."""
+        if self.tile.vector_axis != "channels" or self.filter_in_place:
             return 0
         products = max((size.products for size in self.sizes.sums), default=0)
-        return products * self.tile.columns // (self.parts if self.may_add else 1)
+        return products * self.tile.n // (self.parts if self.may_add else 1)
 
     @cached_property
     def has_panels(self) -> bool:
@@ -163,16 +163,14 @@ class Access:
     def may_add(self) -> bool:
         """Whether tiles may be added up in memory, in parts: they lie whole along that of the result, or its rows are
         long enough to be transposed."""
-        if self.tile.lanes != "channels":
+        if self.tile.vector_axis != "channels":
             return False
         if self.along:
             return self.writes_whole_lines
-        return all(
-            size.positions[-1] >= LEAST_SIDE and size.columns % self.tile.columns == 0 for size in self.sizes.sums
-        )
+        return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
     def adds_aside(self, parts: int) -> bool:
-        """Whether so many parts are added up in memory of the task, since the result has another order or type."""
+        """Whether so many parts are added up in memory of the work item, since the result has another order or type."""
         return parts > 1 and not (self.along and self.sizes.problem.dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
@@ -184,7 +182,7 @@ class Access:
         """In how many parts a panel fits the L2 cache, beside data; where few positions use it, a small part of it."""
         products = max((size.products for size in self.sizes.sums), default=1)
         share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
-        return -(-self.bytes * products * self.tile.columns // int(share * self.machine.l2))
+        return -(-self.bytes * products * self.tile.n // int(share * self.machine.l2))
 
     @property
     def writes_apart(self) -> bool:
@@ -198,12 +196,12 @@ class Access:
         ones of neighbours, since where parts of a tile are left out it is written element by element."""
         tile = self.tile
         by_channels = self.sizes.problem.data_format == "NXC"
-        if tile.lanes not in (("groups",) if by_channels else ("channels", "groups")):
+        if tile.vector_axis not in (("groups",) if by_channels else ("channels", "groups")):
             return False
-        lanes = tile.groups if tile.lanes == "groups" else tile.columns
-        side = min(tile.columns if by_channels else tile.positions, lanes)
+        lanes = tile.groups if tile.vector_axis == "groups" else tile.n
+        side = min(tile.n if by_channels else tile.positions, lanes)
         whole = self.sizes.problem.geometry.groups % tile.groups == 0 and all(
-            size.positions[-1] % tile.positions == 0 and size.columns % tile.columns == 0 for size in self.sizes.sums
+            size.positions[-1] % tile.positions == 0 and size.n % tile.n == 0 for size in self.sizes.sums
         )
         return side >= LEAST_SIDE and whole
 
@@ -212,42 +210,39 @@ class Access:
         """Whether some vectors of a tile go beyond the end of a row of the result, or of a position's channels, or may:
         NCX has rows of any length."""
         sizes, tile = self.sizes, self.tile
-        if tile.lanes == "channels":
-            in_order = {size.columns for size in sizes.sums} == {sizes.columns}
-            return self.along and in_order and sizes.columns % tile.columns > 0
-        if tile.lanes != "positions":
+        if tile.vector_axis == "channels":
+            in_order = {size.n for size in sizes.sums} == {sizes.n}
+            return self.along and in_order and sizes.n % tile.n > 0
+        if tile.vector_axis != "positions":
             return False
         # of fewer channels in NXC, several positions share a line, and LLVM does as well
-        cut = sizes.columns >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
+        cut = sizes.n >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
         return self.along or cut
 
     @property
     def writes_whole_lines(self) -> bool:
         """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
         sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
-        if tile.lanes == "groups":
-            return sizes.columns == 1 and geometry.groups % tile.groups == 0
-        if tile.lanes == "positions":
+        if tile.vector_axis == "groups":
+            return sizes.n == 1 and geometry.groups % tile.groups == 0
+        if tile.vector_axis == "positions":
             return self.along and not self.writes_apart
-        if geometry.groups > 1 and sizes.columns * F32_BYTES % CACHE_LINE:
+        if geometry.groups > 1 and sizes.n * F32_BYTES % CACHE_LINE:
             return False  # groups share a line, which comes and goes for each of them
-        vector = largest_divisor(tile.columns, self.machine.lanes)
-        return all(
-            size.columns % tile.columns == 0 and (size.columns == sizes.columns or sizes.columns % vector == 0)
-            for size in sizes.sums
-        )
+        vector = largest_divisor(tile.n, self.machine.lanes)
+        return all(size.n % tile.n == 0 and (size.n == sizes.n or sizes.n % vector == 0) for size in sizes.sums)
 
     @property
-    def may_stream(self) -> bool:
-        """Whether tiles may be stored past the caches: each fills whole cache lines."""
+    def may_store_non_temporally(self) -> bool:
+        """Whether tiles may be written by non-temporal stores: each fills whole cache lines."""
         tile, row = self.tile, self.sizes.problem.output_shape[-1]
-        if not self.machine.streams or tile.lanes == "summed" or not self.along or not self.writes_whole_lines:
+        if not self.machine.non_temporal or tile.vector_axis == "k" or not self.along or not self.writes_whole_lines:
             return False
-        run = tile.positions if tile.lanes == "positions" else tile.columns * tile.groups
+        run = tile.positions if tile.vector_axis == "positions" else tile.n * tile.groups
         return row % self.sizes.line == 0 and run % self.sizes.line == 0
 
     @property
-    def streams(self) -> bool:
+    def stores_non_temporally(self) -> bool:
         """Whether they are, by default: a result that is small stays in the cache for who reads it.
 
         Depthwise sums wait for memory, so theirs stays as long as all tensors may be there, if each vector is a line:
@@ -255,4 +250,4 @@ class Access:
         """
         stays = self.sizes.is_depthwise and self.machine.lanes >= self.sizes.line
         fits = self.sizes.problem.tensor_bytes <= SHARED * self.machine.l3
-        return self.may_stream and self.sizes.has_large_output(self.machine.l3) and not (stays and fits)
+        return self.may_store_non_temporally and self.sizes.has_large_output(self.machine.l3) and not (stays and fits)

@@ -1,39 +1,41 @@
-"""Data gradients and forward convolutions on a CPU: sums that have an element for each position.
+"""Data gradients and forward convolutions on CPUs: an implicit GEMM with an element of C for each position and channel.
 
-Each is a matrix product whose rows are neighbouring positions along the last axis and whose columns are channels of
-the result; taps and the other side's channels are summed:
+Pattern. M are neighbouring positions along the last axis, N the channels of the result, K the taps and the channels of
+the other operand. A strided data gradient has one such GEMM for each combination of its output phases
+(te/data_gradient.py).
 
-    parallel (position range, group range, column range)
-      for part, group block, column block:
-        panel = filter[taps, part, columns]
-        for image, position outside the last axis, row block:
-          tile = 0                                             # in registers
-          for summed block, tap, summed channel: tile += data[rows + tap, summed] * panel[tap, summed, columns]
-          result[rows, columns] += tile
+Loop nest. A work item is a partition of positions, groups and channels:
 
-A panel (all taps and a part of the summed channels of one column block, packed in the order in which it is read) is
-used for a range of positions while it is in the L2 cache; so is the range's data. A small tile adds several summed
-channels in an iteration. There is one part, and a tile is written once, unless a panel would be too large for the
-cache. A result of 16 bits, or in NCX, is then added up aside, in f32 and by channels, and brought into its type and
-order when all parts are in it. Panels are packed before all tasks, or by the only task that uses them. Where the data
-needs zeros or another type, it is packed, by each task or before all tasks; else it is read where it lies and, with
-vectors over the result's channels, fetched ahead (schedules/transforms/prefetch.py); what is packed next is fetched
-while products are summed (schedules/transforms/software_pipelining.py). With vectors over groups, a tile fetches the
-lines that it will write, or, where a group has several channels, is transposed in registers to write these side by
-side. Results that are large are stored past the caches (tir/passes/non_temporal.py). A tap at which all that a tile
-reads are pads is left out (schedules/transforms/padding_elision.py).
+    parallel work item (partition of positions, of groups, of N)
+      for K-part, group block, N block:
+        panel = filter[taps, K-part, N block]
+        for image, position outside the last axis, M block:
+          tile = 0                                          # micro-kernel: M block x N block, in registers
+          for K block, tap, k: tile += data[M block + tap, k] * panel[tap, k, N block]
+          result[M block, N block] += tile                  # epilogue
 
-A strided data gradient has one such sum for each combination of its phases, see te/data_gradient.py. Where all of them
-have as many tasks, these are joined (schedules/transforms/task_fusion.py), and a joined task packs its data once for
-all sums.
+Why it is fast.
+1. A panel is packed in the order in which it is read. It stays in L2 for a partition of positions, and so does the
+   partition's data.
+2. There is one K-part, and a tile is written once, unless a panel would be too large for L2. A result of 16 bits, or in
+   NCX, is then added up in a scratch accumulator, in f32, and converted when all K-parts are in it.
+3. Data that needs neither padding nor conversion is read where it lies and, with vectors over N, prefetched
+   (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what is packed next is
+   prefetched while products are added up (transforms/software_pipelining.py).
+4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py).
+5. Large results are written by non-temporal stores (tir/passes/non_temporal.py).
+6. Output phases whose work items correspond are fused: a work item packs its data once for all of them
+   (transforms/task_fusion.py).
+7. On CPUs with AVX512_BF16 operands of bf16 keep their 16 bits, and an instruction adds up two channels of K
+   (tir/passes/pairs.py). Those lie side by side in panels.
 
-Where the CPU multiplies pairs of bf16 (tir/passes/pairs.py), operands keep their 16 bits, and a tile adds up two summed
-channels at a time; in panels, these lie side by side for each column, and with vectors over groups for each group.
+The vectorised axis is N; the groups, where a group has few channels; the positions, in NCX; or K, where it lies side by
+side in both operands. Then neither operand is copied, which pays for large filters that few positions read, and the
+lanes of a tile's vectors are added up at the end. With vectors over groups, a tile prefetches the lines that it will
+write, or is transposed in registers to write the channels of a group side by side.
 
-Lanes of the vectors are the result's channels; where a group has few, the groups themselves; or the positions, where
-the data lies by channels, position after position; or the summed channels, where those lie side by side in both
-operands: then neither is copied, which pays for big filters that few positions meet, and the lanes of a tile's sums are
-added up at the end.
+Not done: no zeros are inserted between elements of a strided gradient, since each of them would be multiplied. K is not
+split over work items: a data gradient has enough of them, and partial sums would go through memory.
 """
 
 from __future__ import annotations
@@ -45,12 +47,12 @@ from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.machines.cpu import Machine
+from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.data.access import Access
-from tvmconvgrad.schedules.cpu.data.plan import Plan, Planner
-from tvmconvgrad.schedules.cpu.data.sizes import Tile, sizes_of
+from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
+from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
@@ -60,40 +62,40 @@ from tvmconvgrad.schedules.transforms.software_pipelining import overlap
 from tvmconvgrad.schedules.transforms.task_fusion import join
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum, express
-from tvmconvgrad.tir.annotations import STREAM, TRANSPOSE
+from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
 @dataclass(frozen=True)
-class PositionsRule:
-    """Data gradients and forward sums with vectors over `lanes`: "channels" (of the result), "groups", "positions",
-    or "summed" channels."""
+class DataRule:
+    """Data gradients and forward sums with vectors over `vector_axis`: "channels" (of the result), "groups",
+    "positions", or "k" channels."""
 
-    machine: Machine
-    lanes: str
+    machine: CpuMachine
+    vector_axis: str
 
     @property
     def name(self) -> str:
         """`positions-` and what the vectors are over."""
-        return f"positions-{self.lanes}"
+        return f"data-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about."""
         if problem.gradient is Gradient.FILTER:
             return None
-        planner = Planner(self.machine, self.lanes, sizes_of(problem))
+        planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem))
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
         sizes = sizes_of(problem)
-        planner = Planner(self.machine, self.lanes, sizes)
+        planner = DataPlanner(self.machine, self.vector_axis, sizes)
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
-        bare_axes = access.bare_axes if plan.packs == "before" else 0
-        multiples = sizes.multiples(plan.tile, plan.summed, bare_axes, access.pairs)
-        aside = access.adds_aside(plan.parts)
-        expression = express(problem, replace(multiples, direct=plan.parts > 1 and not aside, aside=aside))
+        implicit_axes = access.implicit_axes if plan.packs == "before" else 0
+        multiples = sizes.multiples(plan.tile, plan.block_k, implicit_axes, access.pairs)
+        aside = access.adds_aside(plan.k_parts)
+        expression = express(problem, replace(multiples, direct=plan.k_parts > 1 and not aside, aside=aside))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
@@ -102,89 +104,93 @@ class PositionsRule:
         module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
-            module = overlap(module, [name for name, each in zip(expression.operands, where) if each == "task"])
+            module = overlap(module, [name for name, each in zip(expression.operands, where) if each == "work_item"])
         module = place(module, expression, problem.output_shape)
-        if self.lanes == "groups" and not access.transposes_result and not plan.streams:
+        if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
-    def _schedule_sums(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> None:
+    def _schedule_sums(
+        self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
+    ) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.summed
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
-        aside = access.adds_aside(plan.parts)
+        aside = access.adds_aside(plan.k_parts)
         for nest, result in zip(nests, results):
             if access.transposes_result and not aside:
                 _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
             else:
                 _write_tile(sch, nest.written, rank, plan, lanes, access.writes_rows)
             if aside:
-                _write_range(sch, sch.get_sblock(result.op.name), nest.tasks[-1], rank, access)
+                _write_range(sch, sch.get_sblock(result.op.name), nest.work_items[-1], rank, access)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter:
-                at = nest.column if plan.packs_filter == "task" else None
-                width = columns, tile.columns
+                at = nest.column if plan.packs_filter == "work_item" else None
+                width = columns, tile.n
                 run = 2 if access.pairs else 1
-                blocks.pack_filter(sch, panel, width, plan.summed, tile.groups, problem.filter_axes, at, run)
+                blocks.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
-            sch.parallel(sch.fuse(*nest.tasks))
+            sch.parallel(sch.fuse(*nest.work_items))
             sch.decompose_reduction(nest.block, nest.reduction)
 
-    def _with_data(self, sch: Schedule, problem: Problem, expression: Sum, plan: Plan, access: Access) -> IRModule:
-        """With the data packed where the plan says; in a task, once for all sums that are joined there."""
+    def _with_data(
+        self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
+    ) -> IRModule:
+        """With the data packed where the plan says; in a work item, once for all sums that are joined there."""
         data = sch.get_sblock(expression.operands[0])
         if not plan.packs:
             sch.compute_inline(data)
             return sch.mod
         total = sch.get_consumers(data)[0]
-        at = sch.get_loops(total)[0] if plan.packs == "task" else None
+        at = sch.get_loops(total)[0] if plan.packs == "work_item" else None
         tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
-        blocks.pack_data(sch, data, problem.data_format, plan.summed, tile.groups, self.machine.lanes, at, run=run)
+        blocks.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod
 
 
 @dataclass(frozen=True)
 class Nest:
-    """A sum's tile, the block that writes it, and loops: those over parallel tasks, that over a task's column blocks,
-    and the outermost that sums."""
+    """A sum's tile, the block that writes it, and loops: those over parallel work items, that over a work item's column
+    blocks, and the outermost that sums."""
 
     block: SBlockRV
     written: SBlockRV
-    tasks: list[LoopRV]
+    work_items: list[LoopRV]
     column: LoopRV
     reduction: LoopRV
 
 
-def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, access: Access) -> Nest:
+def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
     """Nest the loops as the module's text says, and write the tiles."""
     tile, block, lanes = plan.tile, total, access.machine.lanes
-    if tile.lanes == "summed":
+    if tile.vector_axis == "k":
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
-    if plan.parts > 1:
-        part, _ = sch.split(sch.get_loops(block)[-1], [plan.parts, None])
+    if plan.k_parts > 1:
+        part, _ = sch.split(sch.get_loops(block)[-1], [plan.k_parts, None])
         block, written = sch.rfactor(part, 0), total
     else:
         (written,) = sch.get_consumers(total)
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
-    blocks.lanes_last(sch, block, -2, tile.positions if tile.lanes == "positions" else 1)
-    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.lanes == "summed")
-    part = [taps.pop()] if plan.parts > 1 else []
+    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis == "positions" else 1)
+    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.vector_axis == "k")
+    part = [taps.pop()] if plan.k_parts > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
-    column0, column1 = sch.split(column, [None, tile.columns])
+    column0, column1 = sch.split(column, [None, tile.n])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
     outer, register_rows = positions[:-1], []
     if tile.rows > 1:
         outer[-1], inner_row = sch.split(outer[-1], [None, tile.rows])
         register_rows = [inner_row]
     summing, pair = [*taps, summed], []
-    if tile.lanes != "summed":
-        block_of, run = sch.split(summed, [None, plan.summed])
+    if tile.vector_axis != "k":
+        block_of, run = sch.split(summed, [None, plan.block_k])
         summing = [block_of, *taps, run]
         if access.pairs:
             summing[-1], *pair = sch.split(run, [None, 2])
@@ -193,29 +199,29 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: Plan, access: Acc
             summing[-1:] = sch.split(summing[-1], [None, steps])
             sch.unroll(summing[-1])
     rows = [n, *outer, row0]
-    inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.range_tiles)
+    inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.partition_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
-    ranges, rows = ([pieces[i] for pieces in split] for i in (0, 1))
-    group_range, g0 = sch.split(g0, [plan.group_ranges, None])
-    column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.column_ranges), None])
-    tasks = [*ranges, group_range, column_range]
-    order = {"positions": [g1, column1, *register_rows, row1], "summed": [g1, row1, column1, *lane]}
-    register_tile = order.get(tile.lanes, [row1, column1, g1])
-    sch.reorder(*tasks, *part, g0, column0, *rows, *summing, *register_tile, *pair)
+    partitions, rows = ([pieces[i] for pieces in split] for i in (0, 1))
+    group_range, g0 = sch.split(g0, [plan.group_partitions, None])
+    column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.n_partitions), None])
+    work_items = [*partitions, group_range, column_range]
+    order = {"positions": [g1, column1, *register_rows, row1], "k": [g1, row1, column1, *lane]}
+    register_tile = order.get(tile.vector_axis, [row1, column1, g1])
+    sch.reorder(*work_items, *part, g0, column0, *rows, *summing, *register_tile, *pair)
     blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
-    if tile.lanes == "summed":
+    if tile.vector_axis == "k":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
     if plan.fetch:
         sch.annotate(summing[0], FETCH, 1)
         sch.annotate(row1, EACH, tile.positions)
-    return Nest(block, written, tasks, column0, summing[0])
+    return Nest(block, written, work_items, column0, summing[0])
 
 
-def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, data_format: str) -> None:
+def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, data_format: str) -> None:
     """The loops that write a tile's vectors through their transposition, along positions or a group's channels."""
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    outer, lane = (channel, group) if tile.lanes == "groups" else (group, channel)
+    outer, lane = (channel, group) if tile.vector_axis == "groups" else (group, channel)
     along = row
     if data_format == "NXC":
         outer, along = row, channel
@@ -224,17 +230,17 @@ def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: Tile, data
     sch.annotate(lane, TRANSPOSE, 1)
 
 
-def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: int, by_rows: bool) -> None:
+def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lanes: int, by_rows: bool) -> None:
     """The loops that write a tile along its vectors; `by_rows`, of which parts may lie beyond an end."""
     tile = plan.tile
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    if plan.streams:
-        sch.annotate(image, STREAM, 1)
+    if plan.non_temporal:
+        sch.annotate(image, NON_TEMPORAL, 1)
     rows = [middle.pop()] if tile.rows > 1 else []
-    written_tile = [group, channel, *rows, row] if tile.lanes == "positions" else [row, channel, group]
+    written_tile = [group, channel, *rows, row] if tile.vector_axis == "positions" else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     if by_rows:
-        *outer, vector = [loop for loop in written_tile if tile.lanes == "positions" or loop is not group]
+        *outer, vector = [loop for loop in written_tile if tile.vector_axis == "positions" or loop is not group]
         for loop in outer:
             sch.unroll(loop)
         sch.annotate(vector, TRANSPOSE, 1)
@@ -242,11 +248,11 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: Plan, lanes: i
         blocks.vectorize_tile(sch, written_tile, lanes)
 
 
-def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access: Access) -> None:
-    """Bring what a task has added up aside into the result's type and order, when all parts are in it."""
+def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access: DataAccess) -> None:
+    """Bring what a work item has added up aside into the result's type and order, when all parts are in it."""
     sch.reverse_compute_at(result, at, preserve_unit_loops=True)
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    outer, lane = sch.split(channel, [None, access.tile.columns])
+    outer, lane = sch.split(channel, [None, access.tile.n])
     if access.along:
         blocks.vectorize_tile(sch, [lane], access.machine.lanes)
     else:

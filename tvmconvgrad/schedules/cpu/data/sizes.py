@@ -14,19 +14,19 @@ from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import Part, parts
 from tvmconvgrad.te.forward import positions_of
-from tvmconvgrad.te.plain import data_windows
+from tvmconvgrad.te.plain import data_views
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 
 @dataclass(frozen=True, order=True)
-class Tile:
-    """The register tile: `positions` in each of `rows` x `columns` channels of the result x `groups`, with vectors over
-    `lanes`."""
+class DataTile:
+    """The register tile: `positions` in each of `rows` x `n` channels of the result x `groups`, with vectors over
+    `vector_axis`."""
 
     positions: int
-    columns: int
+    n: int
     groups: int
-    lanes: str
+    vector_axis: str
     rows: int = 1
     """How many neighbours along the last axis but one; more than one only with vectors over positions."""
 
@@ -44,14 +44,12 @@ class Tile:
 
     def vectors(self, lanes: int) -> tuple[int, int, int]:
         """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
-        if self.lanes == "summed":
-            return self.positions, self.columns, lanes
+        if self.vector_axis == "k":
+            return self.positions, self.n, lanes
         rows, elements = (
-            (self.columns, self.positions)
-            if self.lanes == "positions"
-            else (self.positions, self.columns * self.groups)
+            (self.n, self.positions) if self.vector_axis == "positions" else (self.positions, self.n * self.groups)
         )
-        used = gcd(self.groups if self.lanes == "groups" else elements, lanes)
+        used = gcd(self.groups if self.vector_axis == "groups" else elements, lanes)
         return rows, self.rows * elements // used, used
 
 
@@ -69,8 +67,8 @@ class Axis:
 
 @lru_cache(maxsize=256)  # filters may have many taps, and many tiles as many positions
 def _computed(axis: Axis, extent: int) -> int:
-    """Products along an axis of tiles of so many positions: those of a tap at which a tile meets nothing but pads are
-    left out (schedules/transforms/padding_elision.py)."""
+    """Products along an axis of tiles of so many positions: those of a tap at which a tile reads nothing but padding
+    are left out (schedules/transforms/padding_elision.py)."""
     tiles, apart = -(-axis.positions // extent), extent * axis.stride
     count = 0
     for tap in range(axis.taps):
@@ -86,7 +84,7 @@ class Size:
     """The extents of one sum, of one group, before they are rounded up to a tile."""
 
     axes: tuple[Axis, ...]
-    columns: int
+    n: int
     products: int
     """Taps and channels that are summed for each element."""
 
@@ -95,13 +93,13 @@ class Size:
         """How many there are along each axis."""
         return tuple(axis.positions for axis in self.axes)
 
-    def met(self, tile: Tile) -> int:
+    def met(self, tile: DataTile) -> int:
         """Pairs of positions and taps that a tile computes."""
         return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DataSizes:
     """The extents of a problem's sums, one for each combination of phases (te/data_gradient.py)."""
 
     problem: Problem
@@ -111,14 +109,14 @@ class Sizes:
         """All sums."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
-            numbers = zip(geometry.x, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.y)
-            axes = tuple(Axis(x, k, -pad, stride, dilation, y) for x, k, pad, stride, dilation, y in numbers)
-            return [Size(axes, self.columns, self.summed * prod(geometry.k))]
+            numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
+            axes = tuple(Axis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
+            return [Size(axes, self.n, self.k * prod(geometry.k))]
         found = parts(self.problem, Multiples())
-        return [Size(_axes(part), part.channels, self.summed * part.taps) for part in found]
+        return [Size(_axes(part), part.channels, self.k * part.taps) for part in found]
 
     @property
-    def columns(self) -> int:
+    def n(self) -> int:
         """Channels of the result, of one group."""
         c, o = group_sizes(self.problem.geometry)
         return c if self.problem.gradient is Gradient.DATA else o
@@ -129,7 +127,7 @@ class Sizes:
         return "C" if self.problem.gradient is Gradient.DATA else "O"
 
     @property
-    def summed(self) -> int:
+    def k(self) -> int:
         """Channels that are summed, of one group."""
         c, o = group_sizes(self.problem.geometry)
         return o if self.problem.gradient is Gradient.DATA else c
@@ -137,7 +135,7 @@ class Sizes:
     @property
     def is_depthwise(self) -> bool:
         """Whether each sum is of products with a single channel, of many groups."""
-        return bool(self.sums) and self.summed == self.columns == 1 and self.problem.geometry.groups > 1
+        return bool(self.sums) and self.k == self.n == 1 and self.problem.geometry.groups > 1
 
     @property
     def line(self) -> int:
@@ -157,30 +155,31 @@ class Sizes:
 
     @property
     def halo(self) -> list[int]:
-        """How many more elements of the data a range reads along each axis than its positions are apart."""
+        """How many more elements of the data a partition reads along each axis than its positions are apart."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
         found = parts(self.problem, Multiples())
         return [
-            max((p.phases[axis].taps - 1) * p.phases[axis].dilation for p in found) for axis in range(geometry.rank)
+            max((p.phase_groups[axis].taps - 1) * p.phase_groups[axis].dilation for p in found)
+            for axis in range(geometry.rank)
         ]
 
-    def multiples(self, tile: Tile, summed: int, bare_axes: int = 0, pairs: bool = False) -> Multiples:
+    def multiples(self, tile: DataTile, summed: int, implicit_axes: int = 0, pairs: bool = False) -> Multiples:
         """What the tensor expression is rounded up to, and the type of its operands."""
         by_c = self.problem.gradient is Gradient.DATA
-        c, o = (tile.columns, summed) if by_c else (summed, tile.columns)
-        return Multiples(tile.groups, c, o, tile.positions, bare_axes=bare_axes, pairs=pairs)
+        c, o = (tile.n, summed) if by_c else (summed, tile.n)
+        return Multiples(tile.groups, c, o, tile.positions, implicit_axes=implicit_axes, pairs=pairs)
 
     def packed(self, multiples: Multiples) -> int:
-        """Elements of the data as a stage that is packed before all tasks."""
+        """Elements of the data as a stage that is packed before all work items."""
         geometry = self.problem.geometry
-        windows = data_windows(self.problem, multiples)
+        views = data_views(self.problem, multiples)
         summed = multiples.o if self.problem.gradient is Gradient.DATA else multiples.c
-        channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.summed, summed)
-        return geometry.batch * channels * prod(window.extent for window in windows)
+        channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.k, summed)
+        return geometry.batch * channels * prod(view.extent for view in views)
 
-    def positions(self, tile: Tile) -> list[list[int]]:
+    def positions(self, tile: DataTile) -> list[list[int]]:
         """How many positions each sum has along each axis, rounded up to a tile. Where a tile's columns are of several
         phases, which may begin one apart, that is one more than each of them needs."""
         multiples = self.multiples(tile, 1)
@@ -188,39 +187,39 @@ class Sizes:
             return [positions_of(self.problem, multiples)]
         return [part.positions for part in parts(self.problem, multiples)]
 
-    def row_blocks(self, tile: Tile) -> list[list[int]]:
+    def row_blocks(self, tile: DataTile) -> list[list[int]]:
         """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
         return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in self.positions(tile)]
 
-    def group_blocks(self, tile: Tile) -> int:
+    def group_blocks(self, tile: DataTile) -> int:
         """How many tiles the groups take."""
         return ceil_to(self.problem.geometry.groups, tile.groups) // tile.groups
 
-    def column_blocks(self, tile: Tile) -> int:
+    def column_blocks(self, tile: DataTile) -> int:
         """How many tiles the channels of the result take, of that sum which has most."""
-        return max((-(-size.columns // tile.columns) for size in self.sums), default=1)
+        return max((-(-size.n // tile.n) for size in self.sums), default=1)
 
-    def products(self, tile: Tile) -> int:
+    def products(self, tile: DataTile) -> int:
         """Multiply-adds, with all that is rounded up but the summed channels, and without what is left out."""
         geometry = self.problem.geometry
         return (
             geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(size.met(tile) * ceil_to(size.columns, tile.columns) * self.summed for size in self.sums)
+            * sum(size.met(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
         )
 
 
 @lru_cache(maxsize=16)
-def sizes_of(problem: Problem) -> Sizes:
+def sizes_of(problem: Problem) -> DataSizes:
     """The sizes of a problem, which several rules ask for."""
-    return Sizes(problem)
+    return DataSizes(problem)
 
 
 def _axes(part: Part) -> tuple[Axis, ...]:
     """The axes of a data gradient's part. Where the sum goes over x, every element is met."""
-    axes = zip(part.positions, part.phases, part.over_x, part.problem.geometry.x)
+    axes = zip(part.positions, part.phase_groups, part.over_y, part.problem.geometry.y)
     return tuple(
-        Axis(count, size, 0, 1, 0, count) if over_x else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
-        for count, p, over_x, size in axes
+        Axis(count, size, 0, 1, 0, count) if over_y else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
+        for count, p, over_y, size in axes
     )

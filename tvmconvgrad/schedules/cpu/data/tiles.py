@@ -1,8 +1,8 @@
 """Which register tiles a sum over positions may have, and what each costs: by that one is chosen.
 
 A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for,
-and a small one meets nothing but pads at more taps, which are left out; and which way its vectors lie decides what must
-be moved before and after.
+and a small one reads nothing but padding at more taps, which are left out; and which way its vectors lie decides what
+must be moved before and after.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, inf, prod
 
-from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
     ADDING_LANES,
     ALONE,
@@ -31,37 +31,37 @@ from tvmconvgrad.schedules.cpu.costs import (
     SUMMED_LANES_FAR,
     TRANSPOSING,
 )
-from tvmconvgrad.schedules.cpu.data.access import Access
-from tvmconvgrad.schedules.cpu.data.sizes import Sizes, Tile
+from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.factors import divisors
 from tvmconvgrad.te.plain import data_is_plain
 
 
-def tiles(machine: Machine, lanes: str, sizes: Sizes) -> list[Tile]:
+def tiles(machine: CpuMachine, lanes: str, sizes: DataSizes) -> list[DataTile]:
     """All tiles with vectors over `lanes`, also those whose sums don't stay in registers."""
     registers = machine.registers
-    columns = {size.columns for size in sizes.sums} or {sizes.columns}
+    columns = {size.n for size in sizes.sums} or {sizes.n}
     few = sorted({d for count in columns for d in divisors(count) if d <= registers})
     shapes: list[tuple[int, ...]]
     if lanes == "groups":
         lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
         widths = sorted({*machine.vectors, *lines})
         shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
-    elif lanes == "summed":
+    elif lanes == "k":
         fitting = [n for n in few if all(count % n == 0 for count in columns)]
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
     elif lanes == "positions":
         vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
-        sums = {n: sizes.positions(Tile(1, n, 1, lanes)) for n in few}
+        sums = {n: sizes.positions(DataTile(1, n, 1, lanes)) for n in few}
         shapes = [
             (w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w, sums[n]) if m * n * r < registers
         ]
     else:
         shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
-    return [Tile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
+    return [DataTile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
 
 
-def _rows(sizes: Sizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
+def _rows(sizes: DataSizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
     """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
     written row after row; and all `sums`, given by their positions, have a multiple of them."""
     whole = sums and all(width >= positions[-1] for positions in sums)
@@ -70,7 +70,7 @@ def _rows(sizes: Sizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[i
     return divisors(gcd(*(positions[-2] for positions in sums)))
 
 
-def cost(access: Access) -> float:
+def cost(access: DataAccess) -> float:
     """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results. Infinitely many
     where its sums don't stay in registers."""
     problem, machine = access.sizes.problem, access.machine
@@ -85,37 +85,37 @@ def cost(access: Access) -> float:
     return access.products / (at_a_time * efficiency) + moving
 
 
-def _efficiency(access: Access) -> float:
+def _efficiency(access: DataAccess) -> float:
     """The share of peak that a tile may reach; 0 when it spills."""
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
     if not machine.holds(rows, columns):
         return 0.0
-    if tile.lanes == "groups":
+    if tile.vector_axis == "groups":
         # Each sum has data of its own, which LLVM keeps for the next tap of a single channel; and the sums are short.
         fits = rows * (columns + 1) < machine.registers
-        loading = PANELS if access.sizes.summed == 1 else IN_PLACE
+        loading = PANELS if access.sizes.k == 1 else IN_PLACE
         return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
-    if tile.lanes == "positions" and access.sizes.is_depthwise:
+    if tile.vector_axis == "positions" and access.sizes.is_depthwise:
         # The same, and what taps of three rows read is another one for each.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
-    enough = 10 if tile.lanes == "summed" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+    enough = 10 if tile.vector_axis == "k" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
     return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
 
 
-def _panel_is_far(access: Access) -> bool:
+def _panel_is_far(access: DataAccess) -> bool:
     """Whether panels are too large for the L2 cache, and cannot be used in parts."""
-    return access.tile.lanes == "channels" and not access.may_add and access.parts > 1
+    return access.tile.vector_axis == "channels" and not access.may_add and access.parts > 1
 
 
-def _loading(access: Access) -> tuple[float, float]:
+def _loading(access: DataAccess) -> tuple[float, float]:
     """What a row's and a column's operand costs, as parts of an FMA."""
-    if access.tile.lanes == "summed":
+    if access.tile.vector_axis == "k":
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
         each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
         return each, each
-    if access.tile.lanes == "positions":
+    if access.tile.vector_axis == "positions":
         row, column = APART if access.data_in_place else ALONG_POSITIONS
     else:
         row, column = IN_PLACE if access.data_in_place else PANELS
@@ -123,35 +123,35 @@ def _loading(access: Access) -> tuple[float, float]:
     return row if access.machine.broadcasts else row + BROADCASTING, column
 
 
-def _packing(access: Access) -> float:
+def _packing(access: DataAccess) -> float:
     """Cycles an element to pack the data."""
     sizes, tile = access.sizes, access.tile
-    if not access.along or (tile.lanes == "groups" and sizes.summed > 1):
+    if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
-    if tile.lanes != "positions" or sizes.is_depthwise:
+    if tile.vector_axis != "positions" or sizes.is_depthwise:
         return PACKING
     return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
 
 
-def _packing_filter(access: Access) -> float:
+def _packing_filter(access: DataAccess) -> float:
     """Cycles an element to pack panels."""
     sizes = access.sizes
-    along = access.tile.lanes == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
+    along = access.tile.vector_axis == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
     return PACKING if along else TRANSPOSING
 
 
-def _placing(access: Access) -> float:
+def _placing(access: DataAccess) -> float:
     """Cycles an element to write the result."""
-    if access.tile.lanes == "summed":
+    if access.tile.vector_axis == "k":
         return PLACING + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:
-        return TRANSPOSING if access.tile.columns % access.sizes.columns == 0 else SCATTERING
+        return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
     if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
         spreading = SPREADING if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart else TRANSPOSING
-    by_groups = access.tile.lanes == "groups" and access.sizes.columns > 1
-    if by_groups or not (access.along or access.tile.lanes == "positions"):
+    by_groups = access.tile.vector_axis == "groups" and access.sizes.n > 1
+    if by_groups or not (access.along or access.tile.vector_axis == "positions"):
         return DISPERSING
-    if access.streams:
+    if access.stores_non_temporally:
         return STREAMING
     return PLACING if access.along and access.writes_whole_lines else SCATTERING

@@ -13,45 +13,45 @@ from functools import cached_property
 from math import prod
 from typing import TypeVar
 
-from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, Machine
+from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import SHARED
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.te.windows import swept
+from tvmconvgrad.te.views import map_accesses
 
 T = TypeVar("T")
 
 LEAST_CHUNK = 32
-"""Positions of a chunk, at least: each chunk adds its tiles to memory."""
+"""Positions of a cache block, at least: each cache block adds its tiles to memory."""
 
 CHUNK_IN_PLACE = 64
-"""Positions of a chunk of which nothing is packed."""
+"""Positions of a cache block of which nothing is packed."""
 
 FEW_SWEEPS = 8
 """How many times tiles of some of an operand's channels may read it where it lies: for more it is worth a copy."""
 
 
 @dataclass(frozen=True, order=True)
-class Tile:
-    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `lanes`."""
+class WeightsTile:
+    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `vector_axis`."""
 
     taps: tuple[int, ...]
     """Taps along each axis."""
     c: int
     o: int
     groups: int
-    lanes: str
+    vector_axis: str
 
     @property
     def vector(self) -> tuple[str, int]:
         """The axis that vectors lie along, "G", "C" or "O", and how many of its elements the tile has."""
-        return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.lanes]
+        return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.vector_axis]
 
     def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
         """The tile's loops in their order, the vector's last."""
         channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
-        return [*taps, *channels[self.lanes]]
+        return [*taps, *channels[self.vector_axis]]
 
 
 def _met(geometry: Geometry, axis: int) -> int:
@@ -60,59 +60,61 @@ def _met(geometry: Geometry, axis: int) -> int:
         of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     )
     begins = (tap * dilation - pad for tap in range(k))
-    ends = [(max(0, -(begin // stride)), (geometry.y[axis] - 1 - begin) // stride + 1) for begin in begins]
-    return sum(max(0, min(last, geometry.x[axis]) - first) for first, last in ends)
+    ends = [(max(0, -(begin // stride)), (geometry.x[axis] - 1 - begin) // stride + 1) for begin in begins]
+    return sum(max(0, min(last, geometry.y[axis]) - first) for first, last in ends)
 
 
 @dataclass(frozen=True)
-class Access:
+class WeightsAccess:
     """What a tile of a filter gradient reads and writes, on a machine."""
 
-    machine: Machine
+    machine: CpuMachine
     problem: Problem
-    tile: Tile
+    tile: WeightsTile
 
     @cached_property
     def pairs(self) -> bool:
-        """Whether the operands are bf16, of which an instruction adds up two images, or bands of them, at a time.
+        """Whether the operands are bf16, of which an instruction adds up two images, or halves of images, at a time.
 
-        Where the bands have a row in common, each adds up half of it: a zero in one of them, times an infinite Y, would
-        be no zero.
+        Where the halves of images have a row in common, each adds up half of it: a zero in one of them, times an
+        infinite x, would be no zero.
         """
-        able = self.machine.multiplies_pairs and self.tile.lanes != "groups"
-        return able and self.problem.dtype == "bf16" and (self.problem.geometry.batch % 2 == 0 or self._bands_pay)
+        able = self.machine.multiplies_pairs and self.tile.vector_axis != "groups"
+        return (
+            able and self.problem.dtype == "bf16" and (self.problem.geometry.batch % 2 == 0 or self._image_halves_pay)
+        )
 
     @property
-    def _bands_pay(self) -> bool:
-        """Whether rows in pairs are fewer steps than those rows alone that taps meet data at: of bands none are left
-        out."""
+    def _image_halves_pay(self) -> bool:
+        """Whether rows in pairs are fewer steps than those rows alone that taps meet data at: of halves of images none
+        are left out."""
         g = self.problem.geometry
-        return -(-g.x[0] // 2) * g.k[0] < _met(g, 0)
+        return -(-g.y[0] // 2) * g.k[0] < _met(g, 0)
 
     @cached_property
     def multiples(self) -> Multiples:
         """What the tensor expression is rounded up to, and the type of its operands."""
-        tile, bands = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
-        return Multiples(tile.groups, tile.c, tile.o, pairs=self.pairs, bands=bands)
+        tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
+        return Multiples(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves)
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The steps of the sum: images, or pairs, and positions along each axis."""
-        geometry, bands = self.problem.geometry, self.multiples.bands
-        images = geometry.batch * bands // (2 if self.pairs else 1)
-        return (images, -(-geometry.x[0] // bands), *geometry.x[1:])
+        geometry, image_halves = self.problem.geometry, self.multiples.image_halves
+        images = geometry.batch * image_halves // (2 if self.pairs else 1)
+        return (images, -(-geometry.y[0] // image_halves), *geometry.y[1:])
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
-        """How many channels of Y, and of X, are packed together; 0: none.
+        """How many channels of x, and of y, are packed together; 0: none.
 
-        In matrix products, data whose chunk fits L1 as it lies is not packed, nor is Y where few tiles read it, nor X
-        where few do beside such Y.
+        In matrix products, data whose cache block fits L1 as it lies is not packed, nor is x where few tiles read it,
+        nor y where few do beside such x.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
-        if self.tile.lanes == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
-            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. Y is
+        if self.tile.vector_axis == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
+            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. x is
             # worth a copy without the pads where it is read for several blocks of taps.
             whole = self.problem.geometry.groups % self.tile.groups == 0
             once = whole and self.tile.taps == self.problem.geometry.k
@@ -120,16 +122,16 @@ class Access:
         if not self.is_whole_product:
             return c_block, o_block
         read = c_group * prod(self.problem.geometry.k), o_group
-        y_sweeps, x_sweeps = self._line_sweeps
-        if self.l1_positions(sum(read)) >= LEAST_CHUNK or y_sweeps <= FEW_SWEEPS:
+        x_sweeps, y_sweeps = self._line_sweeps
+        if self.l1_positions(sum(read)) >= LEAST_CHUNK or x_sweeps <= FEW_SWEEPS:
             return 0, 0
         c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in read)
-        o_stays = o_fits or (c_fits and x_sweeps <= FEW_SWEEPS)
+        o_stays = o_fits or (c_fits and y_sweeps <= FEW_SWEEPS)
         return 0 if c_fits else c_block, 0 if o_stays else o_block
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
-        """How many channels of Y, and of X, are packed together where a tile reads c and o of them.
+        """How many channels of x, and of y, are packed together where a tile reads c and o of them.
 
         Some tiles' where that fills a vector, since they are copied that way; but no more than a vector where each tap
         reads them again, from L1; and of groups, all are copied at once.
@@ -145,28 +147,28 @@ class Access:
         return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
 
     @property
-    def bare_axes(self) -> int:
-        """Along how many axes no pads are stored of Y, packed before all tasks: a position is a step of its own, and
-        along all of them where taps are, too."""
-        return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.bands == 1 else 0
+    def implicit_axes(self) -> int:
+        """Along how many axes no pads are stored of x, packed before all work items: a position is a step of its own,
+        and along all of them where taps are, too."""
+        return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
 
     @cached_property
     def packed(self) -> tuple[int, int]:
-        """Elements of Y, and of X, as stages that are packed before all tasks."""
-        geometry, tile, bands = self.problem.geometry, self.tile, self.multiples.bands
-        sweeps = swept(geometry, geometry.x, self.bare_axes)
-        y_extents = [sweep.window.extent for sweep in sweeps]
-        y_extents[0] -= (bands - 1) * (geometry.x[0] // bands) * sweeps[0].stride
-        images = bands * geometry.batch * ceil_to(geometry.groups, tile.groups)
-        y_channels, x_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
-        return images * y_channels * prod(y_extents), images * x_channels * prod(self.extents[1:])
+        """Elements of x, and of y, as stages that are packed before all work items."""
+        geometry, tile, image_halves = self.problem.geometry, self.tile, self.multiples.image_halves
+        sweeps = map_accesses(geometry, geometry.y, self.implicit_axes)
+        x_extents = [sweep.view.extent for sweep in sweeps]
+        x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * sweeps[0].stride
+        images = image_halves * geometry.batch * ceil_to(geometry.groups, tile.groups)
+        x_channels, y_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
+        return images * x_channels * prod(x_extents), images * y_channels * prod(self.extents[1:])
 
     @property
     def met(self) -> float:
-        """The share of the products that meet data: where a tap meets nothing but pads they are left out."""
+        """The share of the products that meet data: where a tap reads nothing but padding they are left out."""
         geometry = self.problem.geometry
         axes = range(geometry.rank)
-        return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.x[axis]) for axis in axes)
+        return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
 
     @cached_property
     def sums(self) -> int:
@@ -182,42 +184,42 @@ class Access:
         none of them pads, in whole tiles."""
         geometry = self.problem.geometry
         plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.groups == 1
-        axes = zip(geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin, geometry.x, geometry.y)
-        inside = all(pad == 0 and (k - 1) * d < s and (x - 1) * s + (k - 1) * d < y for k, s, d, pad, x, y in axes)
+        axes = zip(geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin, geometry.y, geometry.x)
+        inside = all(pad == 0 and (k - 1) * d < s and (y - 1) * s + (k - 1) * d < x for k, s, d, pad, y, x in axes)
         return self._has_whole_channels and plain and inside
 
     @cached_property
-    def streams_in_place(self) -> bool:
+    def reads_far_in_place(self) -> bool:
         """Whether the vectors of a matrix product are read where they lie, in tensors that come from memory."""
         far = self.problem.tensor_bytes > SHARED * self.machine.l3
-        block = self.blocks[self.tile.lanes == "o"]
+        block = self.blocks[self.tile.vector_axis == "o"]
         return far and self.is_whole_product and prod(self.problem.geometry.k) == 1 and block == 0
 
     @property
     def rows_displace(self) -> bool:
-        """Whether rows of the vectors' channels, in a chunk in place, lie so that they share few sets of L1."""
+        """Whether rows of the vectors' channels, in a cache block in place, lie so that they share few sets of L1."""
         c_group, o_group = group_sizes(self.problem.geometry)
-        channels = o_group if self.tile.lanes == "o" else c_group
+        channels = o_group if self.tile.vector_axis == "o" else c_group
         return self.machine.rows_apart(F32_BYTES * channels) < CHUNK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
-        """Whether X is as well read where it lies as in blocks of so many channels: it lies as those would, or few
+        """Whether y is as well read where it lies as in blocks of so many channels: it lies as those would, or few
         tiles of vectors over o read it."""
         problem, tile = self.problem, self.tile
         if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
             return False
-        seldom = tile.lanes == "o" and problem.geometry.groups == 1 and self._x_sweeps <= FEW_SWEEPS
+        seldom = tile.vector_axis == "o" and problem.geometry.groups == 1 and self._y_sweeps <= FEW_SWEEPS
         return problem.geometry.o == o_block or (seldom and not self.is_whole_product)
 
     @property
-    def _x_sweeps(self) -> int:
-        """How many times tiles read each element of X."""
+    def _y_sweeps(self) -> int:
+        """How many times tiles read each element of y."""
         geometry, tile = self.problem.geometry, self.tile
         return prod(-(-k // t) for k, t in zip(geometry.k, tile.taps)) * -(-geometry.c // tile.c)
 
     @property
     def _line_sweeps(self) -> tuple[int, int]:
-        """How many times tiles read each cache line of Y, and of X, in matrix products."""
+        """How many times tiles read each cache line of x, and of y, in matrix products."""
         geometry, tile, line = self.problem.geometry, self.tile, CACHE_LINE // F32_BYTES
         return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)
 
@@ -228,21 +230,25 @@ class Access:
     @property
     def writes_along(self) -> bool:
         """Whether the tile's vectors lie along the filter's memory."""
-        return self.problem.filter_axes.endswith(self.tile.lanes.upper())
+        return self.problem.filter_axes.endswith(self.tile.vector_axis.upper())
 
     @property
     def writes_result(self) -> bool:
         """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
         return self.problem.dtype == "f32" and self.writes_along and self._has_whole_channels
 
-    def finishes_by_task(self, splits: int, ranges: Sequence[int]) -> bool:
-        """Whether each task, of so many ranges of groups, o and c, brings its part of the filter into the user's order
-        and type: all of what it has added up, where no condition cuts off what is rounded up inside of its vectors."""
-        if splits > 1 or self.problem.geometry.groups > 1:
+    def finishes_by_work_item(self, split_k: int, partitions: Sequence[int]) -> bool:
+        """Whether each work item, of so many partitions of groups, o and c, brings its part of the filter into the
+        user's order and type: all of what it has added up, where no condition cuts off what is rounded up inside of its
+        vectors."""
+        if split_k > 1 or self.problem.geometry.groups > 1:
             return False
         c_group, o_group = group_sizes(self.problem.geometry)
-        _, o_ranges, c_ranges = ranges
-        whole = {"C": c_ranges == 1 or c_group % self.tile.c == 0, "O": o_ranges == 1 or o_group % self.tile.o == 0}
+        _, o_partitions, c_partitions = partitions
+        whole = {
+            "C": c_partitions == 1 or c_group % self.tile.c == 0,
+            "O": o_partitions == 1 or o_group % self.tile.o == 0,
+        }
         axis, _ = self.tile.vector
         return whole[axis] if self.writes_along else all(whole.values())
 

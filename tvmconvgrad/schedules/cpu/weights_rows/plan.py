@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES, Machine
+from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor
@@ -16,7 +16,7 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.annotations import MOST_APART
 
 TASKS = 16
-"""How many parallel tasks a kernel should have at least: enough for many cores, few enough to stay large."""
+"""How many parallel work items a kernel should have at least: enough for many cores, few enough to stay large."""
 
 ROWS = (14, 8)
 """Rows of positions in a tile, at most, of up to two vectors each, and of more: more are a long program, and save
@@ -41,14 +41,14 @@ ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
 """Cycles to add a vector of sums to one in the L2 cache, or beyond it."""
 
 LEAST_CHUNK = 128
-"""Vectors of a chunk, at least: each chunk adds its tiles to memory."""
+"""Vectors of a cache block, at least: each cache block adds its tiles to memory."""
 
 ENOUGH = 8
 """Sums that keep the units busy."""
 
 
 @dataclass(frozen=True, order=True)
-class Tile:
+class RowsTile:
     """The register tile: vectors of `lanes` positions in `rows` rows, for `taps` x `c` x `o` channels of a group."""
 
     taps: tuple[int, ...]
@@ -65,16 +65,16 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RowsPlan:
     """All numbers of the schedule."""
 
-    tile: Tile
+    tile: RowsTile
     in_place: bool
     """Whether the data is read where it lies; else it is copied with zeros around it."""
-    chunk: tuple[int, ...]
-    """Images and positions of a chunk; along the last axis, vectors."""
-    splits: int
-    g_ranges: int
+    cache_block: tuple[int, ...]
+    """Images and positions of a cache block; along the last axis, vectors."""
+    split_k: int
+    g_partitions: int
     whole_rows: bool
     """Whether a tile has whole rows: the masks of its vectors are then constants."""
     fetch: int
@@ -82,10 +82,10 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Planner:
+class RowsPlanner:
     """Plans a filter gradient, with vectors over positions, for a machine."""
 
-    machine: Machine
+    machine: CpuMachine
     problem: Problem
 
     def takes(self) -> bool:
@@ -104,26 +104,28 @@ class Planner:
         """Cycles of one core, about, with the best tile."""
         return min(self._cost(tile) for tile in self._tiles())
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> RowsPlan:
         """The numbers, from the machine and the sizes of the problem."""
         tiles = self._best_tiles()
         tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
         geometry = self.problem.geometry
-        *outer, last = geometry.x
+        *outer, last = geometry.y
         extents = (geometry.batch, *outer, -(-last // tile.lanes))
         limits = [8 << power for power in range(8)]
-        chunk = tuple(inner_extents(extents, decisions.draw("chunk", limits, self._chunk(tile))))
-        chunks = prod(extents) // prod(chunk)
-        splits = decisions.draw_divisor("splits", chunks, self._least_splits)
-        g_ranges = decisions.draw_divisor("g_ranges", geometry.groups, -(-TASKS // splits))
-        tile = self._with_rows(tile, chunk)
+        cache_block = tuple(inner_extents(extents, decisions.draw("cache_block", limits, self._cache_block(tile))))
+        cache_blocks = prod(extents) // prod(cache_block)
+        split_k = decisions.draw_divisor("split_k", cache_blocks, self._least_split_k)
+        g_partitions = decisions.draw_divisor("g_partitions", geometry.groups, -(-TASKS // split_k))
+        tile = self._with_rows(tile, cache_block)
         in_place = self._in_place()
         whole_rows = self._has_whole_rows(tile.lanes)
-        return Plan(tile, in_place, chunk, splits, g_ranges, whole_rows, self._fetch() if in_place else 0)
+        return RowsPlan(
+            tile, in_place, cache_block, split_k, g_partitions, whole_rows, self._fetch() if in_place else 0
+        )
 
-    def _with_rows(self, tile: Tile, chunk: tuple[int, ...]) -> Tile:
-        """The tile with a number of rows that the chunk has whole."""
-        return replace(tile, rows=largest_divisor(chunk[-2], tile.rows))
+    def _with_rows(self, tile: RowsTile, cache_block: tuple[int, ...]) -> RowsTile:
+        """The tile with a number of rows that the cache block has whole."""
+        return replace(tile, rows=largest_divisor(cache_block[-2], tile.rows))
 
     def _in_place(self) -> bool:
         """Whether data is read where it lies: it is f32, the machine loads vectors in parts, and a
@@ -134,39 +136,39 @@ class Planner:
     def _fetch(self) -> int:
         """How many rows ahead data is fetched."""
         geometry = self.problem.geometry
-        return -(-AHEAD // geometry.y[-1]) if geometry.rank > 1 else 0
+        return -(-AHEAD // geometry.x[-1]) if geometry.rank > 1 else 0
 
-    def _chunk(self, tile: Tile) -> int:
-        """How many vectors of positions are a chunk: an image or several small ones, so that groups follow each other
-        as they lie in memory. What is read again for a group's other channels stays in L2."""
+    def _cache_block(self, tile: RowsTile) -> int:
+        """How many vectors of positions are a cache block: an image or several small ones, so that groups follow each
+        other as they lie in memory. What is read again for a group's other channels stays in L2."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         again = swept_by * tile.c + (o_group if c_group > tile.c else tile.o)
         vectors = (self.machine.l2 // 2) // (F32_BYTES * tile.lanes * again)
-        image = prod(geometry.x[:-1]) * -(-geometry.x[-1] // tile.lanes)
-        share = -(-geometry.batch * image // self._least_splits)
+        image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
+        share = -(-geometry.batch * image // self._least_split_k)
         return max(min(vectors, share, max(image, LEAST_CHUNK)), 1)
 
-    def _best_tiles(self) -> list[Tile]:
+    def _best_tiles(self) -> list[RowsTile]:
         """The cheapest tiles, cheapest first."""
         return sorted(self._tiles(), key=lambda tile: (self._cost(tile), tile))[:BEST_TILES]
 
-    def _tiles(self) -> list[Tile]:
+    def _tiles(self) -> list[RowsTile]:
         """All tiles whose sums stay in registers, with two operands and one register to spare."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
-        *_, height = (1, *geometry.x[:-1])
+        *_, height = (1, *geometry.y[:-1])
         rows = [(rows, lanes) for lanes in self.machine.vectors for rows in divisors(height)]
         rows = [(rows, lanes) for rows, lanes in rows if rows <= self._most_rows(lanes)]
         taps = product(*map(divisors, geometry.k))
         sizes = product(taps, divisors(c_group), divisors(o_group), rows)
-        tiles = [Tile(taps, c, o, rows, lanes) for taps, c, o, (rows, lanes) in sizes]
+        tiles = [RowsTile(taps, c, o, rows, lanes) for taps, c, o, (rows, lanes) in sizes]
         return [tile for tile in tiles if tile.sums + 3 <= self.machine.registers]
 
     def _row(self, lanes: int) -> int:
         """How many vectors a row of positions takes."""
-        return -(-self.problem.geometry.x[-1] // lanes)
+        return -(-self.problem.geometry.y[-1] // lanes)
 
     def _has_whole_rows(self, lanes: int) -> bool:
         """Whether tiles have whole rows: a stride needs more masks than stay in registers, unless they are constant."""
@@ -178,31 +180,31 @@ class Planner:
             return min(WHOLE_ROWS // self._row(lanes), ROWS[0])
         return ROWS[self._row(lanes) > 2]
 
-    def _cost(self, tile: Tile) -> float:
+    def _cost(self, tile: RowsTile) -> float:
         """Cycles of one core, about: of the products, of copying, and of adding up lanes."""
         geometry = self.problem.geometry
-        last = ceil_to(geometry.x[-1], tile.lanes)
-        positions = geometry.batch * prod(geometry.x[:-1]) * last
+        last = ceil_to(geometry.y[-1], tile.lanes)
+        positions = geometry.batch * prod(geometry.y[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
-        moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.y_shape) + prod(self.problem.x_shape))
+        moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.x_shape) + prod(self.problem.y_shape))
         return fmas / 2 / self._efficiency(tile) + moving + self._adding(tile, positions)
 
-    def _adding(self, tile: Tile, positions: int) -> float:
-        """Cycles of one core, about, to add each chunk's tiles to memory, and each split's lanes."""
+    def _adding(self, tile: RowsTile, positions: int) -> float:
+        """Cycles of one core, about, to add each cache block's tiles to memory, and each split's lanes."""
         sums = prod(self.problem.filter_shape)
-        chunks = positions / (tile.lanes * self._chunk(tile))
+        cache_blocks = positions / (tile.lanes * self._cache_block(tile))
         near = F32_BYTES * tile.lanes * sums <= self.machine.l2 // 2
-        lanes = ADDING_LANES * tile.lanes * min(self._least_splits, math.ceil(chunks))
-        return sums * (chunks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
+        lanes = ADDING_LANES * tile.lanes * min(self._least_split_k, math.ceil(cache_blocks))
+        return sums * (cache_blocks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
 
     @property
-    def _least_splits(self) -> int:
-        """How many splits there should be at least, so that there are enough tasks."""
+    def _least_split_k(self) -> int:
+        """How many splits there should be at least, so that there are enough work items."""
         return -(-TASKS // self.problem.geometry.groups)
 
-    def _efficiency(self, tile: Tile) -> float:
-        """The share of peak that a tile may reach: each row of Y that it meets is loaded for every tap along the last
-        axis, and each row of X once."""
+    def _efficiency(self, tile: RowsTile) -> float:
+        """The share of peak that a tile may reach: each row of x that it meets is loaded for every tap along the last
+        axis, and each row of y once."""
         rows = self._rows_met(tile)
         apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
         loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
@@ -211,8 +213,8 @@ class Planner:
         loading = LOADING if self._is_depthwise else many
         return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + loading * loads)
 
-    def _rows_met(self, tile: Tile) -> int:
-        """How many rows of Y meet a tile's rows of X."""
+    def _rows_met(self, tile: RowsTile) -> int:
+        """How many rows of x meet a tile's rows of y."""
         geometry = self.problem.geometry
         if geometry.rank == 1:
             return tile.rows

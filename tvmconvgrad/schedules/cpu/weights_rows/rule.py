@@ -1,24 +1,29 @@
-"""Filter gradients of few channels a group on a CPU, of data that lies by channels, position after position.
+"""Weights gradients of few channels a group on CPUs, in NCX, vectorised over positions.
 
-Vectors lie along positions, as the data does, so that nothing is transposed. A register tile holds a vector of partial
-sums for each of several taps and pairs of channels, and so does memory: few channels, or those would not fit the cache:
+Pattern. Data lies position after position, and so do the vectors: nothing is transposed. K, the positions, is the
+vectorised axis. The sums of all taps and channel pairs of a group are kept as vectors, so these must be few.
 
-    parallel (split, group range)        # `split`: a fixed share of the chunks, with a result of its own
-      for chunk:                         # an image or a few, or as many of its rows as fit the cache
-        for group:                       # in the order in which they lie in memory
+Loop nest. A work item is a split of K with a partition of groups:
+
+    parallel work item (split of K, partition of groups)
+      for cache block of positions:      # an image or a few, or as many of its rows as fit the cache
+        for group:                       # in the order in which groups lie in memory
           for channels, block of taps:
-            tile = 0                     # in registers
+            tile = 0                     # micro-kernel: taps x channels, in registers
             for rows, vector of positions along the last axis:
-              tile[tap] += Y[positions + tap] * X[positions]
+              tile[tap] += x[positions + tap] * dy[positions]
             sums[tap] += tile[tap]
       partial[split] = the lanes of each of the sums, added up
     result = sum over splits             # in a fixed order: the bits don't depend on the threads
 
-A step of the innermost loop takes several rows of positions: a row of Y that is loaded for one of them meets the others
-at other taps. Data of f32 is read where it lies and fetched ahead: masked loads put zeros in place of pads and of what
-a row lacks to a whole vector, and lanes that a stride sets apart are picked from several loads (tir/passes/masking.py).
-Other types, and data for machines without masked loads, are copied with the zeros; along a strided last axis, Y is then
-copied residue by residue, so that vectors are whole.
+Why it is fast.
+1. A step of the innermost loop takes several rows of positions: a row of x that is loaded once is read by several taps.
+2. f32 is read where it lies and prefetched. Masked loads put zeros in place of padding and behind the end of a row, and
+   elements a stride apart are picked from several loads (tir/passes/masking.py).
+3. Other types are copied with their padding, and so is data for CPUs without masked loads; along a strided last axis x
+   is then copied phase by phase, so that vectors are whole.
+
+Not done: channels are not vectorised, since there are too few to fill a vector; weights/rule.py takes the others.
 """
 
 from __future__ import annotations
@@ -29,11 +34,11 @@ from dataclasses import asdict, dataclass, replace
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from tvmconvgrad.machines.cpu import Machine
+from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.weights_rows.plan import Plan, Planner
+from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.schedules.transforms.padding_elision import skip
@@ -47,26 +52,26 @@ FEW_LANES = 4
 
 
 @dataclass(frozen=True)
-class FilterPositionsRule:
+class RowsRule:
     """Filter gradients with vectors over positions."""
 
-    machine: Machine
-    name: str = "filter-positions"
+    machine: CpuMachine
+    name: str = "weights-rows"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about."""
-        planner = Planner(self.machine, problem)
+        planner = RowsPlanner(self.machine, problem)
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
-        planner = Planner(self.machine, problem)
+        planner = RowsPlanner(self.machine, problem)
         plan = planner.plan(decisions)
         tile = plan.tile
         direct = problem.dtype == "f32"
         expression = express(
-            problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct, residues=not plan.in_place)
+            problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct, phases=not plan.in_place)
         )
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
@@ -78,7 +83,7 @@ class FilterPositionsRule:
             else:
                 blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
         blocks.fill_zeros(sch, expression)
-        sch.parallel(sch.fuse(*nest.tasks))
+        sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
@@ -91,44 +96,46 @@ class FilterPositionsRule:
 
 def _along_rows(expression: Sum) -> Sum:
     """The expression without the window of the last axis: of a vector's positions hardly ever all meet pads."""
-    return replace(expression, windows=expression.windows[:-1])
+    return replace(expression, views=expression.views[:-1])
 
 
-def _nest_sum(sch: Schedule, rank: int, plan: Plan) -> FilterNest:
-    """Split the sum over positions into splits, chunks, lanes and what a register tile adds up."""
+def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> FilterNest:
+    """Split the sum over positions into splits, cache blocks, lanes and what a register tile adds up."""
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
     vectors, lane = sch.split(positions[-1], [None, plan.tile.lanes])
     positions = [*positions[:-1], vectors]
-    chunks = blocks.split_chunks(sch, positions, plan.chunk, [lane])
-    adding, splits = total, int(plan.splits > 1)
-    if splits:
-        split, chunks = sch.split(chunks, [plan.splits, None])
+    cache_blocks = blocks.split_cache_blocks(sch, positions, plan.cache_block, [lane])
+    adding, split_k = total, int(plan.split_k > 1)
+    if split_k:
+        split, cache_blocks = sch.split(cache_blocks, [plan.split_k, None])
         adding = sch.rfactor(split, 0)
         sch.parallel(sch.get_loops(total)[0])
-        chunks, lane = sch.get_loops(adding)[4 + rank], sch.get_loops(adding)[-1]
-    sums = sch.rfactor(lane, splits + rank + 3)
-    chunks = sch.get_loops(sums)[3 + rank + splits]
-    tile = sch.rfactor(chunks, 0)
+        cache_blocks, lane = sch.get_loops(adding)[4 + rank], sch.get_loops(adding)[-1]
+    sums = sch.rfactor(lane, split_k + rank + 3)
+    cache_blocks = sch.get_loops(sums)[3 + rank + split_k]
+    tile = sch.rfactor(cache_blocks, 0)
     sch.set_scope(tile, 0, "local")
     return _nest_tile(sch, rank, plan, tile, sums, adding)
 
 
-def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV) -> FilterNest:
+def _nest_tile(
+    sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV
+) -> FilterNest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
-    split = rest[:1] if plan.splits > 1 else []
-    chunk, *positions, lane = rest[len(split) :]
-    g_range, g0 = sch.split(g, [plan.g_ranges, None])
+    split = rest[:1] if plan.split_k > 1 else []
+    cache_block, *positions, lane = rest[len(split) :]
+    g_range, g0 = sch.split(g, [plan.g_partitions, None])
     c0, c1 = sch.split(c, [None, plan.tile.c])
     o0, o1 = sch.split(o, [None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
     rows, row = sch.split(positions[-2], [None, plan.tile.rows])
     positions = [*positions[:-2], rows, positions[-1]]
-    tasks = [*split, g_range]
+    work_items = [*split, g_range]
     register_tile = [row, *k1, c1, o1, lane]
-    sch.reorder(*tasks, chunk, g0, c0, o0, *k0, *positions, *register_tile)
+    sch.reorder(*work_items, cache_block, g0, c0, o0, *k0, *positions, *register_tile)
     if plan.in_place:
         for loop in register_tile[:-1]:
             sch.unroll(loop)
@@ -146,7 +153,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: Plan, tile: SBlockRV, sums: SBloc
     sch.reorder(*taps, lane)
     blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
     _add_lanes(sch, adding, g_range)
-    return FilterNest(tile, tasks, g0, positions[0])
+    return FilterNest(tile, work_items, g0, positions[0])
 
 
 def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:

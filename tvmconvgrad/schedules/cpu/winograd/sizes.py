@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES, Machine
+from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, TRAFFIC, TRANSPOSING
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
@@ -26,17 +26,17 @@ SUMMED = 16
 """Channels of a block: a cache line of f32."""
 
 LEAST_TASKS = 16
-"""Parallel tasks, if there may be so many."""
+"""Parallel work items, if there may be so many."""
 
 MOST_VECTORS = 6
 """Columns of a register tile, in vectors."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class WinogradSizes:
     """A problem by tiles, on a machine; tiles along each axis are rounded up to a multiple."""
 
-    machine: Machine
+    machine: CpuMachine
     problem: Problem
     multiples: tuple[int, ...]
 
@@ -97,7 +97,7 @@ class Sizes:
 
     def transforming_filter(self, channels: int, stays: bool = False) -> float:
         """To transform the filter of so many pairs of channels, or its gradient; a large one goes through memory,
-        unless what is transformed `stays` with a task."""
+        unless what is transformed `stays` with a work item."""
         vectors = self.products * self.taps * channels / self.machine.lanes
         is_near = stays or self.is_near(self.products * self.taps * channels)
         far = 0.0 if is_near else 2 * TRAFFIC * F32_BYTES * self.machine.lanes  # stored, and loaded again

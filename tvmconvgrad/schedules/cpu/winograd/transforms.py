@@ -31,7 +31,7 @@ def transform_data(
     sch: Schedule, data: Data, data_format: str, lanes: int, at: LoopRV | None, in_parallel: bool = False
 ) -> None:
     """Extend data by zeros, and transform it by vectors over channels: all of it, or inside of the loop `at` what its
-    body reads. Where it is done `in_parallel`, each task extends what it transforms."""
+    body reads. Where it is done `in_parallel`, each work item extends what it transforms."""
     block, source = sch.get_sblock(data.name), sch.get_sblock(data.source)
     count = len(sch.get_loops(block))
     blocks.transform_written(sch, block, data.by_blocks)

@@ -10,8 +10,8 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, Window, loads_ahead, multiply_add
-from tvmconvgrad.schedules.cuda.depthwise.plan import THREADS, Plan
+from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, PaddedView, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.depthwise.plan import THREADS, DepthwisePlan
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
@@ -55,21 +55,21 @@ class Output:
 class PositionsKernel:
     """The kernel of some phases: all of a data gradient, or one."""
 
-    phases: Sequence[Phase]
-    plan: Plan
+    phase_groups: Sequence[Phase]
+    plan: DepthwisePlan
 
     @property
     def _extents(self) -> tuple[int, ...]:
         """Work for threads: (n, vectors of groups, *tiles, channel). With all taps, a thread has all channels, too."""
-        n, groups, *_, channels = self.phases[0].total.shape
-        space = [max(extents) for extents in zip(*(phase.space for phase in self.phases))]
+        n, groups, *_, channels = self.phase_groups[0].total.shape
+        space = [max(extents) for extents in zip(*(phase.space for phase in self.phase_groups))]
         return (n, groups // self.plan.lanes, *self.plan.tiles(space), 1 if self.plan.whole else channels)
 
     def kernel(self) -> tirx.Stmt:
         """The kernel: a thread for each tile and vector, neighbours along memory."""
         extents = self._extents
         n, vectors, *space, channel = range(len(extents))
-        by_groups = self.phases[0].results.product.problem.data_format == "NXC"
+        by_groups = self.phase_groups[0].results.product.problem.data_format == "NXC"
         order = [n, channel, *space, vectors] if by_groups else [n, vectors, channel, *space]
 
         def tile(flat: Index) -> tirx.Stmt:
@@ -85,7 +85,7 @@ class PositionsKernel:
         """What a thread computes."""
         return [
             Output(phase, (number, own), (n, group, *position, writing.number(own) if self.plan.whole else channel))
-            for number, phase in enumerate(self.phases)
+            for number, phase in enumerate(self.phase_groups)
             for own in range(phase.total.shape[-1] if self.plan.whole else 1)
             for position in self.plan.positions(space)
         ]
@@ -98,7 +98,7 @@ class PositionsKernel:
         writes = [self._write(output, i, sums) for i, output in enumerate(outputs)]
         body = _Products(outputs, loops, self.plan.lanes).add(sums, [] if loops else writes)
         for axis, var in reversed(loops.items()):
-            body = writing.loop_of(var, self.phases[0].taps[axis], body)
+            body = writing.loop_of(var, self.phase_groups[0].taps[axis], body)
         return writing.seq(writing.allocate(sums), writing.clear(sums), body, *(writes if loops else []))
 
     def _write(self, output: Output, i: int, sums: tirx.Buffer) -> tirx.Stmt:
@@ -120,7 +120,7 @@ class _Products:
         """Load what the outputs meet, add the products row by row, and write each output after its last one."""
         met, weights = self._met, self._weights
         data, filters = self.outputs[0].phase.data, self.outputs[0].phase.filter
-        window = Window.of(met, range(SPACE, len(data.stage.shape)))
+        window = PaddedView.of(met, range(SPACE, len(data.stage.shape)))
         read, kept = data.raw("window", len(window.first)), filters.raw("weights", len(weights))
         places = {key: i for i, key in enumerate(weights)}
         loads, work = window.empty(), window.empty()

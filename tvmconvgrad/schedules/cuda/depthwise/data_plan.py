@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvmconvgrad.schedules.cuda.depthwise.plan import MOST_PRODUCTS, MOST_REGISTERS, THREADS, Plan, Planner
+from tvmconvgrad.schedules.cuda.depthwise.plan import (
+    MOST_PRODUCTS,
+    MOST_REGISTERS,
+    THREADS,
+    DepthwisePlan,
+    DepthwisePlanner,
+)
 from tvmconvgrad.schedules.decisions import Decisions
 
 WHOLE = 128
@@ -19,25 +25,25 @@ ROWS_AT_HAND = 3
 
 
 @dataclass(frozen=True)
-class PositionsPlanner(Planner):
+class PositionsPlanner(DepthwisePlanner):
     """By default a thread has a word of groups, which alone is enough for whole lines of a warp."""
 
     @property
     def space(self) -> tuple[int, ...]:
         """Positions along each axis, of the phase that has most."""
-        if not self.phases:
-            return self.problem.geometry.x
-        return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phases)))
+        if not self.phase_groups:
+            return self.problem.geometry.y
+        return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phase_groups)))
 
     @property
     def results(self) -> int:
-        """Results for each position: one of each phase and residue."""
-        return sum(phase.channels for phase in self.phases) or 1
+        """Results for each position: one of each phase and phase."""
+        return sum(phase.channels for phase in self.phase_groups) or 1
 
     @property
     def products(self) -> int:
         """Products for each position."""
-        return sum(phase.channels * phase.taps for phase in self.phases) or prod(self.problem.geometry.k)
+        return sum(phase.channels * phase.taps for phase in self.phase_groups) or prod(self.problem.geometry.k)
 
     @property
     def whole(self) -> bool:
@@ -49,7 +55,7 @@ class PositionsPlanner(Planner):
         """Results for each position that a thread computes at a time."""
         return self.results if self.whole else 1
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> DepthwisePlan:
         """The numbers of the program, drawn."""
         narrow = [width for width in self.widths if width == 1 or self.words(width) <= 1]
         lanes = decisions.draw("lanes", [width for width in self.widths if self._fits(width, 1, 1)], narrow[-1])
@@ -62,7 +68,7 @@ class PositionsPlanner(Planner):
             above = self.space[self.axis - 1]
             sizes = [size for size in (1, 2, 4, 8) if size <= above and self._fits(lanes, run, size)]
             rows = decisions.draw("rows", sizes, best_rows)
-        return Plan(lanes, self.tile(run, rows), self.axis, self.whole)
+        return DepthwisePlan(lanes, self.tile(run, rows), self.axis, self.whole)
 
     @property
     def _has_runs(self) -> bool:
@@ -78,8 +84,8 @@ class PositionsPlanner(Planner):
         geometry = self.problem.geometry
         if self.whole and run * rows * self.products > MOST_PRODUCTS:
             return False
-        met = max((phase.phases[self.axis].taps for phase in self.phases), default=geometry.k[self.axis])
-        step = 1 if self.phases else geometry.strides[self.axis]
+        met = max((phase.phase_groups[self.axis].taps for phase in self.phase_groups), default=geometry.k[self.axis])
+        step = 1 if self.phase_groups else geometry.strides[self.axis]
         weights = self.products if self.whole else geometry.k[self.axis]
         vectors = weights + ROWS_AT_HAND * ((run - 1) * step + met)
         return self.registers(lanes, self.together * run * rows, vectors) <= MOST_REGISTERS

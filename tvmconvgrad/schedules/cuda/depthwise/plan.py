@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tvmconvgrad.machines.gpu import LAUNCH, Machine
+from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
@@ -33,7 +33,7 @@ MOST_PRODUCTS = 800
 
 
 @dataclass(frozen=True)
-class Plan:
+class DepthwisePlan:
     """All numbers of a program."""
 
     lanes: int
@@ -64,14 +64,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Planner(ABC):
+class DepthwisePlanner(ABC):
     """Chooses the numbers of a problem's program."""
 
-    machine: Machine
+    machine: GpuMachine
     problem: Problem
 
     @abstractmethod
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> DepthwisePlan:
         """The numbers of the program, drawn."""
 
     @property
@@ -91,7 +91,7 @@ class Planner(ABC):
         return rank - 1 if self.in_vectors else max(rank - 2, 0)
 
     @cached_property
-    def phases(self) -> list[Part]:
+    def phase_groups(self) -> list[Part]:
         """The phases of a data gradient."""
         return parts(self.problem, Multiples()) if self.problem.gradient is Gradient.DATA else []
 
@@ -101,7 +101,7 @@ class Planner(ABC):
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return None
         is_data = self.problem.gradient is Gradient.DATA
-        if is_data and (not self.phases or any(by_x for phase in self.phases for by_x in phase.over_x)):
+        if is_data and (not self.phase_groups or any(by_y for phase in self.phase_groups for by_y in phase.over_y)):
             return None
         passes = 3.0 if self.is_filter and self.problem.data_format == "NCX" else 1.0
         return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())

@@ -1,28 +1,31 @@
-"""Depthwise gradients: groups of one channel each, which have no matrix product, and little to do for each byte.
+"""Depthwise gradients on GPUs: groups of one channel each. There is no GEMM, and memory is the limit.
 
-Data and forward: a thread has some neighbouring groups, and a tile of neighbouring positions: of a strided data
-gradient those of all phases, which meet the same elements.
+Data gradient and forward. A thread has some neighbouring groups, and a tile of neighbouring positions: of a strided
+data gradient those of all output phases, which read the same elements.
 
-    sums = 0                                    # in registers: outputs of the tile x groups
-    for rows of what the tile meets, the window:
-      row of the window                         # read once, two rows ahead
-      for outputs and taps that meet the row: sums += row * filter
-      result = sums                             # of outputs that have met all
+    accumulators = 0                            # in registers: positions of the tile x groups
+    for rows of what the tile reads:
+      row                                       # loaded once, two rows ahead
+      for positions and taps that read the row: accumulators += row * filter
+      result = accumulators                     # of positions that have all their products
 
-With many taps, or many phases, only the taps along one axis are written out so, and those along others are loops.
+With many taps, or many phases, only the taps along one axis are unrolled, and those along others are loops.
 
-Filter: a thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
+Weights. A thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
 
-    sums = 0                                    # taps x groups
-    for tiles of positions in the block's part of all positions, each thread's:
-      for rows of what the tile meets in Y:
-        row of Y, row of X                      # read once, two rows ahead
-        for positions and taps that meet the row: sums += X * row
-    partial[part] = sums over the threads of the block that share groups
-    result = sum over parts of partial          # in a fixed order
+    accumulators = 0                            # taps x groups
+    for tiles of positions in the block's split of K, each thread's:
+      for rows of what the tile reads of x:
+        row of x, row of dy                     # loaded once, two rows ahead
+        for positions and taps that read the row: accumulators += dy * row
+    partial[split] = sums over the threads of the block that share groups
+    result = sum over splits of partial         # in a fixed order
 
-Groups lie innermost in NXC: a warp then reads whole lines. In NCX the tile goes along another axis than the last, so
-that neighbouring threads have neighbouring positions; for the filter's gradient, data is packed first.
+Why it is fast. Each row is loaded once for all taps, as vectors of neighbouring groups. Groups lie innermost in NXC: a
+warp reads whole lines. In NCX the tile goes along another axis than the last, so that neighbouring threads have
+neighbouring positions; for the weights gradient, data is packed first.
+
+Not done: no shared memory, since a row that neighbours read, too, comes from L1.
 """
 
 from __future__ import annotations
@@ -33,13 +36,13 @@ from dataclasses import dataclass
 from tvm import tirx
 from tvm.ir import IRModule
 
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.depthwise.data import Phase, PositionsKernel
 from tvmconvgrad.schedules.cuda.depthwise.data_plan import PositionsPlanner
 from tvmconvgrad.schedules.cuda.depthwise.operands import Lanes
-from tvmconvgrad.schedules.cuda.depthwise.plan import Plan, Planner
+from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan, DepthwisePlanner
 from tvmconvgrad.schedules.cuda.depthwise.weights import FilterKernel
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import FilterPlanner
 from tvmconvgrad.schedules.cuda.gemm import epilogue
@@ -56,14 +59,14 @@ from tvmconvgrad.te import Multiples, Sum, express, tensors
 class DepthwiseRule:
     """The rule that the module's text describes."""
 
-    machine: Machine
+    machine: GpuMachine
     name: str = "depthwise"
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about; None where groups have several channels."""
         return self._planner(problem).cost()
 
-    def _planner(self, problem: Problem) -> Planner:
+    def _planner(self, problem: Problem) -> DepthwisePlanner:
         kind = FilterPlanner if problem.gradient is Gradient.FILTER else PositionsPlanner
         return kind(self.machine, problem)
 
@@ -80,7 +83,7 @@ class DepthwiseRule:
 class _Program:
     problem: Problem
     expression: Sum
-    plan: Plan
+    plan: DepthwisePlan
 
     def module(self) -> IRModule:
         """A kernel for all phases, or for each, or for the filter's sum; and those before and after it."""
@@ -89,7 +92,7 @@ class _Program:
         lanes: dict[str, Lanes] = {}
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
-        phases: list[Phase] = []
+        phase_groups: list[Phase] = []
         for total, place in zip(self.expression.sums, places(self.problem, self.expression, Multiples())):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
@@ -97,10 +100,10 @@ class _Program:
             if self.problem.gradient is Gradient.FILTER:
                 filters = FilterKernel(results, a, b, self.plan)
                 workspace.append(filters.partial)
-                kernels += [filters.kernel(), epilogue.sum_splits(results, filters.partial)]
+                kernels += [filters.kernel(), epilogue.sum_split_k(results, filters.partial)]
             else:
-                phases.append(Phase(results, a, b))
-        together = [phases] if self.plan.whole else [[phase] for phase in phases]
+                phase_groups.append(Phase(results, a, b))
+        together = [phase_groups] if self.plan.whole else [[phase] for phase in phase_groups]
         kernels += [PositionsKernel(each, self.plan).kernel() for each in together if each]
         workspace += [each.packed for each in lanes.values() if each.packed is not None]
         before = [each.pack() for each in lanes.values()]

@@ -12,8 +12,8 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, Window, loads_ahead, multiply_add
-from tvmconvgrad.schedules.cuda.depthwise.plan import WORD, Plan
+from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, PaddedView, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.depthwise.plan import WORD, DepthwisePlan
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import Sharing
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.ptx import base
@@ -29,14 +29,14 @@ class FilterKernel:
     """The sum's kernel: blocks of threads that share vectors of groups, each with a part of the positions."""
 
     results: Results
-    y: Lanes
     x: Lanes
-    plan: Plan
+    y: Lanes
+    plan: DepthwisePlan
 
     @property
     def taps(self) -> tuple[int, ...]:
         """Taps along each axis."""
-        return self.y.total.shape[1:-2]
+        return self.x.total.shape[1:-2]
 
     @property
     def own_taps(self) -> tuple[int, ...]:
@@ -56,18 +56,18 @@ class FilterKernel:
     @property
     def extents(self) -> tuple[int, ...]:
         """Positions along each axis."""
-        return self.y.total.extents[len(self.y.total.variables) + 1 :]
+        return self.x.total.extents[len(self.x.total.variables) + 1 :]
 
     @property
     def work(self) -> tuple[int, ...]:
-        """Tiles of positions: (n, *x)."""
-        images = self.y.total.extents[len(self.y.total.variables)]
+        """Tiles of positions: (n, *y)."""
+        images = self.x.total.extents[len(self.x.total.variables)]
         return images, *self.plan.tiles(self.extents)
 
     @cached_property
     def partial(self) -> tirx.Buffer:
         """The sums of each block's part of the positions."""
-        shape = (self.plan.blocks, self.y.total.shape[0], prod(self.taps), 1)
+        shape = (self.plan.blocks, self.x.total.shape[0], prod(self.taps), 1)
         return writing.memory("sum_partial", shape, ACCUMULATOR, "global")
 
     def kernel(self) -> tirx.Stmt:
@@ -107,19 +107,19 @@ class FilterKernel:
         taps = list(itertools.product(*map(range, self.own_taps)))
         indices = [[group, *(first + at for first, at in zip(first_tap, tap)), number(0), number(0)] for tap in taps]
         met = {
-            (i, tap): self.y.where(index, position)
+            (i, tap): self.x.where(index, position)
             for i, position in enumerate(positions)
             for tap, index in enumerate(indices)
         }
-        window = Window.of(met, range(SPACE, SPACE + len(self.taps)))
-        read, elements = self.y.raw("window", len(window.first)), self.x.raw("x_elements", len(positions))
+        window = PaddedView.of(met, range(SPACE, SPACE + len(self.taps)))
+        read, elements = self.x.raw("window", len(window.first)), self.y.raw("y_elements", len(positions))
         loads, work = window.empty(), window.empty()
         for place, (key, row) in enumerate(zip(window.first, window.rows)):
-            loads[row].append(self.y.fetch_inside(met[key], read, place * self.plan.lanes))
+            loads[row].append(self.x.fetch_inside(met[key], read, place * self.plan.lanes))
         for i, position in enumerate(positions):
             rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
             inside = self.plan.inside(position[1:], self.extents, self.work[1:])
-            load = self.x.fetch(self.x.where(indices[0], position), elements, i * self.plan.lanes, inside)
+            load = self.y.fetch(self.y.where(indices[0], position), elements, i * self.plan.lanes, inside)
             loads[min(rows)].append(load)
             for tap, row in enumerate(rows):
                 factors = (read, window.places[i, tap]), (elements, i)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from tvmconvgrad.schedules.cuda.depthwise.plan import MOST_PRODUCTS, MOST_REGISTERS, THREADS, Plan, Planner
+from tvmconvgrad.schedules.cuda.depthwise.plan import (
+    MOST_PRODUCTS,
+    MOST_REGISTERS,
+    THREADS,
+    DepthwisePlan,
+    DepthwisePlanner,
+)
 from tvmconvgrad.schedules.cuda.gemm.tiles import REGISTERS
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Problem
@@ -52,7 +58,7 @@ class Sharing:
 
 
 @dataclass(frozen=True)
-class FilterPlanner(Planner):
+class FilterPlanner(DepthwisePlanner):
     """By default a thread has two words of groups, if the sums of all taps then fit."""
 
     @property
@@ -60,20 +66,20 @@ class FilterPlanner(Planner):
         """All taps."""
         return prod(self.problem.geometry.k)
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> DepthwisePlan:
         """The numbers of the program, drawn. Where tiles are left over, products have to be left out: so rows divide
         the positions, if they may."""
-        x = self.problem.geometry.x
+        y = self.problem.geometry.y
         widths = [width for width in self.widths if self._fits(width, 1, 1)] or [1]
         lanes = decisions.draw("lanes", widths, self._best_lanes(widths))
         whole, rows = self._whole(lanes), 1
-        runs = [run for run in (1, 2, 4, 7, 8) if run <= x[-1] and self._fits(lanes, run, 1)] or [1]
+        runs = [run for run in (1, 2, 4, 7, 8) if run <= y[-1] and self._fits(lanes, run, 1)] or [1]
         run = decisions.draw("run", runs, max(run for run in runs if run <= (RUN if whole else 2 * RUN)))
         if whole and self.axis > 0:
-            sizes = [size for size in (1, 2, 4, 7, 8) if size <= x[-2] and self._fits(lanes, run, size)] or [1]
-            divisors = [size for size in sizes if size >= ROWS and x[-2] % size == 0]
+            sizes = [size for size in (1, 2, 4, 7, 8) if size <= y[-2] and self._fits(lanes, run, size)] or [1]
+            divisors = [size for size in sizes if size >= ROWS and y[-2] % size == 0]
             rows = decisions.draw("rows", sizes, max(divisors or [size for size in sizes if size <= ROWS]))
-        plan = Plan(lanes, self.tile(run, rows), self.axis, whole)
+        plan = DepthwisePlan(lanes, self.tile(run, rows), self.axis, whole)
         together = max(int(REGISTERS / (THREADS * self._needed(lanes, run, rows))), 1)
         return replace(plan, blocks=self._blocks(decisions, plan, together))
 
@@ -82,7 +88,7 @@ class FilterPlanner(Planner):
         return lanes * self.taps <= MOST_SUMS
 
     def _needed(self, lanes: int, run: int, rows: int) -> float:
-        """Registers of a thread: for its sums, and the rows of Y and X that it multiplies, or that come meanwhile."""
+        """Registers of a thread: for its sums, and the rows of x and y that it multiplies, or that come meanwhile."""
         geometry = self.problem.geometry
         at_hand = geometry.k[-2] + geometry.strides[-2] if rows > 1 else 1
         vectors = ((run - 1) * geometry.strides[-1] + geometry.k[-1]) * at_hand + run * min(rows, 3)
@@ -100,12 +106,12 @@ class FilterPlanner(Planner):
                 return fitting[-1]
         return max(width for width in widths if width == 1 or self.words(width) <= 2)
 
-    def _blocks(self, decisions: Decisions, plan: Plan, together: int) -> int:
+    def _blocks(self, decisions: Decisions, plan: DepthwisePlan, together: int) -> int:
         """Parts of all positions: as many as there are blocks at a time, of which so many are `together` on an SM."""
         geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
-        most = max(geometry.batch * prod(plan.tiles(geometry.x)) // sharing.parts, 1)
-        turns = [max(self.machine.processors * count // sharing.chunks, 1) for count in (1, 2, 3, 4, 6, 8)]
+        most = max(geometry.batch * prod(plan.tiles(geometry.y)) // sharing.parts, 1)
+        waves = [max(self.machine.processors * count // sharing.chunks, 1) for count in (1, 2, 3, 4, 6, 8)]
         few = [1 << i for i in range(self.machine.processors.bit_length())]
-        options = [count for count in (*few, *turns) if count <= most]
+        options = [count for count in (*few, *waves) if count <= most]
         wanted = max(self.machine.processors * together // sharing.chunks, 1)
         return decisions.draw("blocks", options, min(wanted, most))

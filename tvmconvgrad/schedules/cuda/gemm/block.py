@@ -16,18 +16,18 @@ from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
     ColumnTile,
     Copier,
+    OutputMap,
     PaddedTile,
-    Place,
     SharedTile,
     UnsharedTile,
 )
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import ALIGNMENT, SwizzledTile
-from tvmconvgrad.schedules.cuda.gemm.copies.tma_pipeline import BARRIER, BoxRing
-from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import Boxes
+from tvmconvgrad.schedules.cuda.gemm.copies.tma_pipeline import BARRIER, TmaPipeline
+from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import TmaTiles
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
-from tvmconvgrad.schedules.cuda.gemm.plan import Plan
+from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.gemm.tiles import WARP
 from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
@@ -48,14 +48,14 @@ class Block:
 
     product: Product
     operands: tuple[Operand, Operand]
-    plan: Plan
+    plan: GemmPlan
     results: Results
 
     @property
     def tiles(self) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory."""
         a, b = self.operands
-        return self.plan.units.shared(self.plan.tile, self.plan.depth, (a.along == "summed", b.along == "summed"))
+        return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "summed", b.along == "summed"))
 
     @property
     def units(self) -> FmaUnits | TensorCores | WarpGroups | DirectCores:
@@ -75,62 +75,62 @@ class Block:
 
     @property
     def threads(self) -> int:
-        """All threads of a block: there is a warp more where the engine copies."""
+        """All threads of a block: there is a warp more where TMA copies."""
         return self.workers + (WARP if self.plan.copies.by_engine else 0)
 
     @property
     def steps(self) -> int:
         """Stages that a block adds up."""
-        return -(-self.product.summed // self.plan.depth // self.plan.splits)
+        return -(-self.product.k // self.plan.block_k // self.plan.split_k)
 
     @property
-    def splits(self) -> int:
+    def split_k(self) -> int:
         """Parts of the sum, none of which is empty."""
-        return -(-self.product.summed // (self.plan.depth * self.steps))
+        return -(-self.product.k // (self.plan.block_k * self.steps))
 
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
-        return self.plan.joined * self.plan.copies.blocks
+        return self.plan.in_cluster * self.plan.copies.blocks
 
     @cached_property
     def partial(self) -> tirx.Buffer | None:
         """The sums of each split, or of those that clusters have added up; None where there is one."""
-        count = self.grid[0] // self.plan.joined
+        count = self.grid[0] // self.plan.in_cluster
         if count == 1:
             return None
         product = self.product
-        shape = (count, product.groups, product.rows, product.columns)
+        shape = (count, product.groups, product.m, product.n)
         return writing.memory(f"{product.sum.name}_partial", shape, ACCUMULATOR, "global")
 
     @property
     def grid(self) -> tuple[int, int, int, int]:
         """Splits, groups, tiles of rows, tiles of columns: as many as fill clusters."""
-        rows = -(-self.product.rows // self.plan.tile.rows)
-        columns = -(-self.product.columns // self.plan.tile.columns)
+        rows = -(-self.product.m // self.plan.tile.block_m)
+        columns = -(-self.product.n // self.plan.tile.block_n)
         along_rows, along_columns = self.plan.copies.pair
-        splits = ceil_to(self.splits, self.plan.joined)
-        return splits, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
+        split_k = ceil_to(self.split_k, self.plan.in_cluster)
+        return split_k, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
 
     def _tile(self, block: Index) -> list[Index]:
         """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
-        splits, groups, rows, columns = self.grid
-        pair, joined = self.plan.copies.pair, self.plan.joined
-        extents = (splits // joined, groups, rows // pair[0], columns // pair[1], joined, *pair)
+        split_k, groups, rows, columns = self.grid
+        pair, in_cluster = self.plan.copies.pair, self.plan.in_cluster
+        extents = (split_k // in_cluster, groups, rows // pair[0], columns // pair[1], in_cluster, *pair)
         outer, group, i, j, split, *within = writing.unflatten(block, extents)
-        return [outer * joined + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
+        return [outer * in_cluster + split, group, i * pair[0] + within[0], j * pair[1] + within[1]]
 
     @property
     def rounds_first(self) -> bool:
         """Whether sums are rounded before they are in shared memory: those of 16 bits that nothing is added to."""
         lanes = self.results.lanes * self.plan.units.item == VECTOR_BYTES
-        return self.plan.units.item == 2 and lanes and self.partial is None and self.plan.joined == 1
+        return self.plan.units.item == 2 and lanes and self.partial is None and self.plan.in_cluster == 1
 
     @property
     def stride(self) -> int:
         """Elements between rows of sums in shared memory."""
         in_vectors = self.partial is not None or self.results.by_columns
-        return self.plan.tile.columns + (RESULT_PAD if in_vectors else 1)
+        return self.plan.tile.block_n + (RESULT_PAD if in_vectors else 1)
 
     @property
     def words(self) -> int:
@@ -141,18 +141,18 @@ class Block:
     @property
     def _barriers(self) -> int:
         """The word behind the stages, and the sums."""
-        sums = self.plan.tile.rows * self.stride // (2 if self.rounds_first else 1)
+        sums = self.plan.tile.block_m * self.stride // (2 if self.rounds_first else 1)
         return max(self.plan.stages * sum(tile.words for tile in self.tiles), sums)
 
     @cached_property
-    def boxes(self) -> list[Boxes]:
-        """What the engine copies."""
+    def tma_tiles(self) -> list[TmaTiles]:
+        """What TMA copies."""
         if not self.plan.copies.by_engine:
             return []
         a, b = self.tiles
         assert isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile)
         each = zip(self.operands, (0, 1), (a, b), self.plan.copies.shared)
-        return [Boxes(self.product, operand, i, tile, shared) for operand, i, tile, shared in each]
+        return [TmaTiles(self.product, operand, i, tile, shared) for operand, i, tile, shared in each]
 
     @property
     def count(self) -> int:
@@ -162,74 +162,80 @@ class Block:
     def body(self, words: tirx.Buffer, registers: Registers, block: Index, thread: Index) -> tirx.Stmt:
         """What a thread of a block does."""
         split, group, i, j = self._tile(block)
-        row, column = i * self.plan.tile.rows, j * self.plan.tile.columns
-        length = self.steps * self.plan.depth
-        begin, all_summed = split * length, number(self.product.summed)
+        row, column = i * self.plan.tile.block_m, j * self.plan.tile.block_n
+        length = self.steps * self.plan.block_k
+        begin, all_summed = split * length, number(self.product.k)
         end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
-        place = Place(group, row, column, begin, end)
-        cluster = Cluster(self.plan.joined, self.plan.copies.blocks, block % self.cluster)
-        ring = self._ring(words, place, cluster, thread)
-        meet = clusters.meet if self.plan.joined > 1 else base.barrier
+        place = OutputMap(group, row, column, begin, end)
+        cluster = Cluster(self.plan.in_cluster, self.plan.copies.blocks, block % self.cluster)
+        pipeline = self._pipeline(words, place, cluster, thread)
+        meet = clusters.meet if self.plan.in_cluster > 1 else base.barrier
         sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
-        total = self.units.sum(words, registers, ring, self.steps, thread)
+        total = self.units.sum(words, registers, pipeline, self.steps, thread)
         return writing.seq(
-            ring.begin(),
-            self._work(thread, writing.seq(writing.clear(registers[0]), *total), ring.supply()),
-            ring.end(),
+            pipeline.begin(),
+            self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.supply()),
+            pipeline.end(),
             base.barrier(),
             declared,
             self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
             meet(),
             self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
-            meet() if self.plan.joined > 1 else None,
+            meet() if self.plan.in_cluster > 1 else None,
         )
 
     def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
         """What the threads that multiply do, and what others do meanwhile."""
         return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
 
-    def _ring(self, words: tirx.Buffer, place: Place, cluster: Cluster, thread: Index) -> Ring:
+    def _pipeline(self, words: tirx.Buffer, place: OutputMap, cluster: Cluster, thread: Index) -> Pipeline:
         """The stages of the sum that begins at a place."""
         a, b = self.tiles
 
-        def at(step: Index) -> Place:
-            return replace(place, summed=place.summed + step * self.plan.depth)
+        def at(step: Index) -> OutputMap:
+            return replace(place, summed=place.summed + step * self.plan.block_k)
 
-        if self.boxes:
-            return self._box_ring(words, at, cluster, thread)
+        if self.tma_tiles:
+            return self._box_pipeline(words, at, cluster, thread)
         copiers = [
             Copier(self.product, operand, i, tile, self.threads, self.plan.copies is Copies.CACHED and i == 0)
             for i, (operand, tile) in enumerate(zip(self.operands, self.tiles))
         ]
 
         def fill(step: Index) -> tirx.Stmt:
-            shared = [pair for pair in zip(copiers, ring.begins(step)) if pair[0].tile.words]
+            shared = [pair for pair in zip(copiers, pipeline.begins(step)) if pair[0].tile.words]
             return writing.seq(*(copier.copy(words, begin, at(step), thread) for copier, begin in shared))
 
         def vector(step: Index, row: Index, k: Index) -> tuple[Index, Index]:
             return copiers[0].source(at(step), row, k)
 
-        ring = Ring(self.plan.stages, (a.words, b.words), fill, vector=vector)
-        return ring
+        pipeline = Pipeline(self.plan.stages, (a.words, b.words), fill, vector=vector)
+        return pipeline
 
-    def _box_ring(self, words: tirx.Buffer, at: Callable[[Index], Place], cluster: Cluster, thread: Index) -> BoxRing:
+    def _box_pipeline(
+        self, words: tirx.Buffer, at: Callable[[Index], OutputMap], cluster: Cluster, thread: Index
+    ) -> TmaPipeline:
         def fill(step: Index) -> tirx.Stmt:
-            barrier = ring.full(step)
-            pairs = zip(self.boxes, ring.begins(step))
-            return writing.seq(*(boxes.copy(words, begin, at(step), barrier, cluster) for boxes, begin in pairs))
+            barrier = pipeline.full(step)
+            pairs = zip(self.tma_tiles, pipeline.begins(step))
+            return writing.seq(
+                *(tma_tiles.copy(words, begin, at(step), barrier, cluster) for tma_tiles, begin in pairs)
+            )
 
         a, b = self.tiles
         stages, tiles = self.plan.stages, (a.words, b.words)
-        ring = BoxRing(stages, tiles, fill, words, self._barriers, self.steps, thread, self.workers, cluster)
-        return ring
+        pipeline = TmaPipeline(stages, tiles, fill, words, self._barriers, self.steps, thread, self.workers, cluster)
+        return pipeline
 
     def _write(
         self, sums: tirx.Buffer, split: Index, first: tuple[Index, Index, Index], cluster: Cluster, thread: Index
     ) -> tirx.Stmt:
-        tile = epilogue.SumTile(sums, self.stride, self.plan.tile.rows, self.plan.tile.columns, first, cluster)
+        tile = epilogue.SumTile(sums, self.stride, self.plan.tile.block_m, self.plan.tile.block_n, first, cluster)
         if self.partial is None:
             return epilogue.write_tile(self.results, tile, thread, self.workers)
-        return epilogue.write_partial(self.product, self.partial, split // self.plan.joined, tile, thread, self.workers)
+        return epilogue.write_partial(
+            self.product, self.partial, split // self.plan.in_cluster, tile, thread, self.workers
+        )
 
 
 def kernel(blocks: Sequence[Block]) -> tirx.Stmt:

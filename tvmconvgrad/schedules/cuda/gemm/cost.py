@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, log2
 
-from tvmconvgrad.machines.gpu import LAUNCH, Machine
+from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.sizes import Size
-from tvmconvgrad.schedules.cuda.gemm.tiles import ACCUMULATOR_BYTES, Loads, Tile, Units
+from tvmconvgrad.schedules.cuda.gemm.tiles import ACCUMULATOR_BYTES, GemmTile, Loads, Units
 from tvmconvgrad.te.tensors import ceil_to
 
 HIDING = 2.8
@@ -43,12 +43,12 @@ class Cost:
     groups: int
     moved: int
     """Bytes that come from memory, or go there, at least."""
-    tile: Tile
-    depth: int
+    tile: GemmTile
+    block_k: int
     copies: Copies
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> GpuMachine:
         """What it runs on."""
         return self.units.machine
 
@@ -57,23 +57,23 @@ class Cost:
         """Bytes of a block that have to stay in the L1 cache."""
         if self.copies is not Copies.CACHED or self.tile.direct:
             return 0
-        return max(size.reuse(self.tile.rows, self.depth).bytes for size in self.sizes)
+        return max(size.reuse(self.tile.block_m, self.block_k).bytes for size in self.sizes)
 
-    def microseconds(self, splits: int, joined: int, stages: int) -> float:
+    def microseconds(self, split_k: int, in_cluster: int, stages: int) -> float:
         """Of the kernel, and of adding the splits up."""
-        machine, cycles, blocks = self.machine, self.machine.cycles, self.tiles * splits
-        cluster = joined * self.copies.blocks
+        machine, cycles, blocks = self.machine, self.machine.cycles, self.tiles * split_k
+        cluster = in_cluster * self.copies.blocks
         processors, together = machine.processors_of(cluster), self.together(stages)
-        turns = ceil(blocks / (processors * together))
+        waves = ceil(blocks / (processors * together))
         # large clusters fill some SMs before others have any
-        most = turns * together if cluster >= 4 else ceil(blocks / processors)
-        steps, resident = self._steps(splits), min(together, most)
+        most = waves * together if cluster >= 4 else ceil(blocks / processors)
+        steps, resident = self._steps(split_k), min(together, most)
         shared = self._step / self.units.even(self.tile, resident)
         step = shared / self.units.busy(self.tile, resident)
-        writing = WRITING[0] * cycles + WRITING[1] * self.tile.rows * self.tile.columns
+        writing = WRITING[0] * cycles + WRITING[1] * self.tile.block_m * self.tile.block_n
         late = max(step, machine.latency * cycles / self.units.ahead(self.tile, stages, self.copies))
         times = (
-            turns * (machine.latency * cycles + steps * late + writing),
+            waves * (machine.latency * cycles + steps * late + writing),
             most * (steps * shared + SHARED_WRITING * writing),
             blocks * steps * self._loaded / machine.processors / machine.l2_bytes,
             self.moved / machine.bytes * cycles,
@@ -81,13 +81,13 @@ class Cost:
         found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / cycles
         copying = 1.0 if self.copies.by_engine or not self.units.by_groups(self.tile) else COPYING
         found = LAUNCH + found * copying * CLUSTERED ** log2(cluster)
-        if joined > 1:
-            found += ACCUMULATOR_BYTES * self.tile.rows * self.tile.columns / CLUSTER_BYTES / cycles
-        return found + self._adding(splits // joined)
+        if in_cluster > 1:
+            found += ACCUMULATOR_BYTES * self.tile.block_m * self.tile.block_n / CLUSTER_BYTES / cycles
+        return found + self._adding(split_k // in_cluster)
 
     def together(self, stages: int) -> int:
         """Blocks that an SM has at a time."""
-        return self.units.together(self.tile, self.depth, stages, self.copies, self.kept)
+        return self.units.together(self.tile, self.block_k, stages, self.copies, self.kept)
 
     @cached_property
     def tiles(self) -> int:
@@ -96,30 +96,30 @@ class Cost:
 
     def _tiles(self, size: Size) -> int:
         rows, columns = self.copies.pair
-        along_rows = ceil_to(ceil(size.rows / self.tile.rows), rows)
-        return self.groups * along_rows * ceil_to(ceil(size.columns / self.tile.columns), columns)
+        along_rows = ceil_to(ceil(size.rows / self.tile.block_m), rows)
+        return self.groups * along_rows * ceil_to(ceil(size.columns / self.tile.block_n), columns)
 
-    def _steps(self, splits: int) -> float:
+    def _steps(self, split_k: int) -> float:
         """Of a block: of those of several products, on average."""
-        return sum(self._tiles(size) * ceil(size.summed / splits / self.depth) for size in self.sizes) / self.tiles
+        return sum(self._tiles(size) * ceil(size.summed / split_k / self.block_k) for size in self.sizes) / self.tiles
 
     @cached_property
     def _loads(self) -> list[Loads]:
         """What comes from the L2 cache, of each product's tiles."""
         if self.copies is Copies.CACHED:
-            return [Loads(size.reuse(self.tile.rows, self.depth).new, 1.0, self.copies) for size in self.sizes]
+            return [Loads(size.reuse(self.tile.block_m, self.block_k).new, 1.0, self.copies) for size in self.sizes]
         a, b = (0.5 if shared else 1.0 for shared in self.copies.shared)
         return [Loads(a, b, self.copies)] * len(self.sizes)
 
     @cached_property
     def _step(self) -> float:
         """Cycles of an SM for a step."""
-        return self.depth * max(self.units.cycles(self.tile, loads) for loads in self._loads)
+        return self.block_k * max(self.units.cycles(self.tile, loads) for loads in self._loads)
 
     @cached_property
     def _loaded(self) -> float:
         """Bytes from the L2 cache for a step."""
-        return self.depth * max(self.units.loaded(self.tile, loads) for loads in self._loads)
+        return self.block_k * max(self.units.loaded(self.tile, loads) for loads in self._loads)
 
     def _adding(self, count: int) -> float:
         """Microseconds of the kernel that adds so many partial sums up."""

@@ -20,7 +20,7 @@ from tvmconvgrad.schedules.cuda.ptx import base, clusters
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, tensors
 from tvmconvgrad.te.filter_gradient import place_of_sum
-from tvmconvgrad.te.tensors import ACCUMULATOR, Index, Place
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap
 
 THREADS = 256
 WARP = 32
@@ -35,11 +35,11 @@ def result(problem: Problem) -> tirx.Buffer:
     return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
 
 
-def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., Place]]:
+def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., OutputMap]]:
     """Where the elements of each sum belong."""
     if problem.gradient is Gradient.FILTER:
         return [place_of_sum(problem, multiples)]
-    return list(expression.places[len(expression.zeros) :])
+    return list(expression.output_maps[len(expression.zeros) :])
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Results:
 
     product: Product
     out: tirx.Buffer
-    place: Callable[..., Place]
+    place: Callable[..., OutputMap]
     """Where an element of the sum belongs."""
 
     @property
@@ -115,7 +115,7 @@ class SumTile:
 
     def total(self, row: Index, column: Index, lanes: int) -> tuple[tirx.Stmt | None, Callable[[Index], Index]]:
         """Neighbouring elements, added up over the cluster's splits: what has to be done before, and each."""
-        if self.cluster.splits == 1:
+        if self.cluster.split_k == 1:
             return None, lambda lane: self.load(row, column + lane)
         width = PARTIAL_LANES if lanes % PARTIAL_LANES == 0 and self.stride % PARTIAL_LANES == 0 else 1
         total = writing.memory("total", (lanes,), ACCUMULATOR, "local")
@@ -130,19 +130,19 @@ class SumTile:
 
             return writing.seq(load, writing.unrolled("lane", width, lane))
 
-        adds = (add(begin, split) for split in range(self.cluster.splits) for begin in range(0, lanes, width))
+        adds = (add(begin, split) for split in range(self.cluster.split_k) for begin in range(0, lanes, width))
         before = writing.seq(writing.allocate(total, term), writing.clear(total), *adds)
         return before, lambda lane: writing.load(total, lane)
 
 
 def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> tirx.Stmt:
     """Write a block's tile to the result, or the part of it that is this block's of those that add it up."""
-    lanes, product, splits = results.lanes, results.product, tile.cluster.splits
+    lanes, product, split_k = results.lanes, results.product, tile.cluster.split_k
     count = tile.rows * tile.columns // lanes
-    steps = -(-count // (threads * splits))
+    steps = -(-count // (threads * split_k))
 
     def element(step: Index) -> tirx.Stmt:
-        flat = (step * splits + tile.cluster.split) * threads + thread
+        flat = (step * split_k + tile.cluster.split) * threads + thread
         if results.by_columns:
             row, column = flat // (tile.columns // lanes), flat % (tile.columns // lanes) * lanes
         else:
@@ -150,8 +150,8 @@ def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> 
         group, at_row, at_column = tile.at(row, column)
         before, value = tile.total(row, column, lanes)
         statement = writing.seq(before, results.write(group, at_row, at_column, value, lanes))
-        inside = writing.below(flat, count, steps * threads * splits)
-        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
+        inside = writing.below(flat, count, steps * threads * split_k)
+        return writing.when([*inside, at_row < product.m, at_column < product.n], statement)
 
     return writing.loop("step", steps, element)
 
@@ -160,11 +160,11 @@ def write_partial(
     product: Product, partial: tirx.Buffer, split: Index, tile: SumTile, thread: Index, threads: int
 ) -> tirx.Stmt:
     """Write a block's tile to the sums of a split, all f32; of splits that a cluster adds up, its part of them."""
-    vectors, splits = tile.columns // PARTIAL_LANES, tile.cluster.splits
-    steps = -(-tile.rows * vectors // (threads * splits))
+    vectors, split_k = tile.columns // PARTIAL_LANES, tile.cluster.split_k
+    steps = -(-tile.rows * vectors // (threads * split_k))
 
     def element(step: Index) -> tirx.Stmt:
-        flat = (step * splits + tile.cluster.split) * threads + thread
+        flat = (step * split_k + tile.cluster.split) * threads + thread
         row, column = flat // vectors, flat % vectors * PARTIAL_LANES
         group, at_row, at_column = tile.at(row, column)
 
@@ -174,22 +174,22 @@ def write_partial(
             return writing.store(partial, value(i), split, group, at_row, at_column + i)
 
         statement = writing.seq(before, writing.vectorized("lane", PARTIAL_LANES, lane))
-        inside = writing.below(flat, tile.rows * vectors, steps * threads * splits)
-        return writing.when([*inside, at_row < product.rows, at_column < product.columns], statement)
+        inside = writing.below(flat, tile.rows * vectors, steps * threads * split_k)
+        return writing.when([*inside, at_row < product.m, at_column < product.n], statement)
 
     return writing.loop("step", steps, element)
 
 
-def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
+def sum_split_k(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
     """The kernel that adds the splits up and writes the result.
 
     The threads of a warp have neighbouring vectors; its warps each add up some of the splits, then one of them what
     these have: always in the same order.
     """
-    product, splits = results.product, int(partial.shape[0])
+    product, split_k = results.product, int(partial.shape[0])
     lanes = PARTIAL_LANES if results.lanes % PARTIAL_LANES == 0 else 1
-    shape = (product.groups, product.rows, product.columns // lanes)
-    parts = min(PARTS, 1 << (splits - 1).bit_length())
+    shape = (product.groups, product.m, product.n // lanes)
+    parts = min(PARTS, 1 << (split_k - 1).bit_length())
     blocks = -(-prod(shape) // WARP)
 
     def body(block: Index, thread: Index) -> tirx.Stmt:
@@ -201,13 +201,13 @@ def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
 
         def add(step: Index) -> tirx.Stmt:
             split = step * parts + part
-            steps = -(-splits // parts)
+            steps = -(-split_k // parts)
 
             def lane(i: Index) -> tirx.Stmt:
                 term = writing.load(partial, split, group, row, at * lanes + i)
                 return writing.store(total, writing.load(total, i) + term, i)
 
-            return writing.when(writing.below(split, splits, steps * parts), writing.vectorized("lane", lanes, lane))
+            return writing.when(writing.below(split, split_k, steps * parts), writing.vectorized("lane", lanes, lane))
 
         def keep(i: Index) -> tirx.Stmt:
             return writing.store(sums, writing.load(total, i), part, vector, i)
@@ -222,7 +222,7 @@ def sum_splits(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
         return writing.seq(
             writing.allocate(total, sums),
             writing.clear(total),
-            writing.when(inside, writing.loop("step", -(-splits // parts), add, together=8)),
+            writing.when(inside, writing.loop("step", -(-split_k // parts), add, together=8)),
             writing.vectorized("lane", lanes, keep),
             base.barrier(),
             writing.when(

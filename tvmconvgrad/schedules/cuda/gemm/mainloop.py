@@ -14,7 +14,7 @@ from tvmconvgrad.te.tensors import Index
 
 
 @dataclass(frozen=True)
-class Ring:
+class Pipeline:
     """Stages in shared memory, which steps fill one after the other, and then again."""
 
     stages: int
@@ -79,24 +79,26 @@ class ThroughRegisters(ABC):
     def multiply(self, registers: Registers, k: int) -> tirx.Stmt:
         """Add the products of the k-th part to the sums."""
 
-    def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
+    def sum(
+        self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
+    ) -> list[tirx.Stmt]:
         """Copies ahead of the first of `count` steps, and the loop over all of them.
 
         What is loaded to registers is multiplied a part later. So the wait for a stage falls among the last products of
         the one before. From then on nobody reads of the latter, and copies begin to take its place.
         """
-        ahead = ring.stages - 1
+        ahead = pipeline.stages - 1
 
         def load(step: Index, k: int) -> tirx.Stmt:
             at, first = step + k // self.steps, k % self.steps == 0
-            loads = self.load(registers, words, ring.begins(at), k % self.steps, thread)
+            loads = self.load(registers, words, pipeline.begins(at), k % self.steps, thread)
             if not first:
                 return loads
-            return writing.seq(ring.wait(at, ahead), loads, ring.copy(at + ahead))
+            return writing.seq(pipeline.wait(at, ahead), loads, pipeline.copy(at + ahead))
 
         def multiply(step: Index) -> tirx.Stmt:
             parts = ((load(step, k + 1), self.multiply(registers, k)) for k in range(self.steps))
             return writing.seq(*(each for part in parts for each in part))
 
-        copies = [ring.copy(writing.number(step)) for step in range(ahead)]
+        copies = [pipeline.copy(writing.number(step)) for step in range(ahead)]
         return [*copies, load(writing.number(0), 0), writing.loop("step", count, multiply)]

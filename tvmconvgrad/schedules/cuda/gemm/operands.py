@@ -1,7 +1,7 @@
 """The operands of a matrix product, as vectors of 16 bytes: where the user's tensor has them, or packed.
 
 A tensor with channels last is read where it lies, if they come in whole vectors. Any other operand is packed by a
-kernel of its own: channels last, in whole vectors, extended by zeros. That costs one more pass over an operand, which
+kernel of its own: channels last, in whole vectors, padded with zeros. That costs one more pass over an operand, which
 the products of all taps share; NVIDIA's own library changes layouts for tensor cores in the same way.
 """
 
@@ -19,7 +19,7 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
 
-What = Literal["x", "y", "filter"]
+What = Literal["y", "x", "filter"]
 """The user's tensors that are read."""
 
 VECTOR_BYTES = 16
@@ -120,9 +120,9 @@ class Operand:
 def operands(problem: Problem) -> tuple[What, What]:
     """What A and B are."""
     found: dict[Gradient, tuple[What, What]] = {
-        Gradient.FILTER: ("y", "x"),
-        Gradient.DATA: ("x", "filter"),
-        Gradient.FORWARD: ("y", "filter"),
+        Gradient.FILTER: ("x", "y"),
+        Gradient.DATA: ("y", "filter"),
+        Gradient.FORWARD: ("x", "filter"),
     }
     return found[problem.gradient]
 
@@ -137,7 +137,7 @@ def _last_axis(problem: Problem, what: What) -> str | None:
     """Which channels lie innermost in the user's tensor: "c", "o", or None."""
     if what == "filter":
         return {"C": "c", "O": "o"}.get(problem.filter_axes[-1])
-    return None if problem.data_format == "NCX" else {"x": "o", "y": "c"}[what]
+    return None if problem.data_format == "NCX" else {"y": "o", "x": "c"}[what]
 
 
 def _sizes(problem: Problem) -> dict[str, int]:
@@ -149,8 +149,8 @@ def _packed_axis(problem: Problem, is_filter: bool, number: int) -> str:
     """The innermost channels of the stage, packed."""
     if is_filter:
         return "o"
-    of_x = number == 1 or problem.gradient is Gradient.DATA
-    return "o" if of_x else "c"
+    of_y = number == 1 or problem.gradient is Gradient.DATA
+    return "o" if of_y else "c"
 
 
 def _role(problem: Problem, axis: str, number: int) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import prod
 from typing import NamedTuple
 
-from tvmconvgrad.machines.gpu import LAUNCH, Machine
+from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda import clusters
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import LINE_BYTES
@@ -17,7 +17,7 @@ from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import reachable
 from tvmconvgrad.schedules.cuda.gemm.cost import Cost
 from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, operands, vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.sizes import Size, sizes
-from tvmconvgrad.schedules.cuda.gemm.tiles import Tile, Units
+from tvmconvgrad.schedules.cuda.gemm.tiles import GemmTile, Units
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -33,15 +33,15 @@ LEAST_SUMMED = 256
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """All numbers of a program."""
 
-    tile: Tile
-    depth: int
+    tile: GemmTile
+    block_k: int
     """Summed elements of a stage."""
     stages: int
-    splits: int
-    joined: int
+    split_k: int
+    in_cluster: int
     """How many splits of a tile are a cluster, which adds them up."""
     copies: Copies
     chunk: int
@@ -49,16 +49,16 @@ class Plan:
     units: Units
 
     def __str__(self) -> str:
-        return f"{self.tile.rows}x{self.tile.columns}x{self.depth}"
+        return f"{self.tile.block_m}x{self.tile.block_n}x{self.block_k}"
 
     def numbers(self) -> dict[str, int | list[int]]:
         """By name, for people."""
         return {
-            "tile": [self.tile.rows, self.tile.columns, self.depth],
+            "tile": [self.tile.block_m, self.tile.block_n, self.block_k],
             "workers": list(self.tile.workers),
             "stages": self.stages,
-            "splits": self.splits,
-            "joined": self.joined,
+            "split_k": self.split_k,
+            "in_cluster": self.in_cluster,
             "copies": int(self.copies),
         }
 
@@ -67,17 +67,17 @@ class Choice(NamedTuple):
     """What the model chooses, in the order in which it is drawn."""
 
     tile: int
-    splits: int
+    split_k: int
     copies: int
-    joined: int
+    in_cluster: int
     stages: int
 
 
 @dataclass(frozen=True)
-class Planner:
+class GemmPlanner:
     """Chooses the numbers of a problem's program."""
 
-    machine: Machine
+    machine: GpuMachine
     problem: Problem
     may_round: bool = False
     """Whether f32 may be rounded to TF32, to be multiplied on tensor cores."""
@@ -88,11 +88,11 @@ class Planner:
         dtype = self.problem.dtype
         return Units(self.machine, "tf32" if dtype == "f32" and self.may_round else dtype)
 
-    def multiples(self, tile: Tile) -> Multiples:
-        """Channels in whole vectors. Residues of a data gradient either fill tiles of columns, or share positions."""
+    def multiples(self, tile: GemmTile) -> Multiples:
+        """Channels in whole vectors. Phases of a data gradient either fill tiles of columns, or share positions."""
         lanes = vector_lanes(self.problem)
         if self.problem.gradient is Gradient.DATA:
-            return Multiples(c=tile.columns, o=lanes)
+            return Multiples(c=tile.block_n, o=lanes)
         return Multiples(c=lanes, o=lanes)
 
     def least_cost(self) -> float | None:
@@ -110,16 +110,16 @@ class Planner:
             for copies in self.ways(tile):
                 cost = self.cost(tile, copies)
                 enough = max(MOST_BLOCKS * self.machine.processors // cost.tiles, 1)
-                for splits in (each for each in self.splits(tile) if each <= enough):
-                    for joined, stages in itertools.product(self.joins(splits, copies), self._most_stages(cost)):
-                        choice = Choice(number, splits, copies, joined, stages)
-                        found.append((cost.microseconds(splits, joined, stages), choice))
+                for split_k in (each for each in self.split_k(tile) if each <= enough):
+                    for in_cluster, stages in itertools.product(self.joins(split_k, copies), self._most_stages(cost)):
+                        choice = Choice(number, split_k, copies, in_cluster, stages)
+                        found.append((cost.microseconds(split_k, in_cluster, stages), choice))
         return found
 
-    def cost(self, tile: Tile, copies: Copies, depth: int | None = None) -> Cost:
+    def cost(self, tile: GemmTile, copies: Copies, block_k: int | None = None) -> Cost:
         """What the kernel costs with a tile that is copied in one way, by default with the usual depth."""
-        depth = depth or self.units.depths(tile)[0]
-        return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, depth, copies)
+        block_k = block_k or self.units.depths(tile)[0]
+        return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, block_k, copies)
 
     def usable(self) -> list[int]:
         """The tiles that suit the sums, by their numbers.
@@ -132,16 +132,16 @@ class Planner:
         along_summed = self.problem.gradient is Gradient.DATA and not by_columns
         most = max(size.columns for size in self.sizes()) if along_summed else 0
         fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
-        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.columns]
+        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.block_n]
 
     def is_product(self) -> bool:
         """Whether all sums are matrix products."""
         if self.problem.gradient is not Gradient.DATA:
             return True
         found = parts(self.problem, self.multiples(self.units.tiles[0]))
-        return bool(found) and not any(by_x for part in found for by_x in part.over_x)
+        return bool(found) and not any(by_y for part in found for by_y in part.over_y)
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> GemmPlan:
         """The numbers of the program, drawn one after the other: by default as is best after those before."""
         left = self._choices
 
@@ -153,21 +153,21 @@ class Planner:
             return drawn
 
         tile = self.units.tiles[draw("tile", self.usable())]
-        splits, copies = draw("splits", self.splits(tile)), Copies(draw("copies", self.ways(tile)))
-        joined = draw("joined", self.joins(splits, copies))
+        split_k, copies = draw("split_k", self.split_k(tile)), Copies(draw("copies", self.ways(tile)))
+        in_cluster = draw("in_cluster", self.joins(split_k, copies))
         depths = self.units.depths(tile)
-        depth = decisions.draw("depth", depths, depths[0])
-        cost = self.cost(tile, copies, depth)
-        best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(splits, joined, stages))
+        block_k = decisions.draw("block_k", depths, depths[0])
+        cost = self.cost(tile, copies, block_k)
+        best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(split_k, in_cluster, stages))
         stages = decisions.draw("stages", self._stages(cost), best)
-        chunk = self.sizes()[0].chunk(depth) if copies is Copies.CACHED else 0
-        return Plan(tile, depth, stages, splits, joined, copies, chunk, self.units)
+        chunk = self.sizes()[0].chunk(block_k) if copies is Copies.CACHED else 0
+        return GemmPlan(tile, block_k, stages, split_k, in_cluster, copies, chunk, self.units)
 
     def _stages(self, cost: Cost) -> list[int]:
         """How many stages there may be."""
         units, room = self.units, self.units.room(cost.kept)
         options = units.stages(cost.tile, cost.copies)
-        fitting = [each for each in options if units.stage_bytes(cost.tile, cost.depth, each) <= room]
+        fitting = [each for each in options if units.stage_bytes(cost.tile, cost.block_k, each) <= room]
         return fitting or [min(options)]
 
     def _most_stages(self, cost: Cost) -> list[int]:
@@ -176,40 +176,40 @@ class Planner:
         found = {cost.together(stages): stages for stages in self._stages(cost)}
         return list(found.values()) if self.units.by_groups(cost.tile) else [max(found.values())]
 
-    def ways(self, tile: Tile) -> list[Copies]:
+    def ways(self, tile: GemmTile) -> list[Copies]:
         """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
         there is room. Where A is read directly there is no other way."""
         if tile.direct:
             return [Copies.CACHED]
-        units, depth, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
-        some = any(size.reuse(tile.rows, depth).new < 1 for size in self.sizes())
-        fits = units.stage_bytes(tile, depth, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.kept)
-        return [*self._boxes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
+        units, block_k, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
+        some = any(size.reuse(tile.block_m, block_k).new < 1 for size in self.sizes())
+        fits = units.stage_bytes(tile, block_k, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.kept)
+        return [*self._tma_tiles(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
-    def _boxes(self, tile: Tile) -> list[Copies]:
-        """How the engine may copy: whole lines of channels, each of one tap, and tiles of one residue; so are those of
+    def _tma_tiles(self, tile: GemmTile) -> list[Copies]:
+        """How TMA may copy: whole lines of channels, each of one tap, and tiles of one phase; so are those of
         two blocks that share A. Of groups there is one, since what is behind the last channel has to be zero."""
         problem, units = self.problem, self.units
         geometry, data = problem.geometry, problem.gradient is Gradient.DATA
         (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
-        channels, residues = (o, prod(geometry.strides)) if data else (c, 1)
-        alone, together = (residues == 1 or c % (blocks * tile.columns) == 0 for blocks in (1, 2))
+        channels, phases = (o, prod(geometry.strides)) if data else (c, 1)
+        alone, together = (phases == 1 or c % (blocks * tile.block_n) == 0 for blocks in (1, 2))
         if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
             return []
-        rows = min(-(-size.rows // tile.rows) for size in self.sizes())
-        columns = min(-(-size.columns // tile.columns) for size in self.sizes())
+        rows = min(-(-size.rows // tile.block_m) for size in self.sizes())
+        columns = min(-(-size.columns // tile.block_n) for size in self.sizes())
         pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
         return [Copies.BOXES, *pairs]
 
-    def splits(self, tile: Tile) -> list[int]:
+    def split_k(self, tile: GemmTile) -> list[int]:
         """Into how many parts the sum may be split: each has some stages to add up."""
         most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
-        return [splits for splits in SPLITS if splits <= most]
+        return [split_k for split_k in SPLITS if split_k <= most]
 
-    def joins(self, splits: int, copies: Copies) -> list[int]:
+    def joins(self, split_k: int, copies: Copies) -> list[int]:
         """How many splits may be a cluster: as many as every GPU with clusters takes, or fewer."""
         most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
-        return [1, *(count for count in (2, 4, 8) if count <= most and splits % count == 0)]
+        return [1, *(count for count in (2, 4, 8) if count <= most and split_k % count == 0)]
 
     def sizes(self) -> list[Size]:
         """The products of a group, one for each sum."""
@@ -226,8 +226,8 @@ class Planner:
         c_group, o_group = group_sizes(geometry)
         c, o = geometry.groups * ceil_to(c_group, lanes), geometry.groups * ceil_to(o_group, lanes)
         sizes: dict[What, int] = {
-            "y": geometry.batch * prod(geometry.y) * c,
-            "x": geometry.batch * prod(geometry.x) * o,
+            "x": geometry.batch * prod(geometry.x) * c,
+            "y": geometry.batch * prod(geometry.y) * o,
             "filter": prod(geometry.k) * c * ceil_to(o_group, lanes),
         }
         packed = [sizes[what] for what in operands(self.problem) if not lies_in_vectors(self.problem, what)]

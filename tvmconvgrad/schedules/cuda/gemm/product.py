@@ -1,11 +1,11 @@
 """A gradient's sum as matrix products, one for each group: C[row, column] = sum over `summed` of A[row] * B[column].
 
     sum          rows        columns          summed
-    filter       (*k, c)     o                (n, *x)
-    data         (n, *t)     (residues, c)    (*j, o)
-    forward      (n, *x)     o                (*k, c)
+    filter       (*k, c)     o                (n, *y)
+    data         (n, *t)     (phases, c)    (*j, o)
+    forward      (n, *y)     o                (*k, c)
 
-A is the data of Y, or of X for the data gradient; B is the other operand. Neither matrix is ever made: an element is
+A is the data of x, or of y for the data gradient; B is the other operand. Neither matrix is ever made: an element is
 looked up where the expression says that it is ("implicit GEMM").
 """
 
@@ -52,23 +52,23 @@ class Product:
         return self.sum.shape[0 if self.is_filter else 1]
 
     @property
-    def row_extents(self) -> tuple[int, ...]:
+    def m_extents(self) -> tuple[int, ...]:
         """Extents of the axes that rows are made of."""
         shape = self.sum.shape
         return shape[1:-1] if self.is_filter else (shape[0], *shape[2:-1])
 
     @property
-    def rows(self) -> int:
+    def m(self) -> int:
         """Rows of C."""
-        return prod(self.row_extents)
+        return prod(self.m_extents)
 
     @property
-    def columns(self) -> int:
+    def n(self) -> int:
         """Columns of C."""
         return self.sum.shape[-1]
 
     @property
-    def summed_extents(self) -> tuple[int, ...]:
+    def k_extents(self) -> tuple[int, ...]:
         """Extents of the axes that are summed over."""
         return self.sum.extents[len(self.sum.variables) :]
 
@@ -83,7 +83,7 @@ class Product:
     @property
     def _of_a(self) -> tuple[int, ...]:
         """Extents of the axes whose last one are A's channels."""
-        return self.row_extents if self.is_filter else self.summed_extents
+        return self.m_extents if self.is_filter else self.k_extents
 
     def _by_chunks(self, flat: Index) -> list[Index]:
         """Where an element is along these axes."""
@@ -91,14 +91,14 @@ class Product:
         part, *index, channel = unflatten(flat, (channels // self.chunk, *outer, self.chunk))
         return [*index, part * self.chunk + channel]
 
-    def summed_index(self, summed: Index) -> list[Index]:
+    def k_index(self, summed: Index) -> list[Index]:
         """Where a summed element is along each summed axis."""
-        return unflatten(summed, self.summed_extents) if self.is_filter else self._by_chunks(summed)
+        return unflatten(summed, self.k_extents) if self.is_filter else self._by_chunks(summed)
 
     @property
-    def summed(self) -> int:
+    def k(self) -> int:
         """Products that an element of C adds up."""
-        return prod(self.summed_extents)
+        return prod(self.k_extents)
 
     @property
     def is_separable(self) -> bool:
@@ -110,7 +110,7 @@ class Product:
         """Where an element of C is in the sum."""
         if self.is_filter:
             return [group, *self._by_chunks(row), column]
-        n, *position = unflatten(row, self.row_extents)
+        n, *position = unflatten(row, self.m_extents)
         return [n, group, *position, column]
 
     def looked_up(self, operand: int, group: Index, row: Index, column: Index, summed: Index) -> list[Index]:
@@ -123,7 +123,7 @@ class Product:
 
     def bound(self, group: Index, row: Index, column: Index, summed: Index) -> dict[tirx.Var, Index]:
         """The sum's variables where a row, a column and a summed index meet."""
-        return dict(zip(self.extents, (*self.index(group, row, column), *self.summed_index(summed))))
+        return dict(zip(self.extents, (*self.index(group, row, column), *self.k_index(summed))))
 
     @property
     def extents(self) -> dict[tirx.Var, int]:

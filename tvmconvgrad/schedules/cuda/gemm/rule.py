@@ -1,22 +1,30 @@
-"""Gradients as implicit matrix products, tile by tile: the rule for all that has enough channels.
+"""Gradients as implicit GEMMs on GPUs: the rule for all that has enough channels.
 
-    block (split, group, tile of rows, tile of columns)
-      sums = 0                                       # in registers, f32
-      for k in the split's part of the sum, by `depth`:
+Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: product.py says what M, N and K of each sum are.
+
+Loop nest:
+
+    block (split of K, group, tile of M, tile of N)
+      accumulators = 0                               # in registers, f32
+      for k in the split, by BLOCK_K:                # mainloop.py
         wait for A's and B's tiles of k              # in shared memory
-        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread, or boxes
+        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread, or TMA
         for a few elements of k at a time:
           load the next ones' A and B                # to registers
-          sums += A * B                              # tensor cores, or a thread's rows x columns
-      result, or partial[split] = sums               # through shared memory, along the user's memory
+          accumulators += A * B                      # mma, wgmma, or FMAs
+      result, or partial[split] = accumulators       # epilogue.py: through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
-The splits of a tile may be a cluster, and add up what is in each other's shared memory: then there are fewer partial
-sums, or none.
+Why it is fast.
+1. Copies of later stages are under way while a stage is multiplied (software pipelining).
+2. Where tiles are few, split-K occupies all SMs. The splits of a tile may be a cluster, which adds up what is in each
+   other's shared memory (in-cluster split-K): then there are fewer partial sums, or none.
+3. Neighbouring taps read nearly the same elements of A. Its copies stay in L1 where that is worth it (sizes.py).
+4. On Hopper, TMA copies whole tiles, for two blocks at once if they share them (copies/tma_tiles.py).
+5. f16 and bf16 go to tensor cores, with f32 accumulators. f32 goes to FMA units, unless the target's `fpmath_mode`
+   allows TF32.
 
-Taps meet nearly the same elements of A one after the other: its copies stay in the L1 cache where that is worth it
-(sizes.py). A Hopper's engine copies whole tiles, for two blocks if they share them (copies/tma_tiles.py). f16 and bf16
-go to tensor cores, with f32 sums. Products of f32 are f32's own, unless the target's `fpmath_mode` lets them be TF32's.
+Not done: no im2col matrix is made, and no stream-K: its order of summation depends on the number of SMs.
 """
 
 from __future__ import annotations
@@ -26,14 +34,14 @@ from dataclasses import dataclass
 
 from tvm.ir import IRModule
 
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm import epilogue
 from tvmconvgrad.schedules.cuda.gemm.block import Block, kernel
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.gemm.operands import Operand, vector_lanes
-from tvmconvgrad.schedules.cuda.gemm.plan import Plan, Planner
+from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan, GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.decisions import Decisions
@@ -45,19 +53,19 @@ from tvmconvgrad.te import Multiples, Sum, express
 class GemmRule:
     """Tiles of matrix products."""
 
-    machine: Machine
+    machine: GpuMachine
     may_round: bool
     """Whether f32 may be rounded to TF32."""
     name: str = "gemm"
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about; None for sums that are no matrix products."""
-        return Planner(self.machine, problem, self.may_round).least_cost()
+        return GemmPlanner(self.machine, problem, self.may_round).least_cost()
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `Planner.plan`."""
         decisions = Decisions(given or {})
-        planner = Planner(self.machine, problem, self.may_round)
+        planner = GemmPlanner(self.machine, problem, self.may_round)
         plan = planner.plan(decisions)
         multiples = planner.multiples(plan.tile)
         expression = express(problem, multiples)
@@ -69,7 +77,7 @@ class GemmRule:
 class _Program:
     problem: Problem
     expression: Sum
-    plan: Plan
+    plan: GemmPlan
     multiples: Multiples
 
     def module(self) -> IRModule:
@@ -90,9 +98,9 @@ class _Program:
         before = [operand.pack() for operand in operands.values()]
         if self.expression.zeros:
             before.append(epilogue.zero(out, vector_lanes(self.problem)))
-        sums = [epilogue.sum_splits(block.results, block.partial) for block in blocks if block.partial is not None]
+        sums = [epilogue.sum_split_k(block.results, block.partial) for block in blocks if block.partial is not None]
         kernels = [*before, kernel(blocks), *sums]
-        maps = [boxes.map for block in blocks for boxes in block.boxes]
+        maps = [tma_tiles.map for block in blocks for tma_tiles in block.tma_tiles]
         ahead = sum(each is not None for each in before)
         clusters = {ahead: blocks[0].cluster} if blocks[0].cluster > 1 else {}
         return writing.program([*parameters[:2], out], workspace, *kernels, maps=maps, clusters=clusters)

@@ -63,18 +63,18 @@ class Size:
     by_taps: bool
     """Whether rows are taps (and channels), and not positions."""
 
-    def chunk(self, depth: int) -> int:
+    def chunk(self, block_k: int) -> int:
         """How many channels meet all taps before the next ones do (`Product.chunk`), with stages of so many summed
         elements: at least a line of the cache, whose parts would take as much room."""
         line = LINE_BYTES // self.item
-        return line if self.by_taps else max(depth, line)
+        return line if self.by_taps else max(block_k, line)
 
-    def reuse(self, rows: int, depth: int) -> Reuse:
+    def reuse(self, rows: int, block_k: int) -> Reuse:
         """What a tile of so many rows, with stages of so many summed elements, finds in L1."""
         rows = min(rows, self.rows)
-        return self._by_taps(rows, depth) if self.by_taps else self._by_positions(rows, depth)
+        return self._by_taps(rows, block_k) if self.by_taps else self._by_positions(rows, block_k)
 
-    def _by_positions(self, rows: int, depth: int) -> Reuse:
+    def _by_positions(self, rows: int, block_k: int) -> Reuse:
         """All taps meet a chunk of the channels one after the other, then the next one."""
         met, left = 1, float(rows)
         for axis in reversed(self.axes):
@@ -82,15 +82,15 @@ class Size:
             left /= axis.size
         met = ceil(met * max(left, 1.0))  # of so many images
         taps = prod(axis.taps for axis in self.axes)
-        return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(depth), self.channels) * self.item))
+        return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(block_k), self.channels) * self.item))
 
-    def _by_taps(self, rows: int, depth: int) -> Reuse:
+    def _by_taps(self, rows: int, block_k: int) -> Reuse:
         """A tile has a chunk of the channels at several taps. Each position is met by neighbouring ones; along the last
         axis soon, along others rows of positions later."""
-        channels = min(self.chunk(depth), self.channels)
+        channels = min(self.chunk(block_k), self.channels)
         together = min(max(rows / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
-        met, left, inner = Axis(depth, self.axes[-1].stride, 1, 1).met(depth), together, 1
+        met, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).met(block_k), together, 1
         for axis in reversed(self.axes):
             met += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
             left, inner = left / axis.taps, inner * axis.size * axis.stride
@@ -111,14 +111,14 @@ def _each_size(problem: Problem) -> Iterator[Size]:
     geometry, lanes = problem.geometry, vector_lanes(problem)
     c, o = (ceil_to(size, lanes) for size in group_sizes(geometry))
     item = ITEM_BYTES[problem.dtype]
-    positions, taps = geometry.batch * prod(geometry.x), prod(geometry.k)
+    positions, taps = geometry.batch * prod(geometry.y), prod(geometry.k)
     if problem.gradient is Gradient.FILTER:
-        yield Size(taps * c, o, positions, _axes(geometry, geometry.x), c, item, True)
+        yield Size(taps * c, o, positions, _axes(geometry, geometry.y), c, item, True)
     elif problem.gradient is Gradient.FORWARD:
-        yield Size(positions, o, taps * c, _axes(geometry, geometry.x), c, item, False)
+        yield Size(positions, o, taps * c, _axes(geometry, geometry.y), c, item, False)
     else:
         for part in parts(problem, Multiples()):
-            axes = (Axis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phases))
+            axes = (Axis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
             rows = geometry.batch * prod(part.positions)
             yield Size(rows, part.channels, part.taps * o, tuple(axes), o, item, False)
 

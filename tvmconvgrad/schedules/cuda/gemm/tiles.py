@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tvmconvgrad.machines.gpu import Machine
+from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, ColumnTile, PaddedTile, SharedTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
@@ -24,7 +24,7 @@ REGISTERS = 1 << 16
 """Of an SM."""
 ACCUMULATOR_BYTES = 4
 BARRIER_BYTES = 8
-"""Of two for each stage, if the engine fills it."""
+"""Of two for each stage, if TMA fills it."""
 WARP = 32
 WARP_GROUP = 4 * WARP
 GROUP_ROWS = 64
@@ -43,68 +43,68 @@ RESERVED_BYTES = 1 << 10
 
 
 @dataclass(frozen=True)
-class Tile:
+class GemmTile:
     """What a block computes, and by how many workers along rows and along columns: warps, groups of four warps, or, of
     f32, threads."""
 
-    rows: int
-    columns: int
+    block_m: int
+    block_n: int
     workers: tuple[int, int]
     direct: bool = False
     """Whether warps read A where it lies, and not from shared memory (units/tensor_cores_from_registers.py)."""
 
 
 TENSOR_TILES = (
-    Tile(256, 128, (4, 2)),
-    Tile(128, 256, (2, 4)),
-    Tile(128, 128, (2, 2)),
-    Tile(256, 64, (4, 1)),
-    Tile(64, 256, (1, 4)),
-    Tile(128, 64, (2, 2)),
-    Tile(64, 128, (2, 2)),
-    Tile(64, 64, (2, 2)),
-    Tile(128, 32, (4, 1)),
-    Tile(32, 128, (1, 4)),
-    Tile(64, 32, (2, 1)),
-    Tile(32, 32, (2, 1)),
-    Tile(128, 16, (4, 1)),
+    GemmTile(256, 128, (4, 2)),
+    GemmTile(128, 256, (2, 4)),
+    GemmTile(128, 128, (2, 2)),
+    GemmTile(256, 64, (4, 1)),
+    GemmTile(64, 256, (1, 4)),
+    GemmTile(128, 64, (2, 2)),
+    GemmTile(64, 128, (2, 2)),
+    GemmTile(64, 64, (2, 2)),
+    GemmTile(128, 32, (4, 1)),
+    GemmTile(32, 128, (1, 4)),
+    GemmTile(64, 32, (2, 1)),
+    GemmTile(32, 32, (2, 1)),
+    GemmTile(128, 16, (4, 1)),
 )
 """Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
 
 GROUP_TILES = (
-    Tile(128, 256, (2, 1)),
-    Tile(256, 128, (2, 1)),
-    Tile(128, 128, (2, 1)),
-    Tile(256, 64, (2, 1)),
-    Tile(64, 256, (1, 1)),
-    Tile(128, 64, (2, 1)),
-    Tile(64, 128, (1, 1)),
-    Tile(64, 64, (1, 1)),
-    Tile(128, 32, (2, 1)),
-    Tile(64, 32, (1, 1)),
-    Tile(128, 16, (2, 1)),
+    GemmTile(128, 256, (2, 1)),
+    GemmTile(256, 128, (2, 1)),
+    GemmTile(128, 128, (2, 1)),
+    GemmTile(256, 64, (2, 1)),
+    GemmTile(64, 256, (1, 1)),
+    GemmTile(128, 64, (2, 1)),
+    GemmTile(64, 128, (1, 1)),
+    GemmTile(64, 64, (1, 1)),
+    GemmTile(128, 32, (2, 1)),
+    GemmTile(64, 32, (1, 1)),
+    GemmTile(128, 16, (2, 1)),
 )
 """Groups of warps have all columns: then each reads B once for all of its 64 or 128 rows."""
 
 DIRECT_TILES = (
-    Tile(256, 8, (4, 1), True),
-    Tile(256, 16, (4, 1), True),
-    Tile(128, 16, (4, 1), True),
-    Tile(128, 32, (4, 1), True),
+    GemmTile(256, 8, (4, 1), True),
+    GemmTile(256, 16, (4, 1), True),
+    GemmTile(128, 16, (4, 1), True),
+    GemmTile(128, 32, (4, 1), True),
 )
 """For 16 bits, all columns, which are few, and vectors along summed elements."""
 
 FMA_TILES = (
-    Tile(128, 128, (16, 16)),
-    Tile(128, 64, (16, 8)),
-    Tile(64, 128, (8, 16)),
-    Tile(64, 64, (8, 8)),
-    Tile(64, 64, (16, 16)),
-    Tile(128, 32, (16, 8)),
-    Tile(32, 128, (8, 16)),
-    Tile(32, 32, (8, 8)),
-    Tile(128, 16, (32, 4)),
-    Tile(256, 4, (64, 1)),
+    GemmTile(128, 128, (16, 16)),
+    GemmTile(128, 64, (16, 8)),
+    GemmTile(64, 128, (8, 16)),
+    GemmTile(64, 64, (8, 8)),
+    GemmTile(64, 64, (16, 16)),
+    GemmTile(128, 32, (16, 8)),
+    GemmTile(32, 128, (8, 16)),
+    GemmTile(32, 32, (8, 8)),
+    GemmTile(128, 16, (32, 4)),
+    GemmTile(256, 4, (64, 1)),
 )
 """Threads have up to 8 x 8 sums. The last one is for the data gradients of first layers."""
 
@@ -122,7 +122,7 @@ class Loads:
 class Units:
     """A GPU's tensor cores, or its units for f32, with the tiles that suit them."""
 
-    machine: Machine
+    machine: GpuMachine
     dtype: str
     """What they multiply: "f16", "bf16" or "tf32" on tensor cores, "f32" on its own units."""
 
@@ -131,7 +131,7 @@ class Units:
         """Whether they are tensor cores."""
         return self.dtype != "f32"
 
-    def by_groups(self, tile: Tile) -> bool:
+    def by_groups(self, tile: GemmTile) -> bool:
         """Whether groups of four warps multiply what lies in shared memory: 16 bits, along lines and across them."""
         return self.machine.has_warp_groups and self.item == 2 and not tile.direct
 
@@ -141,7 +141,7 @@ class Units:
         return 2 if self.dtype in ("f16", "bf16") else 4
 
     @property
-    def tiles(self) -> tuple[Tile, ...]:
+    def tiles(self) -> tuple[GemmTile, ...]:
         """All tiles."""
         if not self.is_tensor:
             return FMA_TILES
@@ -149,37 +149,39 @@ class Units:
             return TENSOR_TILES
         return (*(GROUP_TILES if self.machine.has_warp_groups else TENSOR_TILES), *DIRECT_TILES)
 
-    def depths(self, tile: Tile) -> tuple[int, int]:
+    def depths(self, tile: GemmTile) -> tuple[int, int]:
         """Summed elements of a stage, the usual number first."""
         if self.by_groups(tile):
             return 64, 32
         if self.is_tensor:
             return 64 // self.item, 128 // self.item
-        copied = tile.rows * 16 * self.item // VECTOR_BYTES / self.threads(tile)
+        copied = tile.block_m * 16 * self.item // VECTOR_BYTES / self.threads(tile)
         return (16, 8) if copied <= MOST_COPIED else (8, 16)
 
-    def stages(self, tile: Tile, copies: Copies) -> range:
+    def stages(self, tile: GemmTile, copies: Copies) -> range:
         """How many stages a block may have. Groups of warps that copy need one more, which they may still multiply."""
         if copies.by_engine:
             return range(2, 9)
         return range(3, 7) if self.by_groups(tile) else range(2, 5)
 
-    def ahead(self, tile: Tile, stages: int, copies: Copies) -> int:
+    def ahead(self, tile: GemmTile, stages: int, copies: Copies) -> int:
         """How many of the stages are under way while others are multiplied."""
         return stages - (2 if self.by_groups(tile) and not copies.by_engine else 1)
 
-    def shared(self, tile: Tile, depth: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
+    def shared(self, tile: GemmTile, block_k: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory, with lines of positions, or of summed elements."""
         if tile.direct:
-            return UnsharedTile(tile.rows, depth, self.item, True), ColumnTile(tile.columns, depth, self.item, True)
+            return UnsharedTile(tile.block_m, block_k, self.item, True), ColumnTile(
+                tile.block_n, block_k, self.item, True
+            )
         kind = SwizzledTile if self.by_groups(tile) else PaddedTile
         a, b = by_position
-        return kind(tile.rows, depth, self.item, a), kind(tile.columns, depth, self.item, b)
+        return kind(tile.block_m, block_k, self.item, a), kind(tile.block_n, block_k, self.item, b)
 
     def usable(self) -> list[int]:
         """The tiles that fit into shared memory, by their numbers."""
 
-        def needed(tile: Tile) -> int:
+        def needed(tile: GemmTile) -> int:
             stages = min(self.stages(tile, Copies.PAST_L1))
             return max(self.stage_bytes(tile, self.depths(tile)[0], stages), self.sum_bytes(tile))
 
@@ -189,43 +191,43 @@ class Units:
         """Shared memory of all blocks, where so many bytes have to stay in the L1 cache."""
         return min(self.machine.shared, self.machine.shared_and_l1 - kept)
 
-    def stage_bytes(self, tile: Tile, depth: int, stages: int) -> int:
+    def stage_bytes(self, tile: GemmTile, block_k: int, stages: int) -> int:
         """Shared memory of a block's stages, at most."""
-        lying, across = (self.shared(tile, depth, (along, along)) for along in (True, False))
+        lying, across = (self.shared(tile, block_k, (along, along)) for along in (True, False))
         words = sum(max(each.words for each in pair) for pair in zip(lying, across))
         return stages * (WORD * words + 2 * BARRIER_BYTES)
 
-    def sum_bytes(self, tile: Tile) -> int:
+    def sum_bytes(self, tile: GemmTile) -> int:
         """Shared memory of a block's sums, on their way to the result."""
-        return ACCUMULATOR_BYTES * tile.rows * (tile.columns + 8)
+        return ACCUMULATOR_BYTES * tile.block_m * (tile.block_n + 8)
 
-    def threads(self, tile: Tile) -> int:
+    def threads(self, tile: GemmTile) -> int:
         """Threads of a block."""
         return prod(tile.workers) * (WARP_GROUP if self.by_groups(tile) else WARP if self.is_tensor else 1)
 
-    def warps(self, tile: Tile) -> int:
+    def warps(self, tile: GemmTile) -> int:
         """Warps of a block."""
         return self.threads(tile) // WARP
 
-    def busy(self, tile: Tile, together: int) -> float:
+    def busy(self, tile: GemmTile, together: int) -> float:
         """The part of the units' speed that so many blocks reach: groups of warps do not wait for products."""
         return 1.0 if self.by_groups(tile) else min(1.0, together * self.warps(tile) / ENOUGH_WARPS)
 
-    def even(self, tile: Tile, together: int) -> float:
+    def even(self, tile: GemmTile, together: int) -> float:
         """The part of the units' speed that so many blocks leave, as each quarter of an SM has some of the warps."""
         warps = together * self.warps(tile)
         return warps / ceil_to(warps, QUARTERS)
 
-    def together(self, tile: Tile, depth: int, stages: int, copies: Copies, kept: int) -> int:
+    def together(self, tile: GemmTile, block_k: int, stages: int, copies: Copies, kept: int) -> int:
         """Blocks that an SM has at a time, if so many bytes of each have to stay in the L1 cache."""
-        shared = max(self.stage_bytes(tile, depth, stages), self.sum_bytes(tile)) + RESERVED_BYTES
+        shared = max(self.stage_bytes(tile, block_k, stages), self.sum_bytes(tile)) + RESERVED_BYTES
         fitting = min((self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + kept))
         warps = self.warps(tile) + (1 if copies.by_engine else 0)
         return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
-    def _registers(self, tile: Tile) -> int:
+    def _registers(self, tile: GemmTile) -> int:
         """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
-        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
             return rows * columns // WARP_GROUP + 32
         if tile.direct:
@@ -234,38 +236,38 @@ class Units:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
         return rows * columns + 5 * (rows + columns) + 24
 
-    def cycles(self, tile: Tile, loads: Loads) -> float:
+    def cycles(self, tile: GemmTile, loads: Loads) -> float:
         """Cycles of an SM for a block's products of one summed element: of the units, of shared memory, or of its way
         from the L2 cache.
 
         The L1 cache is the same memory as the shared one.
         """
-        a, b = tile.rows * self.item, tile.columns * self.item
+        a, b = tile.block_m * self.item, tile.block_n * self.item
         moved = 0.0 if tile.direct else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
         way = (a * loads.a + b * loads.b) / L2_BYTES
         found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
         return found * (BESIDE if self.is_tensor and not self.by_groups(tile) else 1.0)
 
-    def loaded(self, tile: Tile, loads: Loads) -> float:
+    def loaded(self, tile: GemmTile, loads: Loads) -> float:
         """Bytes that a block loads from the L2 cache for one summed element."""
-        return self.item * (tile.rows * loads.a + tile.columns * loads.b)
+        return self.item * (tile.block_m * loads.a + tile.block_n * loads.b)
 
-    def _multiplying(self, tile: Tile) -> float:
+    def _multiplying(self, tile: GemmTile) -> float:
         """Cycles of the units for one summed element."""
-        products = float(tile.rows * tile.columns)
+        products = float(tile.block_m * tile.block_n)
         if self.by_groups(tile):
             return products / self.machine.shared_products
         if self.is_tensor:
             return products / self.machine.tensor_products * self.item / 2
-        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         return products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
 
-    def _reading(self, tile: Tile) -> float:
+    def _reading(self, tile: GemmTile) -> float:
         """Cycles that it takes to read a summed element from shared memory, or directly; of f32 it is counted with the
         products."""
-        rows, columns = tile.rows // tile.workers[0], tile.columns // tile.workers[1]
+        rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
-            return tile.rows * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
+            return tile.block_m * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
         if tile.direct:
-            return tile.rows * self.item / VECTOR_BYTES / WARP * DIRECT_CYCLES
+            return tile.block_m * self.item / VECTOR_BYTES / WARP * DIRECT_CYCLES
         return prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES if self.is_tensor else 0.0

@@ -2,12 +2,12 @@
 
     block of 256 threads for each run of 256 elements of the result, in the order in which they lie:
       thread: total = 0                                        # in a register
-              for summed positions, taps, channels: total += data * filter
+              for positions, taps and channels of K: total += data * filter
               result = total
 
-It takes every problem: operands are read where they lie, with their zeros and conversions, and neighbouring threads
-write neighbouring elements. It reads two numbers for each product, and so is slow where products are many; the other
-rules are for those.
+It takes every problem: operands are read where they lie, with padding and conversion, and neighbouring threads write
+neighbouring elements. It loads two numbers for each product, and so is slow where products are many; the other rules
+are for those.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _THREAD_PRODUCTS = 50.0
 
 
 @dataclass(frozen=True)
-class ThreadsRule:
+class NaiveRule:
     """The rule that the module's text describes."""
 
-    name: str = "threads"
+    name: str = "naive"
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about."""

@@ -1,4 +1,4 @@
-"""The instructions of a Hopper's engine for copies, as device functions (base.py): `cp.async.bulk.tensor`, and
+"""The instructions of TMA, as device functions (base.py): `cp.async.bulk.tensor`, and
 the barriers in shared memory that tell when its boxes have come. Since sm_90.
 
 The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy" and "mbarrier" (PTX ISA 8.0).
@@ -75,7 +75,7 @@ def make_barrier(barrier: Index, arrivals: int) -> tirx.Stmt:
 
 
 def show_barriers() -> tirx.Stmt:
-    """Let the engine, and other blocks of the cluster, see the barriers that this thread has made."""
+    """Let TMA, and other blocks of the cluster, see the barriers that this thread has made."""
     return call("tvmconvgrad_show_barriers", SHOW_BARRIERS)
 
 

@@ -14,7 +14,7 @@ class Copies(IntEnum):
     CACHED = 1
     """A by way of the L1 cache (gemm/sizes.py)."""
     BOXES = 2
-    """By the engine, as boxes (tma_tiles.py)."""
+    """By TMA, as boxes (tma_tiles.py)."""
     B_FOR_TWO = 3
     """Boxes; two blocks whose rows are neighbours are a cluster, and share B's tiles."""
     A_FOR_TWO = 4
@@ -22,7 +22,7 @@ class Copies(IntEnum):
 
     @property
     def by_engine(self) -> bool:
-        """Whether the engine copies."""
+        """Whether TMA copies."""
         return self >= Copies.BOXES
 
     @property

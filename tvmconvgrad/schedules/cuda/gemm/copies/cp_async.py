@@ -36,19 +36,19 @@ class SharedTile(ABC):
     """
 
     positions: int
-    depth: int
+    block_k: int
     item: int
     by_position: bool
 
     @property
     def lines(self) -> int:
         """How many lines there are."""
-        return self.positions if self.by_position else self.depth
+        return self.positions if self.by_position else self.block_k
 
     @property
     def vectors(self) -> int:
         """Vectors of a line."""
-        return (self.depth if self.by_position else self.positions) * self.item // VECTOR_BYTES
+        return (self.block_k if self.by_position else self.positions) * self.item // VECTOR_BYTES
 
     @property
     @abstractmethod
@@ -125,7 +125,7 @@ class Copier:
     threads: int
     cached: bool
 
-    def copy(self, words: tirx.Buffer, begin: Index, place: Place, thread: Index) -> tirx.Stmt:
+    def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, thread: Index) -> tirx.Stmt:
         """Begin to copy the tile of a place to the shared `words` from `begin` on."""
         tile, total = self.tile, self.tile.lines * self.tile.vectors
         lanes, steps = VECTOR_BYTES // tile.item, -(-total // self.threads)
@@ -147,11 +147,11 @@ class Copier:
         number, within = flat // run, flat % run
         return number % self.tile.lines, number // self.tile.lines * run + within
 
-    def source(self, place: Place, position: Index, k: Index) -> tuple[Index, Index]:
+    def source(self, place: OutputMap, position: Index, k: Index) -> tuple[Index, Index]:
         """The address of a vector of the tile, and whether it is not zero: beyond the end of the block's sum all are,
         and none is read."""
         product = self.product
-        first, count = (place.row, product.rows) if self.number == 0 else (place.column, product.columns)
+        first, count = (place.row, product.m) if self.number == 0 else (place.column, product.n)
         at, summed = first + position, place.summed + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
         source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, summed))
@@ -159,7 +159,7 @@ class Copier:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputMap:
     """Where tiles begin, and where the sum of their block ends."""
 
     group: Index

@@ -41,7 +41,7 @@ class SwizzledTile(SharedTile):
     @property
     def words(self) -> int:
         """All of the tile."""
-        return self.positions * self.depth * self.item // WORD
+        return self.positions * self.block_k * self.item // WORD
 
     def word(self, position: Index, k: Index) -> Index:
         """Where the vector lies that begins with an element."""

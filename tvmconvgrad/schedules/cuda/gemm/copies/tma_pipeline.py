@@ -1,4 +1,4 @@
-"""Stages that a Hopper's engine fills, with two barriers for each: one tells when it is full, one when it is free.
+"""Stages that TMA fills, with two barriers for each: one tells when it is full, one when it is free.
 
     supply     a thread of a warp that does nothing else waits, for one step after the other, until its stage is free,
                announces the bytes, and begins the boxes
@@ -19,7 +19,7 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Ring
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline
 from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES, WARP_GROUP
 from tvmconvgrad.schedules.cuda.ptx import base, clusters, tma
 from tvmconvgrad.te.tensors import Index
@@ -29,7 +29,7 @@ BARRIER = BARRIER_BYTES // WORD
 
 
 @dataclass(frozen=True)
-class BoxRing(Ring):
+class TmaPipeline(Pipeline):
     """Stages in shared memory that boxes fill."""
 
     words: tirx.Buffer
@@ -67,7 +67,7 @@ class BoxRing(Ring):
         return writing.when([self.thread < self.workers + 1], writing.loop("step", self.steps, copy))
 
     def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
-        """Wait until the step's boxes have come; the engine writes as tensor cores read."""
+        """Wait until the step's boxes have come; TMA writes as tensor cores read."""
         return tma.wait_phase(self.full(step), step // self.stages)
 
     def leave(self, step: Index) -> tirx.Stmt:

@@ -1,6 +1,6 @@
-"""Tiles of operands as boxes of a tensor, which a Hopper's engine copies (ptx/tma.py).
+"""Tiles of operands as boxes of a tensor, which TMA copies (ptx/tma.py).
 
-One thread begins a copy of a whole tile, or of a part of its lines; no thread computes an address. The engine knows the
+One thread begins a copy of a whole tile, or of a part of its lines; no thread computes an address. TMA knows the
 tensor from a map, and writes zeros for what is outside: pads, and what tiles have beyond the tensor.
 
     data      lines of channels, a line for each position: pixels of the image, taken row by row as the sum takes its
@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, Place
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, OutputMap
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.gemm.product import Product
@@ -35,7 +35,7 @@ from tvmconvgrad.tir.rewriting import replaced, uses
 
 
 @dataclass(frozen=True)
-class Boxes:
+class TmaTiles:
     """One operand's tiles. Two blocks of a cluster that have the same tile each copy half of it, to both."""
 
     product: Product
@@ -61,7 +61,7 @@ class Boxes:
             return self.parts, self.tile.lines
         return (self.parts // 2, self.tile.lines) if self.parts % 2 == 0 else (self.parts, self.tile.lines // 2)
 
-    def copy(self, words: tirx.Buffer, begin: Index, place: Place, barrier: Index, cluster: Cluster) -> tirx.Stmt:
+    def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, barrier: Index, cluster: Cluster) -> tirx.Stmt:
         """Begin to copy the tile of a place to the shared `words` from `begin` on."""
         parts, lines = self._halves
         first_part = cluster.place * parts if parts < self.parts else number(0)
@@ -93,7 +93,7 @@ class Boxes:
         pixels = TensorMap(0, dtype, sizes, (self.along, lines), line_bytes, corners, steps)
         return Mapped.make(name, self._tensor, pixels)
 
-    def _box(self, place: Place, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
+    def _box(self, place: OutputMap, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
         """Where the box begins whose first element is one of the tile's, and how far from its pixels it is taken."""
         at, summed = (place.row, place.column)[self.number] + position, place.summed + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
@@ -153,7 +153,7 @@ class PixelAxis:
 
     @classmethod
     def of(cls, product: Product, index: Index, position: tirx.Var) -> PixelAxis:
-        """The axis along which a sum meets element `index`. Of all taps, and residues of a data gradient, that one's
+        """The axis along which a sum meets element `index`. Of all taps, and phases of a data gradient, that one's
         pixels count which meets the first elements: others are taken further on."""
         extents = product.extents
         others = [var for var in extents if not var.same_as(position) and uses(index, var)]

@@ -88,7 +88,7 @@ class FmaUnits(ThroughRegisters):
     @property
     def steps(self) -> int:
         """How many times four elements of a stage are added up."""
-        return self.a.depth // FOUR
+        return self.a.block_k // FOUR
 
     def load(
         self, registers: Registers, words: tirx.Buffer, begins: tuple[Index, Index], k: int, thread: Index

@@ -98,14 +98,14 @@ class TensorCores(ThroughRegisters):
         return self.b.positions // self.warps[1] // COLUMNS
 
     @property
-    def depth(self) -> int:
+    def block_k(self) -> int:
         """Summed elements of an instruction."""
         return 2 * VECTOR_BYTES // self.a.item
 
     @property
     def steps(self) -> int:
         """How many instructions add up a stage's elements, one after the other."""
-        return self.a.depth // self.depth
+        return self.a.block_k // self.block_k
 
     @property
     def fragments(self) -> tuple[int, int]:
@@ -138,7 +138,7 @@ class TensorCores(ThroughRegisters):
             to = writing.address(sums, 4, (i * self.columns + j) * 4)
             of_a = writing.address(a.registers, FRAGMENT, a.begin + i * FRAGMENT)
             of_b = writing.address(b.registers, FRAGMENT // 2, b.begin + j * (FRAGMENT // 2))
-            return base.multiply(self.dtype, self.depth, to, of_a, of_b)
+            return base.multiply(self.dtype, self.block_k, to, of_a, of_b)
 
         return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j)))
 

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
 from tvmconvgrad.schedules.cuda.ptx import base
 from tvmconvgrad.te.tensors import Index
@@ -46,7 +46,7 @@ class DirectCores:
     @property
     def parts(self) -> int:
         """Parts of a stage, two instructions one after the other each."""
-        return self.a.depth // PART
+        return self.a.block_k // PART
 
     @property
     def _words(self) -> int:
@@ -62,36 +62,38 @@ class DirectCores:
         }
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
 
-    def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
+    def sum(
+        self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
+    ) -> list[tirx.Stmt]:
         """Copies ahead of the first of `count` steps, and the loop over two steps at a time, which have registers of
         their own; where `count` is odd, the last one multiplies zeros."""
-        ahead = ring.stages - 1
+        ahead = pipeline.stages - 1
 
         def step(at: Index, turn: int) -> tirx.Stmt:
             return writing.seq(
-                ring.wait(at, ahead),
-                ring.copy(at + ahead),
-                self._load(registers, ring, at + 1, 1 - turn, thread),
-                self._multiply(registers, words, ring.begins(at)[1], turn, thread),
+                pipeline.wait(at, ahead),
+                pipeline.copy(at + ahead),
+                self._load(registers, pipeline, at + 1, 1 - turn, thread),
+                self._multiply(registers, words, pipeline.begins(at)[1], turn, thread),
             )
 
-        copies = [ring.copy(writing.number(at)) for at in range(ahead)]
-        first = self._load(registers, ring, writing.number(0), 0, thread)
+        copies = [pipeline.copy(writing.number(at)) for at in range(ahead)]
+        first = self._load(registers, pipeline, writing.number(0), 0, thread)
 
         def both(pair: Index) -> tirx.Stmt:
             return writing.seq(*(step(pair * TURNS + turn, turn) for turn in range(TURNS)))
 
         return [*copies, first, writing.loop("step", -(-count // TURNS), both)]
 
-    def _load(self, registers: Registers, ring: Ring, step: Index, turn: int, thread: Index) -> tirx.Stmt:
+    def _load(self, registers: Registers, pipeline: Pipeline, step: Index, turn: int, thread: Index) -> tirx.Stmt:
         """Begin to read A of a step. The words of both rows of a fragment alternate, as `mma` takes them."""
         row, lane = self._first(thread)
 
         def vector(at: Index) -> tirx.Stmt:
             part, i, half = at // (2 * self.rows), at // 2 % self.rows, at % 2
             position = row + i * ROWS + half * MATRIX + lane // LANES
-            assert ring.vector is not None, "A is read where it lies"
-            source, inside = ring.vector(step, position, part * PART + lane % LANES * (PART // LANES))
+            assert pipeline.vector is not None, "A is read where it lies"
+            source, inside = pipeline.vector(step, position, part * PART + lane % LANES * (PART // LANES))
             begin = turn * self._words + at // 2 * (2 * VECTOR) + half
             to = writing.address(registers[1], VECTOR, begin)
             return base.load_vector(to, source, inside)

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, Ring
+from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_ROWS, WARP_GROUP
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, spill_fragments
 from tvmconvgrad.schedules.cuda.ptx import wgmma
@@ -49,26 +49,28 @@ class WarpGroups:
         """The sums."""
         return (writing.memory("sums", (self.rows * self._sums,), "float32", "local"),)
 
-    def sum(self, words: tirx.Buffer, registers: Registers, ring: Ring, count: int, thread: Index) -> list[tirx.Stmt]:
+    def sum(
+        self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
+    ) -> list[tirx.Stmt]:
         """Copies ahead of the first of `count` steps, the loop over all of them, and the wait for its last products.
 
         A step begins its products where its tiles have come, and ends where those of the step before are done. That is
         known to all threads when the next step begins: so copies of theirs take the place of the last tiles but one.
         """
-        ahead = ring.stages - 1 - PENDING
+        ahead = pipeline.stages - 1 - PENDING
 
         def step(at: Index) -> tirx.Stmt:
             return writing.seq(
-                ring.wait(at, ahead, shown=True),
+                pipeline.wait(at, ahead, shown=True),
                 wgmma.begin_products(),
-                self._multiply(registers[0], words, ring.begins(at), thread),
+                self._multiply(registers[0], words, pipeline.begins(at), thread),
                 wgmma.commit_products(),
-                ring.copy(at + ahead),
+                pipeline.copy(at + ahead),
                 wgmma.wait_products(PENDING),
-                ring.leave(at - PENDING),
+                pipeline.leave(at - PENDING),
             )
 
-        copies = [ring.copy(writing.number(at)) for at in range(ahead)]
+        copies = [pipeline.copy(writing.number(at)) for at in range(ahead)]
         return [*copies, writing.loop("step", count, step), wgmma.wait_products(0)]
 
     def _multiply(self, sums: tirx.Buffer, words: tirx.Buffer, begins: tuple[Index, Index], thread: Index) -> tirx.Stmt:
@@ -81,7 +83,7 @@ class WarpGroups:
             of_b = self.b.matrix(words, begins[1], column, k)
             return wgmma.multiply_shared(self.dtype, self.columns, to, of_a, of_b)
 
-        depths = map(writing.number, range(0, self.a.depth, DEPTH))
+        depths = map(writing.number, range(0, self.a.block_k, DEPTH))
         return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
 
     def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
