@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str
     right = np.where(finite, got == expected, ~np.isfinite(got))
     if sample.value:
         tile = TILE if schedule.startswith("winograd") else 0
-        reached = _rows(conv, tensors) if case.result == "w" else _near(case, ~finite, tile)
+        reached = _rows(conv, tensors) if case.result == "w" else _near(case, ~finite, tile) | _at_pads(case, tensors)
         right |= ~np.isfinite(got) & reached & reference.met(conv, case.result)
     if right.all():
         return ""
@@ -151,6 +152,28 @@ def _near(case: Case, bad: Array, tile: int) -> Array:
         near = abs(places[:, None] - places) <= reach
         bad = np.moveaxis(np.tensordot(near.astype(float), bad.astype(float), (1, axis)), 0, axis) > 0
     return bad
+
+
+def _at_pads(case: Case, tensors: Tensors) -> Array:
+    """Where a filter's infinity is multiplied by a pad: pads are zeros, and 0 * inf is left open."""
+    conv, result = case.convolution, case.result
+    found = np.zeros(conv.shapes[result], bool)
+    for o, c, *taps in np.argwhere(~np.isfinite(tensors["w"])):
+        axes = [_meets(conv, result, axis, tap) for axis, tap in enumerate(taps)]
+        products, inside = (reduce(np.logical_and.outer, of_axes) for of_axes in zip(*axes, strict=True))
+        channel = o if result == "y" else o // (conv.o // conv.groups) * (conv.c // conv.groups) + c
+        found[:, channel] |= products & ~inside
+    return found
+
+
+def _meets(conv: Convolution, result: str, axis: int, tap: int) -> tuple[Array, Array]:
+    """Along an axis of a result, whether a tap has a product with each element, and whether that is with no pad."""
+    stride, shift = conv.strides[axis], tap * conv.dilations[axis] - conv.pads_begin[axis]
+    if result == "y":
+        read = np.arange(conv.y[axis]) * stride + shift
+        return np.ones(read.shape, bool), (read >= 0) & (read < conv.x[axis])
+    ahead = np.arange(conv.x[axis]) - shift
+    return ahead % stride == 0, (ahead >= 0) & (ahead < conv.y[axis] * stride)
 
 
 def _reach(conv: Convolution, result: str, tile: int) -> list[int]:

@@ -136,6 +136,24 @@ def test_infinities_everywhere_must_leave_zero_what_nothing_meets() -> None:
         assert judging._compare(sample, "weights-o", tensors, result).partition(",")[0] == fault
 
 
+def test_an_infinity_in_the_filter_may_reach_what_it_meets_at_pads_and_nothing_else() -> None:
+    """The first tap reads x two elements before: a pad for the first element of y, and for the third of x."""
+    conv = Convolution(1, 1, 1, 2, (4,), (2,), (3,), (2,), (1,), (2,), (2,))
+    filters = np.ones((2, 1, 3))
+    filters[0, 0, 0] = np.inf
+    for operator, must_be_finite in ((1, [False, False, False, True]), (3, [False, False, True, True])):
+        case = Case(OPERATORS[operator], conv)
+        other = next(name for name in case.inputs if name != "w")
+        tensors = {"w": filters, other: np.ones(conv.shapes[other])}
+        exact = reference.gradient(conv, case.result, tensors).astype(np.float32)
+        assert np.isfinite(exact).sum() == 3
+        for place, is_wrong in enumerate(must_be_finite):
+            got = exact.copy()
+            got.flat[place] = np.nan
+            verdict = judging._compare(replace(SAMPLE, case=case, value="inf"), "", tensors, got)
+            assert bool(verdict) == is_wrong, (operator, place)
+
+
 def test_a_failure_is_made_small() -> None:
     class Judging(Pool):
         """Whatever has at least two channels and three taps in f16 is wrong."""
