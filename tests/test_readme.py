@@ -102,7 +102,10 @@ def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "docs/concepts.md",
         "docs/auto_pad.md",
         "docs/deployment.md",
+        "docs/environment.md",
         "docs/pytorch.md",
+        "docs/seeing.md",
+        "docs/speed.md",
         "docs/tuning.md",
     ],
 )

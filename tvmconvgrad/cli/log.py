@@ -29,7 +29,7 @@ _log_dir = click.option("--log-dir", metavar="FOLDER", type=_FOLDER, help="In pl
 
 @click.group(cls=Group)
 def log() -> None:
-    """Look after tuning logs: what `tvmconvgrad tune` has found, and kernels are made by.
+    """Manage tuning logs: what `tvmconvgrad tune` found. Kernels are built by it.
 
     The user's logs lie in a folder of the user's data, or in the one that TVMCONVGRAD_TUNING_DIR names, and go before
     the shipped ones.

@@ -100,7 +100,7 @@ def tune(
     """Search the numbers of the schedules for layers, and keep what is faster than the default.
 
     What is named is a suite of `tvmconvgrad bench` (or all), a JSON or TOML file of layers, or one operator with
-    --shapes and its attributes. Results are kept in the user's log, and from then on kernels are made by them. Ctrl-C
+    --shapes and its attributes. Results are kept in the user's log; from then on kernels are built by them. Ctrl-C
     keeps all that was measured; the same command goes on from there.
 
     \b

@@ -74,4 +74,4 @@ def made_by(choice: Choice | None, make: Callable[[Choice | None], T]) -> tuple[
 
 def _need(holds: bool, name: str) -> None:
     if not holds:
-        raise ValueError(f"{name} is nothing that it can be")
+        raise ValueError(f"{name} has a value that no choice has")

@@ -1,6 +1,6 @@
 """Where logs lie, and how they are read and written. One folder a target, one line an entry; a later line wins.
 
-Shipped logs are a folder of the package; the user's own lie on top of them. What cannot be used is passed over with one
+Shipped logs are a folder of the package; the user's own lie on top of them. What cannot be used is ignored with one
 warning a file: it never stops a program.
 """
 
