@@ -56,10 +56,11 @@ def test_the_wheels_metadata(wheel: Path) -> None:
     assert "tvmconvgrad = tvmconvgrad.cli:main" in entry_points
 
 
-def test_the_changelog_knows_the_version() -> None:
+def test_the_changelog_and_the_citation_know_the_version() -> None:
     latest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert latest
     assert latest[1] == tvmconvgrad.__version__
+    assert f"\nversion: {tvmconvgrad.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_the_installed_packages_are_those_that_are_pinned() -> None:
