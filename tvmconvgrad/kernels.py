@@ -10,21 +10,17 @@ from typing import Any
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.cache.entry import Entry
 from tvmconvgrad.cache.store import KernelCache
-from tvmconvgrad.common import process
 from tvmconvgrad.common.verbose import log
 from tvmconvgrad.compiler import service
 from tvmconvgrad.compiler.description import describe
 from tvmconvgrad.compiler.service import Order
 from tvmconvgrad.machines.targets import Target, check_host, host_features, own_architecture, parse_target
 from tvmconvgrad.nvidia import driver
-from tvmconvgrad.nvidia.launches import Launch
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.logs import warn_set_aside
 from tvmconvgrad.runtime import memory
-from tvmconvgrad.runtime.cuda.function import CudaFunction
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.memory import Loaded
-from tvmconvgrad.runtime.native import Function, load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 
@@ -111,12 +107,9 @@ def _default(there: str | None) -> Target:
 
 
 def _kind(target: Target | None, there: str | None = None) -> type[Kernel]:
-    """A CPU's kernel or a GPU's."""
-    if (target or _default(there)).kind != "cuda":
-        return Kernel
-    with process.lock:
-        from tvmconvgrad.runtime.cuda.kernel import CudaKernel
-    return CudaKernel
+    """The class of a target's kernels."""
+    found: type[Kernel] = (target or _default(there)).backend.get("kernel")
+    return found
 
 
 def _load(order: Order, entry: Entry) -> Loaded:
@@ -127,10 +120,8 @@ def _load(order: Order, entry: Entry) -> Loaded:
     return Loaded(memory.kernels.with_room(lambda: _function(entry, order.problem, order.target)), entry.facts)
 
 
-def _function(entry: Entry, problem: Problem, target: Target) -> Function | CudaFunction:
-    if target.arch is None:
-        return load_function(entry.library, problem)
-    return CudaFunction(entry.library, [Launch.from_dict(launch) for launch in entry.facts["launches"]], target.arch)
+def _function(entry: Entry, problem: Problem, target: Target) -> Any:
+    return target.backend.get("load")(entry.library, entry.facts, problem, target)
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:

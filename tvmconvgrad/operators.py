@@ -60,7 +60,7 @@ class Compiled(spec.Operator):
                     pass
         first, second, wanted = self._bind(inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target))
-        plain = wanted is None and target is None and kernel.target.kind != "cuda"
+        plain = wanted is None and target is None and not kernel.target.backend.is_gpu
         if plain and tensors.known_kind(first) and tensors.known_kind(second):
             _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
@@ -68,7 +68,7 @@ class Compiled(spec.Operator):
 
     def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
         names = self.input_names
-        gpu = gpus.common(names, (first, second)) if target is None or target.kind == "cuda" else None
+        gpu = gpus.common(names, (first, second)) if target is None or target.backend.is_gpu else None
         understand = tensors.understand if gpu is None else gpus.understand
         one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:

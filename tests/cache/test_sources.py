@@ -17,9 +17,11 @@ import pytest
 
 import tvmconvgrad
 from tvmconvgrad.cache import sources
+from tvmconvgrad.machines.backends import BACKENDS
 
 PACKAGE = Path(tvmconvgrad.__file__).parent
-COMPILERS = ["tvmconvgrad.compiler.llvm", "tvmconvgrad.compiler.cuda.compiler"]
+COMPILERS = [BACKENDS["llvm"].sources, BACKENDS["cuda"].sources]
+"""For each kind of target the modules that a build begins in, the compiler first."""
 C_FILES = {
     "csrc/library.c",
     "csrc/floating_point.c",
@@ -39,9 +41,9 @@ before, ran = set(sys.modules), set()
 def note(frame, event, _):
     if event == "call":
         ran.add(frame.f_code.co_filename)
-compiler = importlib.import_module({compiler!r})
+compiler, _ = map(importlib.import_module, {compiler!r})
 imported = {{sys.modules[name].__file__ for name in set(sys.modules) - before if name.startswith("tvmconvgrad.")}}
-if "cuda" in {compiler!r}:
+if "cuda" in compiler.__name__:
     from tvmconvgrad.compiler.cuda import toolkit
     toolkit.compile_source = lambda source, arch: toolkit.Code(b"", "none", ())
 ones = dict(strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1))
@@ -66,14 +68,14 @@ def places(files: Iterator[Path] | set[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize(("compiler", "targets"), list(zip(COMPILERS, TARGETS, strict=True)), ids=["CPU", "GPU"])
-def test_all_that_a_build_runs_is_in_the_key(compiler: str, targets: list[str]) -> None:
+def test_all_that_a_build_runs_is_in_the_key(compiler: tuple[str, str], targets: list[str]) -> None:
     code = TRACED.format(compiler=compiler, targets=targets, package=f"{PACKAGE}{os.sep}")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(PACKAGE.parent), *filter(None, sys.path)))}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     ran = places({Path(line) for line in done.stdout.split()})
     assert len(ran) > 60
-    assert ran <= set(sources.closure(compiler))
+    assert ran <= set(sources.closure(*compiler))
 
 
 class Imports(ast.NodeVisitor):
@@ -106,9 +108,9 @@ def files_of(module: str) -> list[Path]:
 
 
 @EVERY_COMPILER
-def test_imports_are_found_as_by_a_parser(compiler: str) -> None:
+def test_imports_are_found_as_by_a_parser(compiler: tuple[str, str]) -> None:
     found: set[Path] = set()
-    wanted = [compiler]
+    wanted = list(compiler)
     while wanted:
         for file in files_of(wanted.pop()):
             if file not in found:
@@ -116,7 +118,7 @@ def test_imports_are_found_as_by_a_parser(compiler: str) -> None:
                 imports = Imports()
                 imports.visit(ast.parse(file.read_bytes()))
                 wanted += [name for name in imports.names if name.startswith("tvmconvgrad")]
-    assert set(sources.closure(compiler)) == places(found)
+    assert set(sources.closure(*compiler)) == places(found)
 
 
 def test_imports_in_every_form() -> None:
@@ -157,16 +159,16 @@ def test_an_edit_of_any_file_changes_the_keys_of_what_is_built_from_it(
     copy = copy_of_package(tmp_path)
     monkeypatch.setattr(sources, "_ROOT", str(copy))
     digest = sources.digest.__wrapped__
-    before = digest(COMPILERS[1])
+    before = digest(*COMPILERS[1])
     changes = set()
     for file in (path for path in copy.rglob("*") if path.is_file()):
         content = file.read_bytes()
         file.write_bytes(content + b"\n")
-        if digest(COMPILERS[1]) != before:
+        if digest(*COMPILERS[1]) != before:
             changes.add(file.relative_to(copy).as_posix())
         file.write_bytes(content)
-    assert digest(COMPILERS[1]) == before
-    assert changes - {"py.typed"} == set(sources.closure(COMPILERS[1]))
+    assert digest(*COMPILERS[1]) == before
+    assert changes - {"py.typed"} == set(sources.closure(*COMPILERS[1]))
     some = {"machines/targets.py", "records/choice.py", "spec/geometry.py", "spec/problem.py", "nvidia/tensor_maps.py"}
     assert some <= changes
     apart = ("cli/", "bench/", "demo/", "layers/", "tuning/", "deploy/", "operators.py", "kernels.py", "reference.py")
@@ -179,11 +181,13 @@ def test_an_edit_of_the_c_that_is_linked_in_changes_the_keys_of_cpus_alone(
     copy = copy_of_package(tmp_path)
     monkeypatch.setattr(sources, "_ROOT", str(copy))
     digest = sources.digest.__wrapped__
-    before = list(map(digest, COMPILERS))
+    before = [digest(*compiler) for compiler in COMPILERS]
     for file in sorted(C_FILES):
         content = (copy / file).read_bytes()
         (copy / file).write_bytes(content + b"\n")
-        assert [digest(compiler) == old for compiler, old in zip(COMPILERS, before, strict=True)] == [False, True], file
+        assert [digest(*compiler) == old for compiler, old in zip(COMPILERS, before, strict=True)] == [False, True], (
+            file
+        )
         (copy / file).write_bytes(content)
 
 
@@ -191,23 +195,23 @@ def test_a_new_module_and_a_new_file_change_the_key(tmp_path: Path, monkeypatch:
     copy = copy_of_package(tmp_path)
     monkeypatch.setattr(sources, "_ROOT", str(copy))
     digest = sources.digest.__wrapped__
-    found = [digest(COMPILERS[0])]
+    found = [digest(*COMPILERS[0])]
     (copy / "schedules/machines.json").write_text("{}")
-    found.append(digest(COMPILERS[0]))
+    found.append(digest(*COMPILERS[0]))
     (copy / "schedules/new.py").write_text("")
-    assert digest(COMPILERS[0]) == found[-1]  # nobody imports it
+    assert digest(*COMPILERS[0]) == found[-1]  # nobody imports it
     with (copy / "schedules/base.py").open("a") as file:
         file.write("import tvmconvgrad.schedules.new\n")
-    found.append(digest(COMPILERS[0]))
+    found.append(digest(*COMPILERS[0]))
     (copy / "schedules/new.py").write_text("x = 1\n")
-    found.append(digest(COMPILERS[0]))
+    found.append(digest(*COMPILERS[0]))
     assert len(set(found)) == 4
 
 
 @pytest.mark.parametrize("form", ["archive", "without its text"])
 def test_other_installations_have_a_key(form: str, tmp_path: Path) -> None:
     def key() -> str:
-        code = f"from tvmconvgrad.cache import sources; print(sources.digest({COMPILERS[0]!r}))"
+        code = f"from tvmconvgrad.cache import sources; print(sources.digest(*{COMPILERS[0]!r}))"
         environment = os.environ | {"PYTHONPATH": str(tmp_path / ("all.zip" if form == "archive" else ""))}
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False, cwd=tmp_path
@@ -234,4 +238,4 @@ def test_other_installations_have_a_key(form: str, tmp_path: Path) -> None:
             install(file)
     one = key()
     install(last)
-    assert len({one, key(), key(), sources.digest(COMPILERS[0]) + "\n"}) == 3
+    assert len({one, key(), key(), sources.digest(*COMPILERS[0]) + "\n"}) == 3

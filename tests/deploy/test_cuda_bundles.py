@@ -20,6 +20,7 @@ from tests.support.case import assert_same
 from tests.support.compiling_here import compile_here
 from tests.support.fake_gpu import FakeGpus, patch_toolkit
 from tests.support.fake_libraries import aligned
+from tests.support.layer import operator_of
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 
@@ -91,7 +92,7 @@ def test_operators_find_them_for_gpu_tensors_alone(
     monkeypatch.setattr(registry, "_used", ())
     monkeypatch.setattr(registry, "_allowed", None)
     cg.use(bundle, build=False)
-    operator = GRADIENTS[0].operator
+    operator = operator_of(GRADIENTS[0])
     run(operator, 0)
     run(lambda *inputs, out: operator(*inputs, out=out, target="cuda -arch=sm_90"), 0)
     first, second, _ = example(GRADIENTS[0])

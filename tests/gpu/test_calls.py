@@ -8,6 +8,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.gpu.bundles import gradients
+from tests.support.layer import operator_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 
@@ -22,9 +23,10 @@ def example(name: str) -> tuple[Any, Any, Any, Any]:
     dtype = {"f32": torch.float32, "f16": torch.float16}[gradient.dtype]
     random = torch.Generator("cuda").manual_seed(7)
     inputs = [torch.randn(shape, generator=random, device="cuda").to(dtype) for shape in gradient.shapes]
-    result = gradient.operator(*inputs)
+    operator = operator_of(gradient)
+    result = operator(*inputs)
     torch.cuda.synchronize()
-    return (gradient.operator, *inputs, result)
+    return (operator, *inputs, result)
 
 
 @KERNELS

@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 import torch
 
 from tests.cli.conftest import fails, invoke
+from tests.support.layer import operator_of
 from tvmconvgrad.layers import Layer, read_layers, suite
 from tvmconvgrad.layers.from_torch import ModelFailed, layers_of
 
@@ -69,10 +70,10 @@ def test_the_layers_gradients_are_autograds(name: str) -> None:
     called = Called(module, shape)
     filters, data = layer.gradients("NCX", "IOX" if layer.transposed else "OIX")
     batched = [array.reshape(layer.batch, *array.shape[-layer.rank - 1 :]) for array in (called.given, called.delta)]
-    got = filters.operator(*batched)
+    got = operator_of(filters)(*batched)
     np.testing.assert_array_equal(got, called.weight_delta)
     if not called.pads_aside:
-        got = data.operator(batched[1], called.weight)
+        got = operator_of(data)(batched[1], called.weight)
         np.testing.assert_array_equal(got.reshape(called.given_delta.shape), called.given_delta)
 
 

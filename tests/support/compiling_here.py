@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
 
-from tvmconvgrad.compiler import description, service
+from tvmconvgrad.compiler import service
 from tvmconvgrad.compiler.service import Order
 
 
@@ -16,7 +15,7 @@ def compile_here(patch: pytest.MonkeyPatch) -> None:
 
     def compile_by(worker: Any, order: Order, surroundings: Any, choice: Any, symbol: Any = None) -> Any:
         assert symbol is None, "only workers make object files"
-        compiler = importlib.import_module(description.COMPILERS[order.target.kind])
+        compiler = order.target.backend.get("compiler")
         return compiler.compile_problem(order.problem, order.target, order.schedule, choice)
 
     patch.setattr(service, "compile_by", compile_by)

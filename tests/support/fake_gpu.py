@@ -8,15 +8,19 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.compilers import compiler
 from tvmconvgrad.compiler.cuda import toolkit
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.nvidia.driver import Driver
+
+if TYPE_CHECKING:
+    from tvmconvgrad.schedules import Rule
 
 _WAITS = re.compile(r'asm volatile\("griddepcontrol\.\w+;\\n" ::: "memory"\);')  # kernels end before the next begins
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
@@ -95,9 +99,15 @@ def _run(name: str, parameters: list[str]) -> str:
 
 
 def patch_toolkit(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Compile for GPUs by the rule `threads` and such a toolkit, from now on."""
-    from tvmconvgrad import schedules
-    from tvmconvgrad.schedules.cuda.naive.rule import NaiveRule
+    """Compile for GPUs by the rule `naive` and such a toolkit, from now on."""
+    from tvmconvgrad.machines.backends import BACKENDS
 
     patch.setattr(toolkit, "compile_source", FakeToolkit(folder))
-    patch.setitem(schedules.RULES, "cuda", lambda _: [NaiveRule()])
+    patch.setitem(BACKENDS, "cuda", replace(BACKENDS["cuda"], rules=f"{__name__}:naive_rules"))
+
+
+def naive_rules(target: Target) -> list[Rule]:
+    """The one rule whose kernels the stand-in driver has."""
+    from tvmconvgrad.schedules.cuda.naive.rule import NaiveRule
+
+    return [NaiveRule()]

@@ -13,7 +13,7 @@ DATA_FORMATS = ("NXC", "NCX")
 
 
 def filter_formats(operator: str) -> dict[str, str]:
-    """For each filter format of an operator the order of its axes: o x side, c y side (of one group), X space."""
+    """For each filter format of an operator the order of its axes: o y side, c x side (of one group), X space."""
     return CONV_TRANSPOSE_FILTERS if operator.startswith("ConvTranspose") else CONVOLUTION_FILTERS
 
 

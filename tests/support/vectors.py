@@ -62,7 +62,7 @@ class Vector:
         entries = zip(inputs, self.inputs(), strict=True)
         changed = [_entry(self._moved(array, name, other)) for name, array in entries]
         expected = self._moved(_array(self.case["expected"]), result, other)
-        shape = {"w": "filter_shape", "y": "output_shape"}.get(result)
+        shape = {"w": "filter_shape", "x": "output_shape"}.get(result)
         if shape:
             attributes[shape] = expected.shape
         return Vector(other.name, {**other.case, "inputs": changed, "expected": _entry(expected)})

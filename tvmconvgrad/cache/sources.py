@@ -1,8 +1,9 @@
 """What a kernel is made of besides its problem and target: this package's own text, as far as a build runs it.
 
-A build begins in one module, and runs what that imports, what this imports, and so on, wherever the import is written.
-Those modules, and the files other than Python's that lie beside them (C that is linked in), are in the key of the
-cache: an edit of any makes other kernels, and one elsewhere in the package leaves those that are kept.
+A build begins in the compiler and the rules of a backend, and runs what those import, what this imports, and so on,
+wherever the import is written. Those modules, and the files other than Python's that lie beside them (C that is linked
+in), are in the key of the cache: an edit of any makes other kernels, and one elsewhere in the package leaves those that
+are kept.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _WORD = re.compile(rb"[A-Za-z_]\w*")
 
 
 @functools.cache
-def digest(module: str) -> str:
-    """Of all that a build which begins in a module is made of."""
-    contents = closure(module)
+def digest(*modules: str) -> str:
+    """Of all that a build which begins in these modules is made of."""
+    contents = closure(*modules)
     if contents:
         beside = {path for folder in {os.path.dirname(path) for path in contents} for path in _data(folder)}
         contents |= {path: _read(path) for path in beside}
@@ -43,14 +44,14 @@ def digest(module: str) -> str:
     return whole.hexdigest()
 
 
-def closure(module: str) -> dict[str, bytes]:
-    """The text of a module and of all that it imports from this package, by their places in it.
+def closure(*modules: str) -> dict[str, bytes]:
+    """The text of modules and of all that they import from this package, by their places in it.
 
     Without the outermost package, which imports all there is. Nothing where modules are installed without their text.
     """
     places = {_dotted(place): place for place in _walk("")}
     found: dict[str, bytes] = {}
-    seen, wanted = {module}, [module]
+    seen, wanted = set(modules), list(modules)
     while wanted:
         name = wanted.pop()
         place = places.get(name)

@@ -85,7 +85,7 @@ def bench(
             suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring
         )
         chosen = parse_target(target)
-        if chosen.kind == "cuda":
+        if chosen.backend.is_gpu:
             raise UserError(f"--target: {str(chosen)!r} is a GPU's; benchmarks/gpu.py measures those")
         base = variants.ours(str(chosen))
         more = [variants.ours_too(text, base) for text in ours_too]

@@ -148,7 +148,7 @@ def _save(path: Path, result: Array) -> None:
 
 def _measured(kernel: Kernel, first: Array, second: Array, repeat: int) -> tuple[Array, float]:
     """The result, and the median time of a call after the first; on a GPU with the launch and the wait for the end."""
-    if kernel.target.kind == "cuda":
+    if kernel.target.backend.is_gpu:
         result, seconds = _timed(kernel, GpuArray.of(first), GpuArray.of(second), repeat)
         return result.numpy(), seconds
     return _timed(kernel, first, second, repeat)
@@ -165,7 +165,7 @@ def _timed(kernel: Kernel, first: Any, second: Any, repeat: int) -> tuple[Any, f
 
 
 def _facts(kernel: Kernel, result: Array, seconds: float, repeat: int) -> dict[str, object]:
-    place = "on the GPU" if kernel.target.kind == "cuda" else f"threads: {tvmconvgrad.get_num_threads()}"
+    place = "on the GPU" if kernel.target.backend.is_gpu else f"threads: {tvmconvgrad.get_num_threads()}"
     return {
         "problem": kernel.problem,
         "target": kernel.target,

@@ -11,9 +11,6 @@ from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.workers import environment
 
-COMPILERS = {"llvm": "tvmconvgrad.compiler.llvm", "cuda": "tvmconvgrad.compiler.cuda.compiler"}
-"""The module whose `compile_problem` makes a kernel, by the target's kind. Importing it imports TVM: seconds."""
-
 
 def describe(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
@@ -24,7 +21,7 @@ def describe(
         "target": str(target),
         "schedule": schedule,
         "choice": None if choice is None else choice.to_dict(),
-        "sources": sources.digest(COMPILERS[target.kind]),
+        "sources": sources.digest(*target.backend.sources),
         **environment.versions(),
         "machine": platform.machine(),
         "system": platform.system(),

@@ -6,17 +6,35 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from tvm import te, tirx
 from tvm.ir import IRModule
 
-from tvmconvgrad.compiler import llvm
-from tvmconvgrad.compiler.cuda import compiler as cuda_compiler
-from tvmconvgrad.compiler.cuda import toolkit
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records.choice import Choice
+from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
+
+
+class Built(Protocol):
+    """A problem's code, as a backend's compiler has it before it is linked or assembled."""
+
+    @property
+    def scheduled(self) -> Scheduled:
+        """The program."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What a call on one thread allocates."""
+
+    @property
+    def source(self) -> str | None:
+        """The code in a language that people write, where that is on the way."""
+
+    def assembly(self) -> str:
+        """The assembly. MissingToolkit where that is not to be had here."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +64,11 @@ def inspect(problem: Problem, target: Target, schedule: str | None = None, choic
 
     Raises ValueError when the schedule or the target's CPU is unknown, ChoiceRefused when a choice does not apply.
     """
-    same = reduced(problem)
-    if target.kind == "cuda":
-        source, arch = cuda_compiler.build(same, target, schedule, choice), str(target.arch)
-        text = source.program.source
-        return _inspection(problem, target, source, text, lambda: toolkit.to_ptx(text, arch))
-    built = llvm.build(same, target, schedule, choice)
-    return _inspection(problem, target, built, None, lambda: str(built.executable.mod.inspect_source("s")))
-
-
-def _inspection(
-    problem: Problem,
-    target: Target,
-    built: llvm.Built | cuda_compiler.Built,
-    source: str | None,
-    assemble: Callable[[], str],
-) -> Inspection:
-    scheduled = built.scheduled
-    mathematics = _text(te.create_prim_func(scheduled.expression.arguments))
-    program = _text(scheduled.module)
-    return Inspection(problem, target, str(scheduled), mathematics, program, source, built.workspace_bytes, assemble)
+    built: Built = target.backend.get("compiler").build(reduced(problem), target, schedule, choice)
+    mathematics = _text(te.create_prim_func(built.scheduled.expression.arguments))
+    program = _text(built.scheduled.module)
+    schedule_text, workspace = str(built.scheduled), built.workspace_bytes
+    return Inspection(problem, target, schedule_text, mathematics, program, built.source, workspace, built.assembly)
 
 
 def _text(program: IRModule | tirx.PrimFunc) -> str:

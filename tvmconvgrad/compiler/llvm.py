@@ -85,6 +85,14 @@ class Built(NamedTuple):
         """
         return self.workspace.bytes
 
+    @property
+    def source(self) -> None:
+        """LLVM's code is not written by people."""
+
+    def assembly(self) -> str:
+        """The target's assembly."""
+        return str(self.executable.mod.inspect_source("s"))
+
 
 def build(
     problem: Problem,
@@ -95,7 +103,11 @@ def build(
 ) -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
     check_cpu(target)
-    scheduled = scheduled_as(problem, target, schedule, choice)
+    return build_module(scheduled_as(problem, target, schedule, choice), target, symbol)
+
+
+def build_module(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
+    """Generate the code of a scheduled problem, for an `llvm` target."""
     return Built(scheduled, *_compile(_with_symbol(scheduled.module, symbol), target))
 
 

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import threading
 from base64 import b64encode
@@ -20,7 +19,7 @@ from typing import Any
 
 from tvmconvgrad.common.errors import MissingCompiler
 from tvmconvgrad.compiler.alone import import_tvm
-from tvmconvgrad.compiler.description import COMPILERS, describe
+from tvmconvgrad.compiler.description import describe
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem
@@ -45,11 +44,11 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     choice = None if request["choice"] is None else Choice.of(**request["choice"])
     _check(request["description"], describe(problem, target, schedule, choice))
     _take_up(request["environment"], request["folder"])
-    llvm = importlib.import_module(COMPILERS[target.kind])
+    compiler = target.backend.get("compiler")
     if request["symbol"] is None:
-        make = functools.partial(llvm.compile_problem, problem, target, schedule, choice)
+        make = functools.partial(compiler.compile_problem, problem, target, schedule, choice)
     else:
-        make = functools.partial(llvm.compile_object, problem, target, request["symbol"], choice)
+        make = functools.partial(compiler.compile_object, problem, target, request["symbol"], choice)
     if request["background"]:
         # A thread's niceness is its own here. The main thread keeps its: somebody may wait for the next kernel.
         with ThreadPoolExecutor(1, initializer=os.nice, initargs=(_NICE,)) as thread:

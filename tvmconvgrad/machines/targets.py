@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.common import process
+from tvmconvgrad.machines.backends import BACKENDS, Backend
 from tvmconvgrad.spec.values import nearest, plain, show
 
 DEFAULT = "llvm -mcpu=native"
-OPTIONS = {"llvm": ("mcpu", "mattr", "mtriple", "algorithm"), "cuda": ("arch", "fpmath_mode")}
-"""The kinds of targets, and what each can be told."""
 _OWN = {"sm_90": "sm_90a"}
 """Architectures with instructions that no later one has."""
 ALGORITHMS = DIRECT, AUTO = "direct", "auto"
@@ -66,6 +65,11 @@ class Target:
         if self.fpmath_mode != STRICT:
             options["fpmath_mode"] = self.fpmath_mode
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
+
+    @property
+    def backend(self) -> Backend:
+        """What its kind supplies."""
+        return BACKENDS[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
         """The only form that TVM takes, which knows neither algorithms nor modes."""
@@ -117,19 +121,28 @@ def _split(text: str) -> dict[str, Any]:
 def _resolved(given: object, options: dict[str, Any]) -> Target:
     kind = options.pop("kind", "llvm")
     kind = plain(kind) if isinstance(kind, str) else kind
-    if not isinstance(kind, str) or kind not in OPTIONS:
-        expected = f"expected {' or '.join(OPTIONS)}"
+    if not isinstance(kind, str) or kind not in BACKENDS:
+        expected = f"expected {' or '.join(BACKENDS)}"
         raise ValueError(
-            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(kind, OPTIONS)}, {expected}"
+            f"target: kind {show(kind)} in {show(given)} is not supported{nearest(kind, BACKENDS)}, {expected}"
         )
+    known = BACKENDS[kind].options
     for name in options:
-        if name not in OPTIONS[kind]:
-            expected = f"expected one of {', '.join(OPTIONS[kind])}"
-            close = nearest(name, OPTIONS[kind])
-            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown{close}, {expected}")
-    if kind == "cuda":
-        mode = _one_of("fpmath_mode", options, FPMATH_MODES)
-        return Target(kind, arch=_gpu_architecture(given, _word("arch", options.get("arch"))), fpmath_mode=mode)
+        if name not in known:
+            expected = f"{nearest(name, known)}, expected one of {', '.join(known)}"
+            raise ValueError(f"target: option {show(name)} in {show(given)} is unknown{expected}")
+    parsed: Target = BACKENDS[kind].get("parse")(given, options)
+    return parsed
+
+
+def parse_gpu(given: object, options: Mapping[str, Any]) -> Target:
+    """A "cuda" target from its options."""
+    mode = _one_of("fpmath_mode", options, FPMATH_MODES)
+    return Target("cuda", arch=_gpu_architecture(given, _word("arch", options.get("arch"))), fpmath_mode=mode)
+
+
+def parse_cpu(given: object, options: Mapping[str, Any]) -> Target:
+    """An "llvm" target from its options."""
     algorithm = _one_of("algorithm", options, ALGORITHMS)
     mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
@@ -138,9 +151,9 @@ def _resolved(given: object, options: dict[str, Any]) -> Target:
         mtriple = _foreign_triple(mcpu)
     features = _features(options.get("mattr", ()))
     if mcpu == "native":
-        added = [feature for feature in _added_features() if feature[1:] not in {given[1:] for given in features}]
+        added = [feature for feature in _added_features() if feature[1:] not in {one[1:] for one in features}]
         mcpu, features = host_cpu(), (*added, *features)
-    return Target(kind, mcpu, features, mtriple, algorithm=algorithm)
+    return Target("llvm", mcpu, features, mtriple, algorithm=algorithm)
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:

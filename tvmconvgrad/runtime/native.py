@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
 from tvmconvgrad.common import process
 from tvmconvgrad.files.private_file import library_file
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.spec import Problem
 
 DL_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
@@ -200,6 +201,11 @@ def load_function(library: bytes, problem: Problem) -> Function:
     layout = layout_of(problem)
     _TAKE(_address(loaded, "tvmconvgrad_set_layout"))(ctypes.byref(layout))
     return Function(loaded, "tvmconvgrad", "tvmconvgrad_run", _explain)
+
+
+def load_kernel(code: bytes, facts: Mapping[str, Any], problem: Problem, target: Target) -> Function:
+    """The function of a kernel of the cache, for its backend (machines/backends.py)."""
+    return load_function(code, problem)
 
 
 def _explain(status: int) -> Exception:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.schedules.base import Rule, Scheduled
-from tvmconvgrad.schedules.cpu import cpu_rules
-from tvmconvgrad.schedules.cuda import cuda_rules
 from tvmconvgrad.schedules.zero import ZERO
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import nearest, show
@@ -16,13 +14,10 @@ from tvmconvgrad.spec.values import nearest, show
 __all__ = ["VERSION", "Rule", "Scheduled", "applicable", "names", "rules", "schedule"]
 
 
-RULES: dict[str, Callable[[Target], Sequence[Rule]]] = {"llvm": cpu_rules, "cuda": cuda_rules}
-"""By the kind of target. A new family of targets joins here."""
-
-
 def rules(target: Target) -> Sequence[Rule]:
     """All rules for a target."""
-    return RULES[target.kind](target)
+    found: Sequence[Rule] = target.backend.get("rules")(target)
+    return found
 
 
 def names(target: Target) -> list[str]:

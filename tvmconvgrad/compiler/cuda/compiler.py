@@ -8,6 +8,7 @@ from typing import Any
 
 import tvm
 
+from tvmconvgrad.cache.entry import Entry, pack
 from tvmconvgrad.common.errors import TooLarge
 from tvmconvgrad.compiler.cuda import codegen, toolkit
 from tvmconvgrad.compiler.cuda.codegen import Program
@@ -29,17 +30,27 @@ class Built:
 
     scheduled: Scheduled
     program: Program
+    target: Target
 
     @property
     def workspace_bytes(self) -> int:
         """The memory that a call needs on the GPU besides its tensors."""
         return self.program.workspace_bytes
 
+    @property
+    def source(self) -> str:
+        """CUDA's C++."""
+        return self.program.source
+
+    def assembly(self) -> str:
+        """The PTX. MissingToolkit."""
+        return toolkit.to_ptx(self.program.source, str(self.target.arch))
+
 
 def build(problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None) -> Built:
     """Generate the C++ of a problem; it takes no toolkit. ValueError for an unknown schedule, ChoiceRefused."""
     scheduled = scheduled_as(problem, target, schedule, choice)
-    return Built(scheduled, codegen.generate(scheduled.module, target))
+    return Built(scheduled, codegen.generate(scheduled.module, target), target)
 
 
 def compile_problem(
@@ -57,9 +68,9 @@ def compile_problem(
     return code, {**about, **facts, "build_seconds": round(time.perf_counter() - begin, 3)}
 
 
-def compile_module(module: tvm.IRModule, target: Target) -> tuple[bytes, dict[str, Any]]:
-    """The machine code of a scheduled program, and the facts that belong to it. Raises as compile_problem does."""
-    return compile_program(codegen.generate(module, target), target)
+def compile_module(module: tvm.IRModule, target: Target) -> bytes:
+    """A scheduled program as a file of the cache: machine code with its launches. Raises as compile_problem does."""
+    return pack(Entry.of({"arch": target.arch}, *compile_program(codegen.generate(module, target), target)))
 
 
 def compile_program(program: Program, target: Target) -> tuple[bytes, dict[str, Any]]:

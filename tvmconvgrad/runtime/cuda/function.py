@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmconvgrad.common import process
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.nvidia.launches import Argument, Launch
 from tvmconvgrad.nvidia.tensor_maps import Tensor, TensorMap
+from tvmconvgrad.spec import Problem
 
 _NO_BINARY = ("(209)", "(218)", "(222)")  # no code for this device; PTX of a later kind than the driver knows
 _NAMES = {"first": 0, "second": 1, "out": 2}
@@ -115,3 +117,8 @@ def check_runs(arch: str, gpu: int, there: str) -> None:
 
 def _refused(arch: str, gpu: int, there: str) -> str:
     return f"target: code for 'cuda -arch={arch}' does not run on cuda:{gpu}, which is {there}"
+
+
+def load_kernel(code: bytes, facts: Mapping[str, Any], problem: Problem, target: Target) -> CudaFunction:
+    """The function of a kernel of the cache, for its backend (machines/backends.py)."""
+    return CudaFunction(code, [Launch.from_dict(launch) for launch in facts["launches"]], str(target.arch))

@@ -16,8 +16,6 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
 
 from tvmconvgrad import schedules
-from tvmconvgrad.cache.entry import Entry, pack
-from tvmconvgrad.compiler.llvm import compile_module
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules.base import Rule
@@ -74,16 +72,8 @@ def build(request: Request) -> Answer:
         scheduled = finished(problem, tvm.ir.load_json(request["module"]))
     else:
         scheduled = given(problem, _rules(target)[request["rule"]], request["numbers"])
-    Path(request["library"]).write_bytes(_compiled(scheduled.module, target))
+    Path(request["library"]).write_bytes(target.backend.get("compiler").compile_module(scheduled.module, target))
     return {}
-
-
-def _compiled(module: tvm.IRModule, target: Target) -> bytes:
-    if target.kind != "cuda":
-        return compile_module(module, target)
-    from tvmconvgrad.compiler.cuda import compiler as for_gpu
-
-    return pack(Entry.of({"arch": target.arch}, *for_gpu.compile_module(module, target)))
 
 
 def _about(task: Task) -> Request:

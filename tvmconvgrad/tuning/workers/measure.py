@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tvmconvgrad.machines.backends import BACKENDS
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.tuning.workers.pool import Worker
 
@@ -39,13 +40,6 @@ class Measurer(Protocol):
         """Give back what it holds."""
 
 
-_WORKERS = {
-    "llvm": "tvmconvgrad.tuning.workers.measure_worker",
-    "cuda": "tvmconvgrad.tuning.workers.measure_worker_cuda",
-}
-"""By the kind of target."""
-
-
 def prepare_request(task: Task, library: str) -> dict[str, Any]:
     """What a worker of tuning/workers/measure_worker.py takes up a task by."""
     return {"do": "prepare", "problem": task.problem.to_dict(), "threads": task.threads, "library": library}
@@ -57,7 +51,7 @@ class LocalMeasurer:
     parallel = 1
 
     def __init__(self, kind: str = "llvm") -> None:
-        self._worker = Worker(_WORKERS[kind])
+        self._worker = Worker(BACKENDS[kind].measurer)
 
     def prepare(self, task: Task, library: str) -> None:
         """Candidates are compared with the result of this library from now on; it runs with the first of them."""
