@@ -75,7 +75,7 @@ class DataRule:
 
     @property
     def name(self) -> str:
-        """`positions-` and what the vectors are over."""
+        """`data-` and the vectorised axis."""
         return f"data-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:

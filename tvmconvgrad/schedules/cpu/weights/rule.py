@@ -68,7 +68,7 @@ class WeightsRule:
 
     @property
     def name(self) -> str:
-        """`filter-` and what the vectors are over."""
+        """`weights-` and the vectorised axis."""
         return f"weights-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
