@@ -97,10 +97,10 @@ class Compiled(spec.Operator):
     ) -> Kernel:
         """The kernel for inputs of these shapes, from the cache or built now.
 
-        `shape_input` is the result's shape, over the attribute. `dtype` is f32, f16 or bf16. `target` is a string such
-        as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict, by default this machine's CPU. `schedule` forces
-        one by name; `tuned=False` takes the default one, whatever a tuning log has found.
-        Raises ValueError or TypeError for what does not fit.
+        `shape_input` is the result's shape; it overrides the attribute. `dtype` is f32, f16 or bf16. `target` is a
+        string such as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict; by default this machine's CPU.
+        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. Raises ValueError or TypeError for
+        wrong arguments.
         """
         shapes = (first_shape, second_shape, shape_input)
         return get_kernel(*self._asked(*shapes, dtype, target, schedule, tuned))
@@ -116,11 +116,11 @@ class Compiled(spec.Operator):
         schedule: str | None = None,
         tuned: bool = True,
     ) -> Future[Kernel]:
-        """The kernel of `compile`, now or later: it is built in the background, several at once on several CPUs.
+        """A future of the kernel that `compile` returns, which is built in the background, several at a time.
 
-        The future is done already where nothing has to be built; `asyncio.wrap_future` makes it awaitable. Raises
-        ValueError or TypeError for what does not fit; what the compiler finds, the future raises. A future that is
-        cancelled, or that nobody keeps until the program ends, costs no more than what is being built.
+        The future is already done if nothing has to be built; `asyncio.wrap_future` makes it awaitable. Raises
+        ValueError or TypeError for wrong arguments; errors of the compiler are raised by the future. If a future is
+        cancelled, or dropped before the program ends, at most the kernel that is being built is finished.
         """
         with process.lock:
             from tvmconvgrad.futures import in_background

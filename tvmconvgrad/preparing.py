@@ -36,16 +36,16 @@ def prepare(
     substring: str = "",
     progress: bool | Progress = False,
 ) -> int:
-    """Have many kernels in the cache, built by all compilers at once. How many were not there before.
+    """Build many kernels into the cache, several at once. Returns how many were not there before.
 
     `wanted` is the name of a suite, a file of layers, a Layer, one of its gradients, a Problem (`op.problem(...)`), or
-    several of them. Of layers it is both gradients (or `only` "filters" or "data") of those with `substring` in their
-    names, in the layer's own type or each of `dtype`, for these layouts, with another `batch`. `target` is one or
-    several, by default this machine's CPU. `progress` shows a bar on a terminal, or is called with what was done, how
-    many are done, and of how many.
+    several of them. For layers, both gradients are built, or `only` "filters" or "data". `substring` selects layers by
+    their names; `dtype` (one or several) overrides their types, and `batch` their batch size. `target` is one or
+    several; by default this machine's CPU. `progress` is True for a bar on a terminal, or a function that is called
+    with (what was done, how many are done, how many there are).
 
-    Raises ValueError or TypeError for what does not fit before anything is built. Where a kernel cannot be built the
-    others are; then it raises what `compile` would for the first of those.
+    Raises ValueError or TypeError for wrong arguments before anything is built. If a kernel cannot be built, the others
+    still are; then it raises what `compile` would raise for the first one that failed.
     """
     named: dict[str, Any] = {"batch": batch, "data_format": data_format, "filter_format": filter_format, "only": only}
     named |= {"dtypes": None if dtype is None else _listed(dtype), "substring": substring}

@@ -134,7 +134,7 @@ def products(problem: Problem) -> int:
 
 
 def _windows(geometry: Geometry) -> Iterator[Window]:
-    """For each tap the elements of the padded x side that it meets, one for each element of the y side."""
+    """For each tap the elements of the padded x that it reads, one for each element of y."""
     for tap in itertools.product(*map(range, geometry.k)):
         axes = zip(tap, geometry.dilations, geometry.strides, geometry.y, strict=True)
         yield (..., *(slice(k * d, k * d + s * (y - 1) + 1 if y else k * d, s) for k, d, s, y in axes))

@@ -29,16 +29,16 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
 @click.command(cls=Command)
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
 @click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
-@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Our layout.")
+@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Layout of our data.")
 @click.option(
-    "--peers", default="onednn,torch", show_default=True, help="Whom to measure beside: onednn, torch or none."
+    "--peers", default="onednn,torch", show_default=True, help="Libraries to compare with: onednn, torch, or none."
 )
 @click.option(
     "--ours-too",
     multiple=True,
     metavar="CHOICES",
-    help="Our own kernels otherwise: NCX, f32, bf16, untuned, direct, auto, schedule=NAME, checkout=FOLDER (another "
-    "state of this project), or several with commas; repeatable.",
+    help="Also measure a variant of our kernels: NCX, f32, bf16, untuned, direct, auto, schedule=NAME, checkout=FOLDER "
+    "(another checkout of this project), or several with commas; repeatable.",
 )
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
 @selection_options
@@ -66,11 +66,11 @@ def bench(
     json_file: Path | None,
     plots: Path | None,
 ) -> int:
-    """Measure our kernels beside oneDNN and PyTorch, on the layers of known networks or of a file.
+    """Compare our kernels with oneDNN and PyTorch, on the layers of known networks or of a file.
 
     SUITE is one of resnet_50, resnext_50, vgg_19, mobilenet_v2, convnext_t, stem, unet, unet_3d, deeplab, dcgan and
-    wavenet, or all. Each implementation has a process of its own; they run in turn, and their results must be equal.
-    A ratio is the other's time by ours: above 1 ours is faster.
+    wavenet, or all. Each implementation has a process of its own. They take turns, and their results must be equal.
+    A ratio is the other's time divided by ours: above 1 ours is faster.
 
     \b
     tvmconvgrad bench resnet_50 mobilenet_v2 --threads 2 --json results.json --plots plots

@@ -23,8 +23,8 @@ from tvmconvgrad.machines.targets import DEFAULT
 @click.option(
     "-o", "folder", required=True, metavar="FOLDER", type=click.Path(path_type=Path), help="The bundle: a new folder."
 )
-@click.option("--name", help="The library's, and the beginning of all names in C.  [default: of LAYERS]")
-@click.option("--static", is_flag=True, help="A static library, too.")
+@click.option("--name", help="Name of the library, and prefix of all C names.  [default: that of LAYERS]")
+@click.option("--static", is_flag=True, help="Also write a static library.")
 @layout_options
 @selection_options
 def build(
@@ -42,8 +42,8 @@ def build(
 ) -> None:
     """Build a bundle: a folder with the gradients of layers as a library, for C, C++ and Python without a compiler.
 
-    LAYERS is a file as `tvmconvgrad bench` and `layers` have it, or the name of a suite. Of several targets, the best
-    that the CPU has is chosen where the library runs.
+    LAYERS is a file of layers, which `tvmconvgrad layers` can write, or the name of a suite. With several targets, the
+    library chooses the best one for the CPU that it runs on.
 
     \b
     tvmconvgrad build layers.json --target "llvm -mcpu=x86-64-v3" --target "llvm -mcpu=x86-64-v4" -o bundle

@@ -47,10 +47,10 @@ class _TargetText(click.ParamType):  # type: ignore[type-arg]
 
 @click.group(cls=Group)
 def cache() -> None:
-    """Look at the built kernels that are kept on disk, or remove them.
+    """List the built kernels that are kept on disk, or remove them.
 
-    The folder is the user's cache folder, or the one that TVMCONVGRAD_CACHE_DIR names. After each build those go that
-    were used longest ago, until no more is left than TVMCONVGRAD_CACHE_MAXSIZE says (2 GiB).
+    The folder is the user's cache folder, or TVMCONVGRAD_CACHE_DIR. If it is larger than TVMCONVGRAD_CACHE_MAXSIZE
+    (2 GiB) after a build, the kernels that were used longest ago are removed.
 
     \b
     tvmconvgrad cache list
@@ -71,7 +71,7 @@ def list_entries() -> None:
 
 @cache.command()
 def size() -> None:
-    """Tell how much the folder holds, and how much it may hold."""
+    """Show the size of the folder, and its limit."""
     store = KernelCache()
     with user_errors():
         most = limit()
@@ -80,13 +80,13 @@ def size() -> None:
 
 
 @cache.command()
-@click.option("--operator", type=Choice(OPERATORS), help="Only this operator's, under both of its names.")
-@click.option("--older-than", metavar="AGE", type=_Age(), help="Only what was not used for so long: 90m, 12h, 30d, 2w.")
-@click.option("--target", metavar="TARGET", type=_TargetText(), help="Only this target's.")
-@click.option("--dry-run", is_flag=True, help="List what would go, and remove nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--operator", type=Choice(OPERATORS), help="Only kernels of this operator, under both of its names.")
+@click.option("--older-than", metavar="AGE", type=_Age(), help="Only kernels unused for so long: 90m, 12h, 30d, 2w.")
+@click.option("--target", metavar="TARGET", type=_TargetText(), help="Only kernels of this target.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def clear(operator: str | None, older_than: float | None, target: Target | None, dry_run: bool, yes: bool) -> None:
-    """Remove kernels, by default all; they are built again when needed."""
+    """Remove kernels, all by default. They are built again when they are needed."""
     store = KernelCache()
     with user_errors():
         entries = [entry for entry in store.entries() if _is_meant(entry, operator, older_than, target)]

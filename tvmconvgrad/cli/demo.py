@@ -23,12 +23,12 @@ from tvmconvgrad.common.terminal import console, print_facts
     show_default=True,
     type=NEW_FILE,
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses how the camera shakes.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the camera's shake.")
 def demo(output: Path, seed: int) -> int:
     """Blur a photograph by a filter, find the filter again, and sharpen the photograph with it.
 
-    Both by descending along convolution gradients: ConvolutionBackpropFilters finds the filter, ConvolutionBackpropData
-    the photograph. Writes a picture of it all, and fails where an error stays above its bound.
+    Both use gradient descent: ConvolutionBackpropFilters finds the filter, and ConvolutionBackpropData the photograph.
+    The command writes a picture of all steps, and fails if an error stays above its bound.
 
     \b
     tvmconvgrad demo

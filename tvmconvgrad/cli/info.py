@@ -27,9 +27,9 @@ _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes")
 
 
 @click.command(cls=Command)
-@click.option("--cpus", is_flag=True, help="LLVM's names of CPUs, as -mcpu= takes them, and nothing else.")
+@click.option("--cpus", is_flag=True, help="Print only LLVM's names of CPUs, as -mcpu= takes them.")
 def info(cpus: bool) -> None:
-    """Versions, this machine's CPU as a target, threads, the C compiler, GPUs, and the cache.
+    """Show versions, this machine's CPU as a target, threads, the C compiler, GPUs, and the cache.
 
     \b
     tvmconvgrad info

@@ -51,10 +51,10 @@ def inspect(
     asm: bool,
     **attributes: Any,
 ) -> None:
-    """Show what a kernel is, without running it: also for targets that this machine cannot run.
+    """Show how a kernel computes, without running it, also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's under its old or its new name, as `run` takes it. Without --te, --tir,
-    --cuda and --asm: a summary, with the pads that are in force.
+    OPERATOR is one of the specification's operators, by its old or its new name, as for `run`. Without --te, --tir,
+    --cuda and --asm it prints a summary, with the padding in force.
 
     \b
     tvmconvgrad inspect ConvolutionBackpropData --shapes 1,28,28,64 3,3,32,64 \\

@@ -63,9 +63,9 @@ class ModelInput(click.ParamType):  # type: ignore[type-arg]
 def layers(model: str, inputs: tuple[tuple[Ints, str | None], ...], output: Path | None) -> None:
     """List the convolution layers of a PyTorch model, as the file that `bench` and `build` take.
 
-    FUNCTION of the file, or of a module MODEL:FUNCTION, returns the model, or is it. Its forward pass is run once, on
-    shapes alone where that goes. Layers of the same shapes and type are one; `count` tells how many. What is no layer,
-    such as a quantised convolution, is said on stderr.
+    FUNCTION, in the file or in a module MODEL, returns the model, or is the model itself. Its forward pass runs once,
+    on shapes alone if possible. Layers of the same shapes and type become one entry with a `count`. Convolutions that
+    cannot be described, such as quantised ones, are listed on stderr.
 
     \b
     tvmconvgrad layers model.py:make_model --input 8,3,224,224 -o layers.json

@@ -24,15 +24,15 @@ from tvmconvgrad.spec.values import counted
 T = TypeVar("T")
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_log_dir = click.option("--log-dir", metavar="FOLDER", type=_FOLDER, help="In place of the user's logs.")
+_log_dir = click.option("--log-dir", metavar="FOLDER", type=_FOLDER, help="Use this folder instead of the user's logs.")
 
 
 @click.group(cls=Group)
 def log() -> None:
-    """Manage tuning logs: what `tvmconvgrad tune` found. Kernels are built by it.
+    """Manage tuning logs: what `tvmconvgrad tune` found. Kernels are built as they say.
 
-    The user's logs lie in a folder of the user's data, or in the one that TVMCONVGRAD_TUNING_DIR names, and go before
-    the shipped ones.
+    The user's logs are in the user's data folder, or in TVMCONVGRAD_TUNING_DIR. They take precedence over the shipped
+    logs.
 
     \b
     tvmconvgrad log list
@@ -45,7 +45,7 @@ def log() -> None:
 @_log_dir
 @click.option("--shipped", is_flag=True, help="The shipped logs in place of the user's.")
 def list_entries(log_dir: Path | None, shipped: bool) -> None:
-    """List the entries: what was tuned, for which target, and what was gained."""
+    """List the entries: what was tuned, for which target, and the gain."""
     folder = _folder(log_dir, shipped)
     entries = [entry for path in logs.files(folder) for entry in _read(path)]
     for entry in entries:
@@ -61,7 +61,7 @@ def list_entries(log_dir: Path | None, shipped: bool) -> None:
 @_log_dir
 @click.option("--shipped", is_flag=True, help="The shipped logs in place of the user's.")
 def check(log_dir: Path | None, shipped: bool) -> int:
-    """Make every entry's program again, and tell what is not of use; exit code 1 if anything is not."""
+    """Make the program of every entry again, and list entries that don't apply; exit code 1 if there is one."""
     bad = 0
     folder = _folder(log_dir, shipped)
     for path in logs.files(folder):
@@ -96,9 +96,9 @@ def merge(files: tuple[Path, ...], log_dir: Path | None) -> None:
 
 @log.command()
 @_log_dir
-@click.option("--trials", is_flag=True, help="Remove what searches have measured, too: they then begin anew.")
+@click.option("--trials", is_flag=True, help="Also remove the measurements of searches, which then start again.")
 def prune(log_dir: Path | None, trials: bool) -> None:
-    """Remove entries that are damaged, out of date, or followed by a later one."""
+    """Remove entries that are damaged, outdated, or replaced by a later one."""
     folder = _folder(log_dir)
     removed = sum(_written(partial(logs.rewrite, path)) for path in logs.files(folder))
     console().print(f"removed {counted(removed, 'line')} from {folder}", markup=False)
@@ -115,7 +115,7 @@ def prune(log_dir: Path | None, trials: bool) -> None:
 @click.option("--target", help="Only for this target.  [default: all]")
 @click.option("--metaschedule", is_flag=True, help="Write a folder that MetaSchedule's JSONDatabase reads.")
 def export(file: Path, log_dir: Path | None, target: str | None, metaschedule: bool) -> None:
-    """Write the user's entries to one file, to be merged elsewhere, or as a database of MetaSchedule's."""
+    """Write the user's entries to one file, to merge it elsewhere, or as a database of MetaSchedule."""
     wanted = None if target is None else str(parse_target(target))
     entries = [entry for path in logs.files(_folder(log_dir)) for entry in _read(path)]
     entries = [entry for entry in entries if wanted in (None, entry.target)]

@@ -1,4 +1,4 @@
-"""The options that several commands take: an operator, its attributes, what to compile it for, which layers."""
+"""Options that several commands share: an operator, its attributes, the target, and the choice of layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPERATORS = [
 
 
 class IntList(click.ParamType):  # type: ignore[type-arg]
-    """Ints with commas or an x between them: 3,3 or 8x56x56x64."""
+    """Ints, separated by commas or x: 3,3 or 8x56x56x64."""
 
     name = "ints"
 
@@ -47,7 +47,7 @@ INTS = IntList()
 
 
 class Choice(click.Choice[str]):
-    """A choice that tells which word a misspelt one may be."""
+    """A choice whose error suggests the nearest word."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The word, or an error with all words."""
@@ -58,7 +58,7 @@ class Choice(click.Choice[str]):
 
 
 class NewFile(click.ParamType):  # type: ignore[type-arg]
-    """The path of a file that will be written: that it can be is looked at before minutes of work."""
+    """The path of a file to be written. It is checked before minutes of work."""
 
     name = "file"
 
@@ -144,11 +144,11 @@ _SELECTION = (
         multiple=True,
         callback=lambda context, option, dtypes: dtypes or None,
         type=Choice(DTYPES),
-        help="Type, in place of the layers' own (f32 where a file names none); repeatable.",
+        help="Type that overrides the layers' own (f32 if a file names none); repeatable.",
     ),
-    click.option("--only", type=Choice(KINDS), help="One of the two gradients of layers."),
+    click.option("--only", type=Choice(KINDS), help="Only one of the two gradients of each layer."),
     click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names."),
-    click.option("--batch", type=click.IntRange(1), help="Batch size in place of the layers' own."),
+    click.option("--batch", type=click.IntRange(1), help="Batch size that overrides the layers' own."),
 )
 
 
@@ -164,10 +164,10 @@ def selection_options(command: Command) -> Command:
 def layout_options(command: Command) -> Command:
     """Add --data-format and --filter-format of the tensors of layers."""
     command = click.option(
-        "--filter-format", type=Choice(FILTER_FORMATS), help="Filters' layout.  [default: XIO, or OIX beside NCX]"
+        "--filter-format", type=Choice(FILTER_FORMATS), help="Layout of filters.  [default: XIO, or OIX with NCX]"
     )(command)
     return click.option(
-        "--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Data's layout."
+        "--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Layout of data."
     )(command)
 
 

@@ -30,10 +30,10 @@ def prepare(
     substring: str,
     batch: int | None,
 ) -> None:
-    """Build the gradients of layers into the cache, on all CPUs: a program that calls them then need not wait.
+    """Build the gradients of layers into the cache, on all CPUs, so that a program that calls them need not wait.
 
-    LAYERS is a file as `tvmconvgrad bench` and `layers` have it, or the name of a suite. What is in the cache is not
-    built again.
+    LAYERS is a file of layers, which `tvmconvgrad layers` can write, or the name of a suite. Kernels that are in the
+    cache are not built again.
 
     \b
     tvmconvgrad prepare resnet_50

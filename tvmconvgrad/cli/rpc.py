@@ -23,8 +23,8 @@ _expose = click.option("--expose", is_flag=True, help="Allow an address that oth
 def rpc() -> None:
     """Start TVM's RPC tracker and servers, on which `tvmconvgrad tune --rpc` measures.
 
-    TVM's RPC lets anyone who can connect run code as you, and encrypts nothing. Both listen at this machine's loopback
-    address; any other one needs --expose.
+    TVM's RPC lets anyone who can connect run code as you, and encrypts nothing. Tracker and servers listen on this
+    machine's loopback address; any other address needs --expose.
 
     \b
     tvmconvgrad rpc tracker --port 9190
@@ -38,7 +38,7 @@ def rpc() -> None:
 @click.option("--port", default=9190, show_default=True, type=click.IntRange(1, 65535), help="First port to try.")
 @_expose
 def tracker(host: str, port: int, expose: bool) -> None:
-    """Start a tracker: the place where searches find servers."""
+    """Start a tracker, at which searches find servers."""
     _check(host, expose)
     if importlib.util.find_spec("tornado") is None:
         raise UserError(f"TVM's tracker needs tornado: {_INSTALL}")
@@ -52,8 +52,8 @@ def tracker(host: str, port: int, expose: bool) -> None:
 @rpc.command()
 @_host
 @click.option("--port", default=9090, show_default=True, type=click.IntRange(1, 65535), help="First port to try.")
-@click.option("--tracker", required=True, metavar="HOST:PORT", help="Where to be found.")
-@click.option("--key", required=True, help="Name of this kind of machine: equal machines have the same.")
+@click.option("--tracker", required=True, metavar="HOST:PORT", help="Address of the tracker.")
+@click.option("--key", required=True, help="Name of this kind of machine; equal machines have the same key.")
 @_expose
 def server(host: str, port: int, tracker: str, key: str, expose: bool) -> None:
     """Start a server: it measures what searches send."""

@@ -47,7 +47,7 @@ _MAGIC = b"\x93NUMPY"
 @dtype_option
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the random inputs.")
 @compile_options
-@click.option("--untuned", is_flag=True, help="The default schedule, whatever a tuning log has found.")
+@click.option("--untuned", is_flag=True, help="Use the default schedule and ignore tuning logs.")
 @click.option("--threads", type=int, help="Threads of a call.  [default: all CPUs]")
 @click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="How often to measure the time.")
 @click.option("--check", is_flag=True, help="Compare with the definition; exit code 1 if wrong.")
@@ -67,11 +67,11 @@ def run(
     out: Path | None,
     **attributes: Any,
 ) -> int:
-    """Compute a gradient, of two .npy files or of random tensors of given shapes, and measure the time.
+    """Compute a gradient of two .npy files, or of random tensors of given shapes, and measure the time.
 
-    OPERATOR is one of the specification's under its old or its new name: Convolution or ConvTranspose with
-    BackpropFilters, BackpropData, BackwardWeights or BackwardData. Its two inputs come in the specification's order.
-    Files hold f32 or f16, or bf16 as NumPy writes ml_dtypes' arrays.
+    OPERATOR is one of the specification's operators, by its old or its new name: Convolution or ConvTranspose with
+    BackpropFilters, BackpropData, BackwardWeights or BackwardData. Its two inputs are in the specification's order.
+    Files have f32, f16, or bf16 as NumPy writes arrays of ml_dtypes.
 
     \b
     tvmconvgrad run ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\

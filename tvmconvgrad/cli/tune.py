@@ -48,21 +48,24 @@ _NEEDED = ("psutil", "xgboost")
 
 @click.command(cls=Command)
 @click.argument("what", nargs=-1, required=True, metavar="SUITE...|LAYERS.json|OPERATOR")
-@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates of each layer.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Time for all.  [default: unlimited]")
+@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates for each layer.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Limit of the total time.  [default: none]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
-@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}, of the servers with --rpc]")
+@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}; with --rpc of the servers]")
 @selection_options
 @click.option(
     "--space",
     default=SPACES[0],
     show_default=True,
     type=Choice(SPACES),
-    help="Our schedules' decisions, or what TVM itself would search.",
+    help="Search our schedules' decisions, or TVM's default space.",
 )
-@click.option("--again", is_flag=True, help="Search also where the log has a result of as many trials.")
+@click.option("--again", is_flag=True, help="Search even if the log has a result of as many trials.")
 @click.option(
-    "--log-dir", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="In place of the user's logs."
+    "--log-dir",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder to use instead of the user's logs.",
 )
 @click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker, which `rpc` starts.")
 @click.option("--key", help="The servers' key, with --rpc.")
@@ -99,9 +102,9 @@ def tune(
 ) -> int:
     """Search the numbers of the schedules for layers, and keep what is faster than the default.
 
-    What is named is a suite of `tvmconvgrad bench` (or all), a JSON or TOML file of layers, or one operator with
-    --shapes and its attributes. Results are kept in the user's log; from then on kernels are built by them. Ctrl-C
-    keeps all that was measured; the same command goes on from there.
+    Name a suite of `tvmconvgrad bench` (or all), a JSON or TOML file of layers, or one operator with --shapes and its
+    attributes. Results are written to the user's log, and kernels are then built as it says. Ctrl-C keeps all
+    measurements; the same command continues from there.
 
     \b
     tvmconvgrad tune resnet_50 --trials 64 --report resnet_50.html

@@ -1,10 +1,11 @@
-"""Work that no signal interrupts: in a thread of its own, while the caller waits for it.
+"""Work that no signal interrupts: it runs in a thread of its own, while the caller waits for it.
 
-Python runs signal handlers in the main thread, wherever that is. Within a pass that TVM's C++ calls, what a handler
-raises (KeyboardInterrupt, a time limit's TimeoutError) becomes TVM's RuntimeError; within TVM's import it leaves half
-of a TVM that cannot be imported again; while a lock is taken it leaves one that nobody releases. A thread that only
-waits has none of these places: what a handler raises reaches the caller at once, and the work goes on to its end.
-Whoever asks for the same kernel again waits for the lock file that the work holds, and finds the kernel.
+Python runs signal handlers in the main thread, at whatever it is doing. What a handler raises (KeyboardInterrupt, a
+time limit's TimeoutError) may do harm there: within a pass that TVM's C++ calls it becomes TVM's RuntimeError; within
+TVM's import it leaves a half-imported TVM that cannot be imported again; and while a lock is taken it leaves the lock
+unreleased. A thread that only waits has no such places. What a handler raises reaches the caller at once, and the work
+continues to its end. A later request for the same kernel waits for the lock file that the work holds, and then finds
+the kernel.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
 """TVM's lowering, with five changes.
 
-A kernel takes tensors at any address. TVM promises LLVM that a tensor's memory is aligned to 64 bytes, and nothing
-checks it: vector moves then crash on a NumPy array, which is often aligned to 16. Only elements are aligned in the code
-made here; on today's CPUs unaligned moves cost nothing where the address happens to be aligned.
-
-Indices stay 64-bit. Narrowed to 32 bits, each address needs a sign extension, LLVM computes them in vectors, and the
-register tile spills: half of the speed.
-
-Register tiles stay on the stack, which LLVM turns into registers. Above 1 KiB TVM would ask its runtime for each tile's
-memory anew, for every tile.
-
-Memory is planned before the conditions are there that leave out products with pads: of what is read under a condition
-TVM finds no constant bound, and each task would allocate all of the data that it packs a part of.
-
-Loops that pack data fetch what they will copy a little later. A core's own prefetcher does not look beyond a page, and
-is put off by copies that go to many places.
+1. Tensors may have any address. TVM promises LLVM that tensors are aligned to 64 bytes, without checking it, and vector
+   moves would crash on NumPy arrays, which are often aligned to 16. Here LLVM is promised only the alignment of an
+   element. On today's CPUs unaligned moves are as fast if the address happens to be aligned.
+2. Indices stay 64-bit. With 32 bits each address needs a sign extension, LLVM computes these in vectors, and the
+   register tile spills, which costs half of the speed.
+3. Register tiles stay on the stack, which LLVM turns into registers. Above 1 KiB TVM would allocate memory from its
+   runtime for every tile.
+4. The conditions that leave out products with padding are set after memory is planned. TVM finds no constant bound for
+   what is read under a condition, and each work item would allocate all of the data instead of the part that it packs.
+5. Loops that pack data prefetch what they will copy a little later. A core's own prefetcher does not look beyond a
+   page, and does not follow copies that go to many places.
 """
 
 from __future__ import annotations
@@ -64,9 +60,10 @@ def _align_to_elements(statement: tirx.AttrStmt) -> tirx.AttrStmt:
 
 @tvm.instrument.pass_instrument
 class WorkspaceMeter:
-    """Notes what a program allocates beyond the stack; a kernel holds all of it at the same time.
+    """Records what a program allocates beyond the stack; a kernel holds all of it at the same time.
 
-    `sizes` has the bytes of each piece, `task_sizes` those of the pieces that a task of a parallel loop has for itself.
+    `sizes` has the bytes of each allocation, `task_sizes` those of allocations that each work item of a parallel loop
+    has for itself.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The compile service: kernels, also those of bundles, are built by worker processes that all threads here share.
+"""The compile service: worker processes, which all threads of this process share, build kernels, also those of bundles.
 
-None is started before the first kernel that is not in the cache, and each ends after an idle minute. This process
-itself imports no compiler. Of what several want at the same time, one is built: by one job in a process (workers/pool),
-and by the cache's lock among processes.
+The first worker starts with the first kernel that is not in the cache, and each ends after an idle minute. This process
+itself imports no compiler. A kernel that several callers want at the same time is built once: within a process by one
+job (workers/pool), and among processes by the cache's lock.
 """
 
 from __future__ import annotations

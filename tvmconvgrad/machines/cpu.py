@@ -1,4 +1,4 @@
-"""A small model of the CPU, from which schedules take their numbers."""
+"""A small model of a CPU, from which schedules compute their numbers: tile sizes, cache blocks, costs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class CpuMachine:
-    """What a schedule needs to know of a CPU. Sizes in bytes; `lanes` is the f32 elements of one vector register.
+    """What a schedule needs to know of a CPU. `lanes` is the number of f32 in a vector register, `registers` the number
+    of these registers; cache sizes are in bytes for one core, `l3` its share of the last-level cache.
 
-    Cache sizes are those that today's cores have at least: LLVM knows none, and asking the machine at hand would make
-    the code, and with it the bits of a result, depend on where it was built.
+    The cache sizes are the least that today's cores have. LLVM knows no cache sizes, and if the machine at hand were
+    asked, the code, and with it the bits of a result, would depend on where it was built.
     """
 
     lanes: int
     registers: int
     masked_stores: bool = False
-    """Whether a vector is stored but for some lanes as fast as a whole one: else lane by lane is faster."""
+    """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     broadcasts: bool = False
-    """Whether an FMA itself spreads an operand in memory over all lanes: else that takes an instruction."""
+    """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
     multiplies_pairs: bool = False
-    """Whether an instruction multiplies pairs of bf16 and adds both products to an f32."""
+    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16)."""
     non_temporal: bool = False
-    """Whether stores may are written by non-temporal stores."""
+    """Whether results may be written by non-temporal stores (x86)."""
     l1: int = 32 << 10
     l1_ways: int = 8
     l2: int = 512 << 10
@@ -38,9 +39,9 @@ class CpuMachine:
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> CpuMachine:
-        """The machine of an `llvm` target, from the features that LLVM gives its CPU."""
+        """The model of an `llvm` target, by the features that LLVM gives its CPU."""
         if codegen.llvm_cpu_has_features("avx512f", target):
-            # VL: the instruction on vectors of half the width.
+            # VL: half vectors need the instruction for 256 bits.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
             return cls(
                 lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, non_temporal=True
@@ -52,16 +53,18 @@ class CpuMachine:
 
     @property
     def vectors(self) -> list[int]:
-        """The widths of vectors that are of use, in f32 elements: a register's, and half of it."""
+        """The widths of vectors that tiles may have, in f32: a register's, and half of it."""
         return sorted({self.lanes, max(self.lanes // 2, 4)})
 
     @property
     def widths(self) -> list[int]:
-        """How many channels a tile may have along its vectors: one vector of any width, or several whole ones."""
+        """The numbers of channels that a tile may have along its vectors: one vector of either width, or several whole
+        ones."""
         return [*self.vectors, *(self.lanes * count for count in (2, 3, 4, 6))]
 
     def holds(self, rows: int, columns: int, spare: int = 2) -> bool:
-        """Whether rows x columns vector sums stay in registers beside the vectors, with so many registers to spare."""
+        """Whether rows x columns vectors of sums fit the registers beside one vector for each column, with `spare`
+        registers left."""
         return rows * columns + columns + spare <= self.registers
 
     def tile_efficiency(
@@ -73,13 +76,14 @@ class CpuMachine:
         enough: float = 12,
         spare: int = 2,
     ) -> float:
-        """The share of peak that a register tile of rows x columns vector sums may reach; 0 when it spills.
+        """The share of peak FLOPs that a register tile of rows x columns vectors of sums may reach; 0 if it spills.
 
-        A step of the innermost loop loads `columns` vectors and `rows` more operands for `rows * columns` FMAs. All
-        sums and the vectors are kept in registers, with one operand of a row and one register to `spare`. Two FMAs
-        start in a cycle, and an FMA's result is ready after four: with less than `enough` sums the units idle, with
-        half of them a quarter of the time, unless the loop is so short that several tiles are under way. `costs` are
-        what loading a row's and a column's operand costs, as parts of an FMA, since some miss the L1 cache.
+        A step of the innermost loop loads `columns` vectors and `rows` scalars for rows * columns FMAs. The sums and
+        vectors stay in registers; of the `spare` ones, one holds a scalar. Two FMAs start in a cycle, and the result of
+        one is ready after four cycles. So the units idle with fewer than `enough` sums: with half of them, for a
+        quarter of the time. (Where loops are short several tiles are in flight, and callers pass a smaller `enough`.)
+        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). `lanes` are
+        those in use.
         """
         fmas = rows * columns
         if not self.holds(rows, columns, spare):
@@ -89,7 +93,8 @@ class CpuMachine:
         return (1 - idle) * fmas / (fmas + loading) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
-        """How many rows, `stride` bytes apart, may be read side by side: half of the lines of L1 that they map to."""
+        """How many rows, `stride` bytes apart, may be read side by side without displacing each other from L1: half of
+        the lines in the sets that they map to."""
         all_sets = self.l1 // CACHE_LINE // self.l1_ways
         sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
         return max(1, sets * self.l1_ways // 2)

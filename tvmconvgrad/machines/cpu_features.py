@@ -1,4 +1,4 @@
-"""What of a CPU LLVM's code generation uses, under the names that LLVM and the operating system give it."""
+"""CPU features that LLVM's code generation uses, by the names that LLVM and the operating system give them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _FOREIGN = {
     "x86_64": ("16bit-mode", "32bit-mode", "x32", "soft-float"),
     "aarch64": tuple(f"reserve-x{number}" for number in range(1, 8)),
 }
-"""What code of an architecture must have, or must not, to be called as its C compilers call functions. LLVM ends the
-process for some of these, and makes code that crashes for the others."""
+"""The features that code for an architecture must have, and those that it must not have, to follow the C calling
+convention. For some of these LLVM ends the process; for the others it makes code that crashes."""
 
 
 def in_system_words(llvm_features: Iterable[str]) -> set[str]:
-    """Those of LLVM's features that are instructions a kernel may contain; tuning hints and the rest are left out."""
+    """The operating system's names of those of LLVM's features that add instructions; tuning hints are left out."""
     return {_LLVM_TO_SYSTEM[name] for name in llvm_features if name in _LLVM_TO_SYSTEM}
 
 
 def foreign_to(architecture: str, llvm_features: Iterable[str]) -> str:
-    """What of a CPU's features no function of an architecture can be made with, in words; "" where there is nothing."""
+    """Why no function of an architecture can be compiled with a CPU's features, in words; "" if it can."""
     features = set(llvm_features)
     for name in _NEEDED.get(architecture, ()):
         if name not in features:

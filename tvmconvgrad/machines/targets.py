@@ -17,18 +17,19 @@ from tvmconvgrad.spec.values import nearest, plain, show
 
 DEFAULT = "llvm -mcpu=native"
 _OWN = {"sm_90": "sm_90a"}
-"""Architectures with instructions that no later one has."""
+"""GPU architectures whose own instructions no later one has, and the name of the variant that has them."""
 ALGORITHMS = DIRECT, AUTO = "direct", "auto"
-"""As oneDNN calls them: sums as they are defined; or Winograd's algorithm where that is expected to be faster."""
+"""oneDNN's names: "direct" computes every product; "auto" may use Winograd's algorithm where it should be faster."""
 FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
-"""As oneDNN calls them: f32 is multiplied as it is; or may be rounded to TF32 before, 11 of its 24 significant bits."""
+"""oneDNN's names: "strict" multiplies f32 as it is; "tf32" may round it to TF32 first, 11 of its 24 significant
+bits."""
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
 _FORMATS = ("coff", "xcoff", "macho", "wasm", "goff", "spirv", "dxcontainer")
-"""How a triple may name the format of object files: LLVM ends the process for one that is not the system's own."""
+"""Formats of object files in a triple. LLVM ends the process if one is not the system's own, so none is accepted."""
 _WINDOWS = ("msvc", "gnu", "itanium", "cygnus")
-"""The environments that Windows has. LLVM ends the process for any other one."""
-# How names of CPUs begin that only one architecture has. They imply the triple on a machine of another architecture.
+"""The environments of Windows. LLVM ends the process for any other one."""
+# Prefixes of CPU names that belong to one architecture. On a machine of another one they imply the triple.
 FAMILIES = {
     "cortex-": "aarch64",
     "neoverse-": "aarch64",
@@ -38,7 +39,7 @@ FAMILIES = {
 }
 _NEWEST_CLANG = "99.0"
 _ADDED = {"avx512_bf16": "+avx512bf16"}
-"""Features that kernels make use of, and that a CPU may have beyond the generation that it is named by."""
+"""Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,12 @@ class Target:
         return BACKENDS[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
-        """The only form that TVM takes, which knows neither algorithms nor modes."""
+        """The target as TVM's dict, without `algorithm` and `fpmath_mode`, which TVM does not know."""
         options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
         return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
 
     def multiplied(self, dtype: str) -> str:
-        """The type that numbers of a type may be multiplied in: "tf32" for f32 where the mode lets them."""
+        """The type in which numbers of `dtype` are multiplied: "tf32" for "f32" if `fpmath_mode` is "tf32"."""
         return TF32 if dtype == "f32" and self.fpmath_mode == TF32 else dtype
 
 
@@ -157,7 +158,8 @@ def parse_cpu(given: object, options: Mapping[str, Any]) -> Target:
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:
-    """An architecture by NVIDIA's name; "native" or none is that of the first GPU here. ValueError without one."""
+    """A GPU's architecture by NVIDIA's name; "native" or None is that of this machine's first GPU. ValueError if there
+    is none."""
     if arch is not None and arch != "native":
         if re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch) is None:
             raise ValueError(f"target: arch is {show(arch)}, expected NVIDIA's name of an architecture such as sm_90")
@@ -173,12 +175,12 @@ def _gpu_architecture(given: object, arch: str | None) -> str:
 
 
 def own_architecture(there: str) -> str:
-    """What to compile for where a GPU is of an architecture: with the instructions that this one alone has."""
+    """The architecture to compile for on a GPU of architecture `there`: the variant with instructions of its own."""
     return _OWN.get(there, there)
 
 
 def _foreign_triple(mcpu: str) -> str | None:
-    """The triple of a CPU whose name tells that it is not of this machine's architecture."""
+    """The triple of a CPU whose name belongs to another architecture than this machine's; None for other CPUs."""
     for beginning, architecture in FAMILIES.items():
         if mcpu.startswith(beginning) and architecture != host_architecture():
             return linux_triple(architecture)
@@ -186,7 +188,7 @@ def _foreign_triple(mcpu: str) -> str | None:
 
 
 def _one_of(name: str, options: Mapping[str, Any], words: Sequence[str]) -> str:
-    """An option's word; without one, the first."""
+    """An option's value, one of `words`; the first of them if it is not given."""
     found = _word(name, options.get(name)) or words[0]
     if found not in words:
         raise ValueError(f"target: {name} is {show(found)}{nearest(found, words)}, expected {' or '.join(words)}")
@@ -215,7 +217,7 @@ def _features(mattr: object) -> tuple[str, ...]:
 
 
 def _architecture(triple: str) -> str:
-    """LLVM's name of a triple's architecture; ValueError for one that no schedule knows. TVM crashes on nonsense."""
+    """LLVM's name of a triple's architecture; ValueError for an unknown one, on which TVM would crash."""
     word = triple.partition("-")[0].lower()
     if word not in ARCHITECTURES:
         expected = f"expected one that begins with {' or '.join(sorted(set(ARCHITECTURES.values())))}"
@@ -224,7 +226,7 @@ def _architecture(triple: str) -> str:
 
 
 def _check_triple(triple: str) -> None:
-    """Raise ValueError for a triple that LLVM has no code for: it ends the process then."""
+    """Raise ValueError for a triple that LLVM cannot compile for: LLVM would end the process."""
     _architecture(triple)
     words = triple.lower().split("-")[1:]
     for word in words:
@@ -259,7 +261,7 @@ def target_system(target: Target) -> str:
 
 
 def check_host(target: Target) -> None:
-    """Raise ValueError when code for a target cannot run here, whatever the CPU: another architecture or system."""
+    """Raise ValueError if a target is of another architecture or operating system, so its code cannot run here."""
     if target.mtriple is None:
         return
     system, named = platform.system().lower(), target_system(target)
@@ -271,20 +273,21 @@ def check_host(target: Target) -> None:
 
 
 def host_cpu() -> str:
-    """LLVM's name of this machine's CPU, or of the newest generation that has no more than this CPU has."""
+    """LLVM's name of this machine's CPU, or of the newest generation whose features this CPU has all."""
     name, _ = named_generation()
     return name
 
 
 def _added_features() -> list[str]:
-    """What this machine's CPU has beyond `host_cpu`, of the features that kernels make use of."""
+    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
     _, known = named_generation()
     return [feature for name, feature in _ADDED.items() if name in host_features() - known]
 
 
 @functools.cache
 def named_generation() -> tuple[str, frozenset[str]]:
-    """`host_cpu`, and the features that the name implies; by the compiler's interpreter where archspec is missing."""
+    """`host_cpu`, and the features that the name implies. If archspec is missing, the compiler's interpreter is
+    asked."""
     try:
         with process.lock:
             import archspec.cpu  # only to name the CPU: bundled kernels go without it
@@ -310,7 +313,7 @@ def named_generation() -> tuple[str, frozenset[str]]:
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """What this machine's CPU can do, in the operating system's words ("avx2", "sse4_1", ...)."""
+    """The features of this machine's CPU, by the operating system's names ("avx2", "sse4_1", ...)."""
     if platform.system() == "Linux":
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, words = line.partition(":")

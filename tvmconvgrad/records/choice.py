@@ -9,13 +9,14 @@ from typing import TypeVar
 T = TypeVar("T")
 
 VERSION = 3
-"""Of the schedules: to be raised when the same decisions mean something else. Older choices are then ignored."""
+"""The version of the schedules. Raise it when the same decisions come to mean another program: older choices are then
+ignored."""
 
 STOCK = "post-order-apply"
-"""The rule whose choices are traces of MetaSchedule's own space."""
+"""The rule whose choices are traces of MetaSchedule's default space."""
 
 SPACES = ("decisions", STOCK)
-"""What can be searched."""
+"""The spaces that can be searched."""
 
 
 _NAME = 64
@@ -29,10 +30,10 @@ class ChoiceRefused(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule's name and the numbers to draw in it; `trace` is JSON, for the rule `STOCK` alone.
+    """A rule's name and the numbers to draw in it; `trace` is JSON, and only for the rule `STOCK`.
 
-    `plan` is the text of the scheduled program that was measured. A program with another text is another one, whatever
-    the numbers say.
+    `plan` is the text of the scheduled program that was measured. If the same numbers now make a program with another
+    text, the choice is refused.
     """
 
     rule: str
@@ -47,7 +48,7 @@ class Choice:
 
     @classmethod
     def from_dict(cls, data: object) -> Choice:
-        """The choice of which `to_dict` made `data`, whoever may have written it since. ValueError."""
+        """The choice that `to_dict` wrote as `data`. Raises ValueError for anything else."""
         if not isinstance(data, dict) or set(data) != {"rule", "decisions", "plan", "trace"}:
             raise ValueError("a choice has a rule, decisions, a plan and a trace")
         rule, decisions = data["rule"], data["decisions"]

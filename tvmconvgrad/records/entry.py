@@ -33,34 +33,34 @@ class Entry:
     """What was found for one problem and target. `rule` is None where no candidate was faster than the default."""
 
     problem: dict[str, Any]
-    """Problem.to_dict, of a problem with as few axes as it allows."""
+    """The problem as `Problem.to_dict` writes it, with as few axes as it allows."""
     target: str
     tvm: str
-    """Version of TVM."""
+    """The version of TVM."""
     version: int
-    """Of the schedules: choice.VERSION."""
+    """The version of the schedules: choice.VERSION."""
     rule: str | None
     decisions: dict[str, int]
     plan: str
-    """The scheduled program that was measured, as a text."""
+    """The scheduled program that was measured, as text."""
     trace: str
     threads: int
-    """Of the measured calls. Look-up does not ask for it: the bits of a result would depend on the threads."""
+    """The threads of the measured calls. Look-up ignores it: otherwise the bits of a result would depend on threads."""
     cpu: str
     date: str
     trials: int
     exhausted: bool
-    """Whether the trials were all that there is to try."""
+    """Whether every candidate was tried."""
     gain: float
-    """How much faster than the default, both run in turn; 1 where the default is best."""
+    """The default's time divided by this one's, both run in turn; 1 if the default is best."""
     seconds: float
-    """Of a call."""
+    """The seconds of a call."""
 
     @classmethod
     def of(
         cls, task: Task, tvm: str, choice: Choice | None, *, trials: int, exhausted: bool, gain: float, seconds: float
     ) -> Entry:
-        """What was found for a task today, by this version of the schedules; without a choice, that the default is
+        """The entry of today's result for a task, by this version of the schedules; without a choice, the default is
         best."""
         return cls(
             problem=task.problem.to_dict(),

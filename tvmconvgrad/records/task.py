@@ -14,20 +14,20 @@ from tvmconvgrad.workers.environment import tvm_version
 
 @dataclass(frozen=True)
 class Task:
-    """A problem with as few axes as it allows, which is what a kernel is built from."""
+    """A tuning task: a problem with as few axes as it allows, from which a kernel is built, for a target."""
 
     problem: Problem
     target: Target
     threads: int
-    """Of a measured call."""
+    """The threads of a measured call."""
     machine: str
-    """Whose times they are: a CPU's name."""
+    """The name of the CPU or GPU on which times are measured."""
     names: tuple[str, ...] = ()
-    """Of the layers."""
+    """The names of the layers that have this problem."""
 
     @property
     def key(self) -> str:
-        """Names the task's measurements: they mean nothing for another machine, or another version of the schedules."""
+        """The key of the task's measurements, which hold only for this machine and this version of the schedules."""
         facts = {
             "problem": self.problem.key,
             "target": str(self.target),

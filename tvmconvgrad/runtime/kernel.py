@@ -49,8 +49,8 @@ class Kernel:
         """Compute the gradient of two tensors of the kernel's shapes and type.
 
         Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor, a jax.Array, else a NumPy array. `out`
-        may be strided, unaligned, or share memory with an input; the result is then computed aside and copied.
-        Raises ValueError or TypeError when a tensor is not what the kernel was compiled for, and MemoryError when
+        may be strided, unaligned, or share memory with an input; the result is then computed in other memory and
+        copied. Raises ValueError or TypeError if a tensor is not what the kernel was compiled for, and MemoryError if
         there is not enough memory for the workspace.
         """
         # First what most calls are, looked at in C: from Python it takes longer than a tiny layer does.
@@ -66,10 +66,10 @@ class Kernel:
         return self._call_checked(first, second, out)
 
     def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1) -> None:
-        """Compute the gradient of dense tensors at these addresses, which nobody checks; they may not overlap.
+        """Compute the gradient of dense tensors at these addresses, which are not checked; they must not overlap.
 
         With `openmp`, the address of an OpenMP runtime's functions (runtime/openmp.py), it runs on `count` threads of
-        that runtime. MemoryError when there is not enough memory for the workspace.
+        that runtime. Raises MemoryError if there is not enough memory for the workspace.
         """
         verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count)
 

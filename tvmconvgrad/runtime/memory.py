@@ -1,11 +1,12 @@
-"""Kernels in memory: each is loaded once, and the least recently used go when there are too many.
+"""Kernels in memory: each is loaded once, and the least recently used are dropped when there are too many.
 
-A kernel that is in use is never unloaded: its library lives as long as anything refers to it (runtime/native.py), be it
-a Kernel that the user holds, or a call in another thread. What is kept here beyond that has a bound.
+A kernel that is in use is never unloaded: its library lives as long as anything refers to it (runtime/native.py), for
+example a Kernel that the user holds, or a call in another thread. What is kept here beyond that is bounded.
 
-A call that finds its kernel by a shortcut (operators.py) leaves no trace here: that would take as long as a tiny layer
-does. So shortcuts are forgotten now and then, a `turn`, and the next call of each kernel comes by. Kernels that came by
-since the last turn are `_young`, and no shortcut leads to the others. Of these the one goes that came by longest ago.
+A call that finds its kernel by a shortcut (operators.py) is not recorded here, since recording would take as long as a
+tiny layer. So all shortcuts are dropped from time to time, at a `turn`, and the next call of each kernel is recorded
+again. Kernels recorded since the last turn are `_young`; no shortcut leads to the others. Of these, the one recorded
+longest ago is dropped first.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ _ready = False  # whether that stays so
 def set_num_threads(count: int) -> None:
     """Use `count` threads for each call from now on, in every thread of this process; results do not depend on it.
 
-    A call that comes while another one uses the pool runs on its own thread alone, and where the system gives fewer
-    threads, a call works with those. The affinity of threads is left as it is. Raises TypeError or ValueError unless
-    `count` is an int from 1 to 4096.
+    A call that begins while another one uses the thread pool runs on its own thread alone. If the system gives fewer
+    threads, a call uses those. The affinity of threads is not changed. Raises TypeError or ValueError unless `count` is
+    an int from 1 to 4096.
     """
     global _requested
     _requested = _checked("num_threads", count)
@@ -33,26 +33,26 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """How many threads a call uses.
+    """The number of threads that a call uses.
 
-    The first of these that there is: what `set_num_threads` was told, the environment variable TVMCONVGRAD_NUM_THREADS,
-    the first number of OMP_NUM_THREADS, all CPUs that the affinity mask and a container's quota, rounded up, let this
-    process use. The last two as they were when the first kernel was called; and once a PyTorch tensor has been
-    passed, no more of them than torch.get_num_threads(). ValueError for a TVMCONVGRAD_NUM_THREADS that is no number
-    from 1 to 4096; in OMP_NUM_THREADS whatever is none is passed over.
+    It is the first of these that is set: the number given to `set_num_threads`, the environment variable
+    TVMCONVGRAD_NUM_THREADS, the first number of OMP_NUM_THREADS, all CPUs that the affinity mask and a container's
+    quota, rounded up, allow. The last two are read when the first kernel is called; after a PyTorch tensor was passed,
+    they are limited to torch.get_num_threads(). Raises ValueError if TVMCONVGRAD_NUM_THREADS is not a number from 1 to
+    4096; in OMP_NUM_THREADS such values are ignored.
     """
     chosen = _chosen()
     return chosen if chosen is not None else _within_bound(_default() if _usual is None else _usual)
 
 
 def prepare() -> None:
-    """Tell the pool how many threads to use, unless it knows."""
+    """Pass the number of threads to the pool, unless it has it already."""
     if not _ready:
         _prepare()
 
 
 def follow(count: Callable[[], int]) -> None:
-    """Let calls have at most `count()` threads, where nobody sets their number: PyTorch's, which may change."""
+    """Limit calls to `count()` threads, PyTorch's number, which may change; unless the user sets a number."""
     global _bound
     _bound = count
     forget()

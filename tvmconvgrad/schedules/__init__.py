@@ -1,4 +1,4 @@
-"""How fast: the rules that turn a tensor expression into a program for a target. Importing this imports TVM."""
+"""The rules that turn a tensor expression into a fast program for a target. Importing this imports TVM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(target: Target) -> list[str]:
 
 
 def applicable(problem: Problem, target: Target) -> list[str]:
-    """The names of the rules that take a problem, the cheapest first; equally cheap ones in the order of `rules`."""
+    """The names of the rules that take a problem, cheapest first; equally cheap ones in the order of `rules`."""
     able = (rule for rule in rules(target) if (rule.name == ZERO) == problem.is_zero)
     costs = ((rule.cost(problem), rule.name) for rule in able)
     usable = [(cost, name) for cost, name in costs if cost is not None]
@@ -38,8 +38,8 @@ def schedule(
 ) -> Scheduled:
     """The scheduled program of a problem: by the cheapest rule that takes it, or by the one called `name`.
 
-    `given` has numbers to take instead of the rule's own, of those that `Scheduled.candidates` lists. Raises ValueError
-    when no rule has that name, when it does not take the problem, or when a number is no candidate.
+    Numbers in `given`, by the names in `Scheduled.candidates`, replace the rule's own. Raises ValueError if no rule has
+    that name, if it does not take the problem, or if a number is no candidate.
     """
     if name is not None and name not in names(target):
         known = names(target)

@@ -1,4 +1,4 @@
-"""What a schedule is: a rule that knows which problems it takes, plans its numbers, and rewrites the expression."""
+"""What a rule is: it knows which problems it takes and what they cost, chooses its numbers, and makes the program."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tvmconvgrad.tir.rewriting import nodes
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A problem's program, ready to be compiled, and where it came from."""
+    """A problem's program, ready to be compiled, with the rule and the numbers that made it."""
 
     expression: Sum
     module: IRModule
     rule: str
     decisions: Mapping[str, int | list[int]]
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """What the numbers that a search may change were drawn from, by name."""
+    """For each number that a search may change, by name, the candidates that it was drawn from."""
 
     @property
     def work_items(self) -> int:
-        """How many parallel tasks the sums are, the fewest of those that run one after the other."""
+        """The number of parallel work items of the sums; of parallel loops that run one after the other, the fewest."""
         loops = [loop for loop in nodes(self.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
         summing = [loop for loop in loops if any(block.name_hint.startswith("sum") for block in nodes(loop, SBlock))]
         return min((int(loop.extent) for loop in summing), default=1)
@@ -43,10 +43,10 @@ class Rule(Protocol):
 
     @property
     def name(self) -> str:
-        """What a user forces it by."""
+        """The name by which a user forces the rule."""
 
     def cost(self, problem: Problem) -> float | None:
-        """Expected time, in any unit that the target's rules share; None: not mine."""
+        """The expected time, in a unit that all rules of the target share; None if the rule does not take `problem`."""
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The scheduled program of a problem that `cost` accepted; the numbers are the rule's, but for those given."""
+        """The program of a problem that `cost` accepts. Numbers in `given` replace the rule's own."""

@@ -1,4 +1,4 @@
-"""A search's choice, made again: the rule schedules the problem with the chosen numbers."""
+"""Makes the program that a search chose: the rule schedules the problem again with the chosen numbers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tvmconvgrad.spec import Problem
 
 
 def scheduled_as(problem: Problem, target: Target, schedule: str | None, choice: Choice | None) -> Scheduled:
-    """The program of a problem by a schedule's name or a search's choice, or else by the cheapest schedule.
+    """The program of a problem: by a search's choice, by the rule named `schedule`, or by the cheapest rule.
 
-    ValueError for an unknown schedule, ChoiceRefused.
+    Raises ValueError for an unknown rule, or ChoiceRefused.
     """
     return schedules.schedule(problem, target, schedule) if choice is None else chosen(problem, target, choice)
 
 
 def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
-    """The program of a choice. Raises ChoiceRefused where it is not, or no longer, the one that was measured."""
+    """The program of a choice. Raises ChoiceRefused if it is not, or no longer, the one that was measured."""
     try:
         if choice.rule == STOCK:
             scheduled = replayed(problem, choice.trace)
@@ -35,7 +35,7 @@ def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
 
 
 def given(problem: Problem, rule: Rule, numbers: Mapping[str, int]) -> Scheduled:
-    """The program of a rule with these numbers. ValueError also where the rule draws no number of such a name."""
+    """The program of a rule with these numbers. Raises ValueError also if the rule draws no number of such a name."""
     scheduled = rule.schedule(problem, numbers)
     unknown = sorted(set(numbers) - set(scheduled.candidates))
     if unknown:
@@ -45,7 +45,7 @@ def given(problem: Problem, rule: Rule, numbers: Mapping[str, int]) -> Scheduled
 
 
 def _rule(problem: Problem, target: Target, name: str) -> Rule:
-    """A rule by its name. ValueError where it does not take the problem."""
+    """The rule with a name. Raises ValueError if it does not take the problem."""
     if name not in schedules.applicable(problem, target):
         raise ValueError(f"rule: {name!r} does not take {problem}")
     return next(rule for rule in schedules.rules(target) if rule.name == name)

@@ -1,8 +1,8 @@
-"""The numbers of a schedule, each drawn from candidates: what a search may change.
+"""The numbers of a schedule that a search may change: each is drawn from candidates.
 
-By default a rule's model of the machine draws. A search gives other draws by name, and the rule schedules the problem
-anew with them: layouts and the number of loops may then differ, which no replay of a trace could follow. The draws are
-recorded in the schedule's trace all the same, as `sample_categorical`, so that TVM's own tools see them.
+By default a rule's cost model draws. A search gives other draws by name, and the rule then schedules the problem again.
+A replayed trace would not do, since other numbers may change layouts and the number of loops. The draws are recorded in
+the schedule's trace as `sample_categorical`, so that TVM's own tools see them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tvmconvgrad.schedules.factors import divisors, nearest_divisor
 
 @dataclass
 class Decisions:
-    """The draws of one schedule; those in `given` are made as they say."""
+    """The draws of one schedule; `given` fixes some of them by name."""
 
     given: Mapping[str, int] = field(default_factory=dict)
     drawn: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def draw(self, name: str, candidates: Sequence[int], default: int) -> int:
-        """A number for `name`. Raises ValueError when the given one is no candidate."""
+        """The number for `name`: the given one, or `default`. Raises ValueError if it is no candidate."""
         self.candidates[name] = tuple(sorted({*candidates, default}))
         self.drawn[name] = self.given.get(name, default)
         if self.drawn[name] not in self.candidates[name]:
@@ -33,7 +33,7 @@ class Decisions:
         return self.drawn[name]
 
     def draw_divisor(self, name: str, count: int, wanted: int) -> int:
-        """A divisor of `count` for `name`: by default the one nearest to `wanted`."""
+        """A divisor of `count` for `name`; by default the one nearest to `wanted`."""
         return self.draw(name, divisors(count), nearest_divisor(count, wanted))
 
     def record(self, sch: Schedule) -> None:

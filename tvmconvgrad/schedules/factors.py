@@ -22,29 +22,29 @@ def largest_divisor(value: int, limit: int) -> int:
 
 
 def nearest_run(value: int, limit: int) -> int:
-    """Of how many elements the runs should be that `value` is rounded up to, at most `limit` and no less than half of
-    it: those that add the fewest, and of these the longest."""
+    """The length of runs that cover `value` elements: `value` if that is within `limit`. Otherwise more than half of
+    `limit` and at most `limit`: the length that adds the fewest elements, and of these the longest."""
     if value <= limit:
         return value
     return min(range(limit, limit // 2, -1), key=lambda run: -(-value // run) * run)
 
 
 def nearest_divisor(value: int, wanted: int, limit: int | None = None) -> int:
-    """The divisor of `value` by which `wanted` (at least 1) is missed by the least factor; none above `limit`."""
+    """The divisor of `value` that differs from `wanted` (at least 1) by the least factor; none above `limit`."""
     wanted = max(wanted, 1)
     fitting = (d for d in divisors(value) if limit is None or d <= limit)
     return min(fitting, key=lambda d: max(d / wanted, wanted / d))
 
 
 def least_divisor(value: int, limit: int) -> int:
-    """The least divisor of `value` that is not below `limit`, or else `value`."""
+    """The least divisor of `value` that is not below `limit`; `value` if there is none."""
     return min((d for d in divisors(value) if d >= limit), default=value)
 
 
 def inner_extents(extents: Sequence[int], limit: int) -> list[int]:
-    """Split a nest of loops in two: how much of each is inner, so that the inner part has about `limit` steps.
+    """For each loop of a nest, the extent of its inner part, so that the inner parts have at most `limit` steps.
 
-    The innermost loops are taken whole while they fit, then a divisor of the next; loops outside of that stay outer.
+    The innermost loops are taken whole while they fit, then a divisor of the next one. Loops outside of it get 1.
     """
     inner = [1] * len(extents)
     for i in reversed(range(len(extents))):

@@ -1,4 +1,4 @@
-"""Programs of MetaSchedule's own space, PostOrderApply, which are made by replaying a trace on the mathematics."""
+"""Programs of MetaSchedule's default space, PostOrderApply, made by replaying a trace on the unscheduled expression."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tvmconvgrad.te import Multiples, Sum, express
 
 
 def workload(problem: Problem) -> tvm.IRModule:
-    """The mathematics of a problem, not scheduled."""
+    """The unscheduled program of a problem."""
     return tvm.IRModule({"main": express(problem, Multiples()).prim_func()})
 
 
@@ -31,7 +31,7 @@ def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
 
 
 def replayed(problem: Problem, trace: str) -> Scheduled:
-    """The program of a trace, as JSON. ValueError where it is none that can be replayed."""
+    """The program of a trace that is given as JSON. Raises ValueError if it cannot be replayed."""
     try:
         content = json.loads(trace)
         traces.check(content, traces.STOCK)

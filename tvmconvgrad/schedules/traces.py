@@ -1,7 +1,7 @@
-"""Which instructions of MetaSchedule's traces are replayed from a file.
+"""Which instructions of a MetaSchedule trace may be replayed from a file.
 
-A trace is a program: it may, for one, mark a loop with C code to be compiled. So only what our own candidates and the
-stock space of a CPU are made of is taken from a file.
+A trace is a program: it may, for example, annotate a loop with C code to be compiled. So a trace from a file may have
+only the instructions that our own candidates, and MetaSchedule's default space for CPUs, are made of.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _PRAGMAS = ("pragma_auto_unroll_max_step", "pragma_unroll_explicit")
 
 
 def check(trace: Any, allowed: Collection[str]) -> None:
-    """Raise ValueError for a trace, as JSON's types, with any other instruction, or another annotation."""
+    """Raise ValueError if a trace, as parsed from JSON, has an instruction that is not `allowed`, or an unknown
+    annotation."""
     try:
         instructions, _ = trace
         for kind, _, attributes, _ in instructions:

@@ -1,4 +1,4 @@
-"""Problems in which no product meets anything: the result is zeros."""
+"""Problems without products: the result is zeros."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ZERO = "zero"
 
 @dataclass(frozen=True)
 class ZeroRule:
-    """Takes the problems in which nothing is summed, which no other rule does."""
+    """Takes the problems without products, which no other rule takes."""
 
     fill: Callable[[Schedule, Sum], None]
-    """Schedules the stages of zeros of an expression on the target."""
+    """Schedules an expression's stages of zeros for the target."""
     name: str = ZERO
 
     def cost(self, problem: Problem) -> float | None:
-        """Nothing: there is no other way."""
+        """0, since no other rule takes the problem; None if it has products."""
         return 0.0 if problem.is_zero else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:

@@ -1,12 +1,13 @@
-"""Fewer positions and taps for the same sum: those that meet nothing but pads are cropped off.
+"""Crops positions and taps that read nothing but padding, so that the same sum has fewer of them.
 
-Where pads are wider than the data, or a filter is longer, positions and taps at the ends of an axis meet no element.
-Nothing is added there: the result of such a position or tap is zero. What is left is a smaller convolution on a part of
-the same tensors, of which each first and last position and tap, along each axis, meets something.
+If padding is wider than the data, or the filter is longer, positions and taps at the ends of an axis read no element of
+x. Their results are zero. What is left is a smaller convolution on a part of the same tensors, whose first and last
+position and tap, along each axis, read something.
 
-Numbers that then mean nothing become small, however large they were: a stride along one position, and a dilation of one
-tap, become 1. Where the products that meet x lie on one line, of taps that fall while positions rise, only the step
-along the line matters: stride and dilation shrink as far as all other products stay outside of x.
+Numbers that lose their meaning become small, however large they were: the stride of a single position, and the dilation
+of a single tap, become 1. If all pairs of position and tap that read x lie on one line, with taps falling while
+positions rise, only the step along the line matters. Stride and dilation then shrink as far as all other pairs still
+read outside of x.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ class _Axis:
     k_begin: int = 0
 
     def met_by_tap(self, tap: int) -> tuple[int, int]:
-        """(first, end) of the positions at which a tap meets an element of x."""
+        """(first, end) of the positions at which a tap reads an element of x."""
         return met(self.stride, tap * self.dilation - self.pad, self.y, self.x)
 
     def met_at_position(self, position: int) -> tuple[int, int]:
-        """(first, end) of the taps that meet an element of x at a position."""
+        """(first, end) of the taps that read an element of x at a position."""
         return met(self.dilation, position * self.stride - self.pad, self.k, self.x)
 
     def element(self, position: int, tap: int) -> int:
-        """The element of x that a tap meets at a position; beyond x where it is a pad."""
+        """The element of x that a tap reads at a position; it lies outside of x if it is padding."""
         return position * self.stride + tap * self.dilation - self.pad
 
 
@@ -50,9 +51,9 @@ _NOTHING = _Axis(0, 0, 0, 1, 1, 0)
 
 
 def cropped(problem: Problem) -> Problem:
-    """`problem` on the part of its tensors that products meet; itself, if that is all of them.
+    """`problem` on the part of its tensors that has products; `problem` itself if that is all of them.
 
-    Where no product meets anything the part is empty: the whole result is zero.
+    If there are no products the part is empty: the whole result is zero.
     """
     g = problem.geometry
     axes = [_Axis(*axis) for axis in zip(g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin)]
@@ -72,8 +73,8 @@ def cropped(problem: Problem) -> Problem:
 
 
 def _cropped(axis: _Axis, gradient: Gradient) -> _Axis:
-    """The axis without positions and taps that meet nothing; a data gradient's without such elements of x, too, where a
-    sum would be taken for them."""
+    """The axis without positions and taps that read only padding; for a data gradient also without elements of x that
+    have no products, if a sum would be computed for them."""
     pairs = _pairs(axis)
     if not pairs:
         return _NOTHING
@@ -98,11 +99,12 @@ def _cropped(axis: _Axis, gradient: Gradient) -> _Axis:
 
 
 def _drawn_in(axis: _Axis) -> _Axis:
-    """The axis with the smallest stride and dilation, about, by which the same products meet the same elements.
+    """The axis with about the smallest stride and dilation for which the same pairs read the same elements.
 
-    One step along the line moves `across` positions on and `back` taps, and by stride * across - dilation * back in x.
-    That stays where the dilation shrinks by a multiple of `across` and the stride by as many of `back`. The bound keeps
-    what lies beside the line, by one dilation over `across` at least, further away than x and the line together reach.
+    A step along the line goes `across` positions forward and `back` taps backward, and moves by stride * across -
+    dilation * back in x. That does not change if the dilation shrinks by a multiple of `across` and the stride by the
+    same multiple of `back`. The bound keeps all pairs beside the line, which are at least dilation / across away from
+    it, outside of x.
     """
     points = sorted({(first, tap) for first, _, tap in _pairs(axis)})
     if len(points) < 2 or any(first != last for first, last, _ in _pairs(axis)):
@@ -122,8 +124,8 @@ def _drawn_in(axis: _Axis) -> _Axis:
 
 
 def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
-    """(first position, last position, tap) of runs of products that meet elements of x, with all that are extreme along
-    any tensor: for each tap, or each position, whichever are fewer."""
+    """(first position, last position, tap) of runs of pairs that read x, for each tap or for each position, whichever
+    are fewer. They include the first and last pairs along every tensor."""
     if axis.k <= axis.y:
         runs = ((axis.met_by_tap(tap), tap) for tap in range(axis.k))
         return [(first, end - 1, tap) for (first, end), tap in runs if first < end]
@@ -132,7 +134,7 @@ def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
 
 
 def _sums_nothing(axis: _Axis) -> bool:
-    """Whether a data gradient has a sum for an element of x beside all that its phase's taps meet."""
+    """Whether a data gradient would compute a sum for an element of x that no tap of its phase contributes to."""
     period, apart = (number // gcd(axis.stride, axis.dilation) for number in (axis.stride, axis.dilation))
     for phase in range(min(period, axis.k)):
         taps = -(-(axis.k - phase) // period)

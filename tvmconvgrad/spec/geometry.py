@@ -11,10 +11,10 @@ from tvmconvgrad.spec.values import Shape
 
 @dataclass(frozen=True)
 class Geometry:
-    """One convolution between a big side `x` and a small side `y`; sizes are element counts.
+    """One convolution between a big side `x` and a small side `y`; sizes are in elements.
 
-    Per spatial axis, position y of the small side meets tap k at y*strides - pads_begin + k*dilations
-    of the big side. The forward Convolution goes from x to y, the forward ConvTranspose from y to x.
+    Along each spatial axis, tap k reads element p * stride - pads_begin + k * dilation of x at position p of y. The
+    forward Convolution goes from x to y, the forward ConvTranspose from y to x.
     """
 
     batch: int

@@ -1,8 +1,8 @@
-"""Fewer axes for the same sum: neighbouring axes of positions become one where no tap moves along them.
+"""Merges neighbouring spatial axes into one, where no tap moves along them.
 
-Along an axis with one tap, stride 1 and no pads, a convolution does the same at every position, as it does for every
-image of the batch. Where such an axis follows another one, or the batch, in memory, the two are one longer axis: then a
-1x1 convolution in NXC is a matrix product with one long axis of rows, whatever the size of its images.
+Along an axis with one tap, stride 1 and no padding, a convolution does the same at every position, as it does for every
+image of the batch. If such an axis follows another one, or the batch, in memory, the two become one longer axis. So a
+1x1 convolution in NXC is a matrix product with one long M axis, whatever the size of its images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The mathematics: each gradient as a tensor expression, one file an operator."""
+"""The mathematics: each gradient as a tensor expression, one file for each of the three sums."""
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.data_gradient import data_gradient
@@ -13,5 +13,5 @@ EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, G
 
 
 def express(problem: Problem, multiples: Multiples) -> Sum:
-    """The tensor expression of `problem`, with channels, groups and positions rounded up to `multiples`."""
+    """The tensor expression of `problem`; channels, groups and positions are rounded up to `multiples`."""
     return nothing(problem) if problem.is_zero else EXPRESSIONS[problem.gradient](problem, multiples)

@@ -3,23 +3,25 @@
     for n, p, k, c, o:
         dx[n, p * stride - pads_begin + k * dilation, c] += dy[n, p, o] * w[k, c, o]
 
-Here it is written by elements of dx, and no zeros are inserted. Along each axis an element of dx reads the taps of one
-output phase, so the sum falls into small dense convolutions with stride 1, one for each phase. With
-e = gcd(stride, dilation) and the period q = stride / e, a tap is k = r + j * q of the phase 0 <= r < q, and it reads
+The code below computes the same sum element by element of dx, without inserting zeros between the elements of dy. Along
+each axis, an element of dx reads only the taps of one output phase. So the sum splits into dense convolutions with
+stride 1, one for each phase. Let e = gcd(stride, dilation), and let the period be q = stride / e. Each tap is
+k = r + j * q, where 0 <= r < q is its phase. It links dy[p] with dx[i], where
 
-    i + pads_begin = t * stride + r * dilation    where    t = p + j * (dilation / e)
+    i + pads_begin = t * stride + r * dilation    and    t = p + j * (dilation / e)
 
-So for each phase r the positions t carry a convolution of dy with every q-th tap, dilated by dilation / e:
+So for each phase r there is one convolution over the positions t: of dy with every q-th tap, dilated by dilation / e:
 
     P[n, t, (r, c)] = sum over j, o of  dy[n, t - j * (dilation / e), o] * w[r + j * q, c, o]
 
 Phases with the same number of taps are computed together, as channels (r, c) of one convolution. An axis has at most
-two such numbers, the ceiling and the floor of kernel / period. All phases together, with zeros for missing taps, would
-let an infinite dy reach elements that it does not contribute to. Elements of dx that no tap reaches are zero, whatever
-the filter holds. With stride 1 there is one phase and P is dx.
+two such numbers, the ceiling and the floor of kernel / period. The two are not merged by zeros in place of missing
+taps: an infinite dy times such a zero would be NaN in elements that dy does not contribute to. Elements of dx that no
+tap reaches are zero, whatever the filter holds. With stride 1 there is one phase, and P is dx.
 
-Where dy has fewer positions along an axis than a phase has taps, as in a layer that sees its whole input at once, the
-same sum goes over p instead, with j = t - p (if dilation / e is 1): the zeros are then beside the filter, and fewer.
+Where dy has fewer positions along an axis than a phase has taps, as in a layer whose filter covers its whole input, the
+same sum goes over p instead of j, with j = t - p (only if dilation / e is 1). The filter is then padded with zeros
+instead of dy, which needs fewer of them.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.zeros import Reads, with_zeros
 
 ROUNDING = 1.1
-"""How many times more positions the parts of a sum may have than they need."""
+"""All parts get the same number of positions if that makes at most so many times as many as they need. Not measured on
+its own."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +54,23 @@ class PhaseGroup:
     stride: int
     pad: int
     step: int
-    """The convolution's dilation: how far the taps of a phase lie apart in x, over the period."""
+    """The convolution's dilation, in elements of x."""
     r_begin: int
     phases: int
     taps: int
 
     @property
     def period(self) -> int:
-        """How many taps lie between those of one phase."""
+        """The distance between neighbouring taps of one phase, in taps: q above."""
         return self.stride // gcd(self.stride, self.step)
 
     @property
     def dilation(self) -> int:
-        """How many elements of y lie between the taps of one phase."""
+        """The distance between what neighbouring taps of one phase read, in elements of y."""
         return self.step // gcd(self.stride, self.step)
 
     def first(self, r: Index) -> Index:
-        """The first position t that a phase has in x."""
+        """The first position t of phase `r` whose element lies in x."""
         return -((r * self.step - self.pad) // self.stride)
 
     @cached_property
@@ -77,20 +80,20 @@ class PhaseGroup:
 
     @cached_property
     def ends(self) -> list[int]:
-        """The position behind the last one of each phase."""
+        """The end of each phase's positions, exclusive."""
         phases = range(self.r_begin, self.r_begin + self.phases)
         return [(self.x - 1 + self.pad - r * self.step) // self.stride + 1 for r in phases]
 
     @cached_property
     def meeting(self) -> Reads:
-        """What the phases' positions meet of y."""
+        """What the phases' positions read of y."""
         reach = (self.taps - 1) * self.dilation
         return Reads(range(min(self.firsts), max(self.ends)), 1, reach, self.dilation, self.taps, self.y)
 
 
 @lru_cache(maxsize=64)  # a schedule asks for each tile that it may take
 def axis_phase_groups(y: int, x: int, kernel: int, stride: int, dilation: int, pad: int) -> tuple[PhaseGroup, ...]:
-    """The phases of one axis, those with more taps first."""
+    """The phases of one axis, in at most two groups: those with more taps first."""
     period = stride // gcd(stride, dilation)
     more = kernel % period
     met = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < x}
@@ -102,34 +105,35 @@ def axis_phase_groups(y: int, x: int, kernel: int, stride: int, dilation: int, p
 
 
 def all_met(geometry: Geometry) -> bool:
-    """Whether a tap meets every element of x."""
+    """Whether every element of x has a tap that contributes to it."""
     sizes = zip(geometry.k, geometry.strides, geometry.dilations)
     return all(kernel >= stride and gcd(stride, dilation) == 1 for kernel, stride, dilation in sizes)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One combination of the axes' phases: a convolution whose channels are the phases' and c."""
+    """One combination of the axes' phase groups: a convolution with channels (r, c)."""
 
     problem: Problem
     phase_groups: tuple[PhaseGroup, ...]
     over_y: tuple[bool, ...]
-    """For each axis, whether the sum goes over y, and not over taps."""
+    """For each axis, whether the sum goes over positions of y instead of taps."""
     multiples: Multiples
     least_positions: tuple[int, ...] = ()
-    """How many positions the sum has along each axis at least."""
+    """The least number of positions along each axis."""
 
     @cached_property
     def apart(self) -> bool:
-        """Whether each phase has positions of its own, and not all of them the same.
+        """Whether each phase counts its positions from its own first one.
 
-        Their first positions may differ by one. Where a block of channels has one phase, that costs nothing.
+        The first positions of two phases may differ by one. If a block of channels is of one phase, the difference
+        costs nothing; otherwise all phases count from the least first position.
         """
         c_group, _ = tensors.group_sizes(self.problem.geometry)
         return c_group % self.multiples.c == 0
 
     def first(self, axis: int, r: Index) -> Index:
-        """The position that the sum counts from, for a phase (from its beginning)."""
+        """The position t that is number 0 of the sum, for the phase `r` of the group (0: the group's first)."""
         phase_groups = self.phase_groups[axis]
         firsts = phase_groups.firsts
         changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
@@ -137,8 +141,8 @@ class Part:
             return min(firsts)
         if len(changes) > 1:
             return phase_groups.first(r + phase_groups.r_begin)
-        # Without a quotient: TVM would merge it with those that make the phase, and then not see that all lanes of a
-        # vector share it. Each lane would have its operand loaded anew.
+        # Written without a quotient: TVM would merge it with the quotients that compute the phase, and then not see
+        # that all lanes of a vector share it. It would load the operand once for each lane.
         (at,) = changes
         behind = r if at == 1 else tirx.max(r - (at - 1), 0)
         behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
@@ -146,7 +150,7 @@ class Part:
 
     @cached_property
     def met(self) -> list[int]:
-        """How many positions t the sum needs along each axis."""
+        """The number of positions t that the phases need along each axis."""
         return [
             max(end - (first if self.apart else min(p.firsts)) for first, end in zip(p.firsts, p.ends))
             for p in self.phase_groups
@@ -154,23 +158,23 @@ class Part:
 
     @cached_property
     def positions(self) -> list[int]:
-        """How many positions t the sum has along each axis."""
+        """The number of positions t along each axis, with `least_positions`; rounded up along the last axis."""
         counts = [max(counts) for counts in zip(self.met, self.least_positions or self.met)]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
     @cached_property
     def taps(self) -> int:
-        """How many taps, or elements of y, the sum goes over."""
+        """The number of taps, or positions of y, that the sum goes over."""
         sizes = zip(self.problem.geometry.y, self.over_y, self.phase_groups)
         return prod(size if by_y else p.taps for size, by_y, p in sizes)
 
     @cached_property
     def channels(self) -> int:
-        """Channels (r, c) of a group."""
+        """The number of channels (r, c) of a group."""
         return prod(p.phases for p in self.phase_groups) * tensors.group_sizes(self.problem.geometry)[0]
 
     def phases(self, channel: Index) -> tuple[list[Index], Index]:
-        """(r of each axis, from its beginning, and c) of a channel."""
+        """The phase of each axis, counted from its group's first, and c of a channel (r, c)."""
         c_group, _ = tensors.group_sizes(self.problem.geometry)
         rest, c = tensors.in_group(channel, c_group, prod(p.phases for p in self.phase_groups))
         found: list[Index] = []
@@ -183,7 +187,8 @@ class Part:
         return found, c
 
     def j_views(self) -> list[tuple[int, int]]:
-        """(first j, number of them) that the sum reads along each axis."""
+        """For each axis (first j, number of j) of the part's filter; j may lie outside of the taps where the sum goes
+        over y."""
         views = []
         for size, by_y, p, count in zip(self.problem.geometry.y, self.over_y, self.phase_groups, self.positions):
             begin, end = min(p.firsts) - size + 1, max(p.firsts) + count
@@ -191,7 +196,7 @@ class Part:
         return views
 
     def y_view(self, axis: int) -> tuple[int, int]:
-        """(first y, end) that the sum reads along an axis."""
+        """The range (first, end) of elements of y that the sum reads along an axis; it may reach beyond y."""
         phase_groups = self.phase_groups[axis]
         if self.over_y[axis]:
             return 0, self.problem.geometry.y[axis]
@@ -199,8 +204,8 @@ class Part:
         return min(phase_groups.firsts) - (phase_groups.taps - 1) * phase_groups.dilation, last + self.positions[axis]
 
     def may_be_implicit(self, axis: int) -> bool:
-        """Whether pads along an axis need not be stored: all channels begin at the same position, and the sum meets no
-        pads, or goes over taps."""
+        """Whether padding along an axis may be implicit: all channels count from the same position, and the sum either
+        reads no padding or goes over several taps."""
         phase_groups, (begin, end) = self.phase_groups[axis], self.y_view(axis)
         together = not self.apart or min(phase_groups.firsts) == max(phase_groups.firsts)
         inside = begin >= 0 and end <= self.problem.geometry.y[axis]
@@ -208,7 +213,7 @@ class Part:
 
     @property
     def filter_is_plain(self) -> bool:
-        """Whether the part's filter is the user's as it is, but for the order of axes."""
+        """Whether the part's filter is the user's with its axes in another order: no zeros, no conversion."""
         _, o_group = tensors.group_sizes(self.problem.geometry)
         wanted = (self.multiples.groups, self.multiples.c, self.multiples.o)
         rounded = any(size % m for size, m in zip((self.problem.geometry.groups, self.channels, o_group), wanted))
@@ -241,7 +246,7 @@ class Part:
         return te.compute((g_extent, *extents, channels, o_extent), element, name=name)
 
     def sum(self, y: te.Tensor, y_begins: Sequence[int], w: te.Tensor, name: str) -> te.Tensor:
-        """P[n, g, *t, (r, c)], t counted from its beginning; the stage of y begins with the elements `x_begins`."""
+        """P[n, g, *t, (r, c)], with t counted from `first`. The stage `y` begins with the elements `y_begins` of y."""
         geometry = self.problem.geometry
         views = self.j_views()
         extents = [size if by_y else p.taps for size, by_y, p in zip(geometry.y, self.over_y, self.phase_groups)]
@@ -283,7 +288,7 @@ class Part:
 
 
 def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The data gradient of `problem`; positions of a phase along the last axis are rounded up, too."""
+    """The data gradient of `problem`; the positions of a phase along the last axis are also rounded up."""
     y, w = tensors.placeholders(problem)
     found = parts(problem, multiples)
     dtype, results, output_maps = tensors.result_dtype(problem), list[te.Tensor](), list[Callable[..., OutputMap]]()
@@ -305,7 +310,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
 
 def parts(problem: Problem, multiples: Multiples) -> list[Part]:
-    """All combinations of the axes' phases."""
+    """All combinations of the axes' phase groups."""
     geometry = problem.geometry
     numbers = zip(geometry.y, geometry.x, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     per_axis = [axis_phase_groups(*axis) for axis in numbers]
@@ -317,8 +322,9 @@ def parts(problem: Problem, multiples: Multiples) -> list[Part]:
 
 
 def _alike(found: Sequence[Part]) -> list[Part]:
-    """Parts that have as many positions, if that is little more: where x is odd, phases differ by one, and only alike
-    they split into the same tasks (schedules/transforms/task_fusion.py)."""
+    """The parts, all with the same number of positions if that adds few (`ROUNDING`). Where x is odd, phases differ by
+    one position; only parts of equal size split into the same work items, which can be fused
+    (schedules/transforms/task_fusion.py)."""
     most = tuple(max(counts) for counts in zip(*(part.met for part in found)))
     if len(found) * prod(most) > ROUNDING * sum(prod(part.met) for part in found):
         return list(found)
@@ -326,7 +332,7 @@ def _alike(found: Sequence[Part]) -> list[Part]:
 
 
 def y_views(found: Sequence[Part]) -> list[PaddedView]:
-    """All of y that any part reads, for each axis."""
+    """For each axis a view of all elements of y that any part reads."""
     views = []
     for axis, size in enumerate(found[0].problem.geometry.y):
         begins, ends = zip(*(part.y_view(axis) for part in found))

@@ -3,8 +3,8 @@
     for n, p, k, c, o:
         dw[k, c, o] += x[n, p * stride - pads_begin + k * dilation, c] * dy[n, p, o]
 
-x is the convolution's input, the big side, and dy the gradient of its output, the small side. For ConvTranspose the two
-sides change roles: its input is the small one, the gradient of its output the big one. The sum is the same.
+x is the convolution's input and dy the gradient of its output. For ConvTranspose the two tensors change roles: its
+input takes the place of dy, and the gradient of its output the place of x. The sum is the same.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from tvmconvgrad.te.zeros import Reads, of_taps, with_zeros
 
 
 def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The filter gradient of `problem`, its channels, groups and positions rounded up to `multiples`.
+    """The filter gradient of `problem`; channels, groups and positions are rounded up to `multiples`.
 
-    What is half an image is summed as an image: W stays the same, since the sum is over all of them.
+    With `multiples.image_halves` each half of an image counts as an image. dw stays the same, since it is the sum over
+    all images.
     """
     geometry = problem.geometry
     rank = geometry.rank
@@ -63,7 +64,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     c_extent, o_extent = tensors.ceil_to(c_group, multiples.c), tensors.ceil_to(o_group, multiples.o)
     total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
     operands = ("x_padded", "y_padded")
-    # What is a pad for one half is data for the next.
+    # A row that is padding for one half may be data of the other, so the first axis has no padding to leave out.
     views = x_views if image_halves == 1 else [*whole([int(x_padded.shape[3])]), *x_views[1:]]
     taps = of_taps(geometry)
     has_gaps = any(axis.has_gaps for axis in taps)
@@ -84,8 +85,8 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
 
 
 def place_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., OutputMap]:
-    """Where an element (g, *k, c, o) of the sum belongs in the user's filter: none of a surplus channel does, and none
-    of a tap that meets nothing."""
+    """The map from an element (g, *k, c, o) of the sum to the user's filter. Elements of surplus channels, and of taps
+    that read nothing but padding, have no place there."""
     geometry = problem.geometry
     c_group, o_group = tensors.group_sizes(geometry)
     taps = of_taps(geometry)
@@ -106,7 +107,7 @@ def _met(taps: Sequence[Reads], k: Sequence[Index]) -> list[Index]:
 
 
 def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:
-    """The sum that belongs at the user's `index` of the filter."""
+    """The element of the sum that belongs at the user's `index` of the filter."""
     space, c, o = tensors.filter_parts(problem, index)
     _, o_group = tensors.group_sizes(problem.geometry)
     g, o = tensors.in_group(o, o_group, problem.geometry.groups)

@@ -18,7 +18,7 @@ from tvmconvgrad.te.zeros import of_positions, with_zeros
 
 
 def forward(problem: Problem, multiples: Multiples) -> Sum:
-    """The forward convolution of `problem`; output positions along the last axis are rounded up, too."""
+    """The forward convolution of `problem`; output positions along the last axis are also rounded up."""
     geometry = problem.geometry
     rank = geometry.rank
     c_group, o_group = tensors.group_sizes(geometry)

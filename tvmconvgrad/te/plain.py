@@ -1,6 +1,7 @@
-"""What the operands of a sum over positions read; and whether one is the user's tensor, but for the order of axes.
+"""What the operands of a data gradient or a forward convolution read, and whether an operand is plain.
 
-Such an operand needs no zeros and no conversion, and a schedule may read it where it lies.
+A plain operand is the user's tensor with its axes in another order: it needs no zeros and no conversion, so a schedule
+may read it in place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tvmconvgrad.te.views import PaddedView, map_accesses
 
 
 def data_views(problem: Problem, multiples: Multiples) -> list[PaddedView]:
-    """How the data operand sees each spatial axis of its tensor."""
+    """For each spatial axis, the padded view through which the sum reads the data operand."""
     if problem.gradient is Gradient.FORWARD:
         positions = positions_of(problem, multiples)
         return [access.view for access in map_accesses(problem.geometry, positions, multiples.implicit_axes)]
@@ -21,7 +22,7 @@ def data_views(problem: Problem, multiples: Multiples) -> list[PaddedView]:
 
 
 def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
-    """Whether the data operand is."""
+    """Whether the data operand is plain."""
     c_group, o_group = group_sizes(problem.geometry)
     forward = problem.gradient is Gradient.FORWARD
     channels, multiple = (c_group, multiples.c) if forward else (o_group, multiples.o)
@@ -32,7 +33,7 @@ def data_is_plain(problem: Problem, multiples: Multiples) -> bool:
 
 
 def filter_is_plain(problem: Problem, multiples: Multiples) -> bool:
-    """Whether the filter operands are."""
+    """Whether all filter operands are plain; a data gradient has one for each combination of output phases."""
     if problem.gradient is Gradient.DATA:
         return all(part.filter_is_plain for part in parts(problem, multiples))
     c_group, o_group = group_sizes(problem.geometry)

@@ -1,12 +1,16 @@
 """What the three sums share: the operands in one canonical order, padded with zeros, in f32.
 
+Throughout te/, n is the image, g the group, c and o are channels of a group on the side of x and of y, *x and *y
+positions, and *k taps. x and y also stand for their gradients: a convolution relates x, w and y whichever is computed.
+
 A user's tensor comes in one of many layouts and three types. Each sum reads it through one stage that
 
-* gives it the canonical order of axes: (n, g, c, *x), (n, g, o, *y) and (g, *k, c, o);
-* pads it with zeros: in space by the pads, in channels and groups to a multiple of the schedule's tile;
-* converts it to f32, in which all sums are taken.
+* puts its axes in the canonical order: (n, g, c, *x), (n, g, o, *y) or (g, *k, c, o);
+* pads it with zeros: positions by the convolution's padding, channels and groups to a multiple of the schedule's tile;
+* converts it to f32, the type in which all sums are accumulated (bf16 keeps its 16 bits where the CPU multiplies it).
 
-The sums then know neither layouts nor types nor tails, and a schedule packs by changing the stage's storage order.
+So the sums contain no layouts, no types and no remainders of tiles, and a schedule packs an operand by changing the
+storage order of its stage.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from tvmconvgrad.te.views import PaddedView
 DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 ACCUMULATOR = "float32"
 BITS = "uint16"
-"""Of operands that keep their 16 bits: TVM would make f32 of any stage of bf16."""
+"""The type of operands that keep their 16 bits: TVM would convert any stage of bf16 to f32."""
 
 Stage: TypeAlias = te.Tensor
 
@@ -36,38 +40,43 @@ def ceil_to(value: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class Multiples:
-    """What the schedule's tile wants the extents to be multiples of: zeros (or unused results) fill the rest."""
+    """What a schedule asks of an expression: multiples that extents are rounded up to, and how operands are stored.
+
+    Zeros fill the surplus of operands; the surplus of results is not written to the user's tensor.
+    """
 
     groups: int = 1
     c: int = 1
     o: int = 1
     position: int = 1
-    """Positions along the last spatial axis, over which data gradients and forward sums have results and filter
-    gradients add up."""
+    """Positions along the last spatial axis of the result, or, for a filter gradient, of the sum."""
     phases: bool = False
-    """Whether a filter gradient stores x phase by phase along a strided last axis."""
+    """Whether a filter gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
     direct: bool = False
-    """Whether a sum is the result itself, which is f32, and has no surplus of channels."""
+    """Whether the sum is written in place: it is the f32 result itself, without a stage that converts it."""
     aside: bool = False
-    """Whether the result has none of the sum's surplus of positions, since another pass writes it."""
+    """Whether the sum goes to a scratch accumulator; the result, which another pass writes, then has no surplus of
+    positions."""
     pairs: bool = False
-    """Whether operands keep their 16 bits: the CPU multiplies these, and adds two products at a time to an f32."""
+    """Whether operands are bf16 dot-product pairs: they keep 16 bits, and an instruction adds two products to an
+    f32."""
     image_halves: int = 1
     """2 where a filter gradient takes each image as two halves along the first spatial axis. With an odd number of
     rows, both halves share the middle row at weight 1/2: exact for normal bf16, and the CPU's instruction takes smaller
     numbers as zero."""
     implicit_axes: int = 0
-    """Along how many spatial axes, from the first, pads need not be stored, since the schedule leaves their products
-    out."""
+    """The number of spatial axes, from the first, with implicit padding: it is not stored, since the schedule leaves
+    its products out."""
     blocks: tuple[int, int] = (1, 1)
-    """Of how many channels c, and o, the blocks are that a filter gradient packs together: some of its tiles'."""
+    """The numbers of channels c and o that a filter gradient packs together: multiples of its tile's."""
 
 
 @dataclass(frozen=True)
 class OutputMap:
-    """Where an element of a stage belongs in the user's tensor, if all of `inside` hold.
+    """The index of a stage's element in the user's tensor; it has none unless all of `inside` hold.
 
-    Conditions on space come first, then those on groups and channels, over which vectors mostly lie.
+    Conditions on positions come first, then those on groups and channels: vectors mostly lie along the latter, so the
+    former are tested once for a whole vector.
     """
 
     inside: list[Index]
@@ -78,20 +87,20 @@ class OutputMap:
 class Sum:
     """A gradient as tensor expressions, with the stages that a schedule works on, by their block names.
 
-    `results` are stages in the user's type. Where there are `places`, one for each, the results are in the sum's own
-    order of axes, surplus included, and `schedules.placing` writes them to the user's tensor; else the one result is
-    that tensor.
+    `results` are stages in the user's type. Without `output_maps` the only result is the user's tensor. With them, one
+    for each result, the results keep the sum's order of axes, surplus included, and
+    schedules/transforms/epilogue.py stores them to the user's tensor.
     """
 
     inputs: tuple[Stage, Stage]
     results: tuple[Stage, ...]
     operands: tuple[str, ...]
-    """The stages that are multiplied: two for each sum; a first one is shared by all of them."""
+    """The stages that are multiplied: first the data, which all sums share, then one stage for each sum."""
     sums: tuple[str, ...]
     views: Sequence[PaddedView] = ()
-    """How the first operand sees each spatial axis of the user's tensor."""
+    """For each spatial axis, the padded view through which the first operand reads the user's tensor."""
     zeros: tuple[str, ...] = ()
-    """The first results: zeros where no product meets the user's tensor."""
+    """The names of the first results: stages of zeros, for elements of the user's tensor that have no products."""
     output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
@@ -101,7 +110,7 @@ class Sum:
 
     @property
     def arguments(self) -> list[Stage]:
-        """Parameters of `prim_func`."""
+        """The parameters of `prim_func`: inputs, then results."""
         return [*self.inputs, *self.results]
 
     def prim_func(self) -> tirx.PrimFunc:
@@ -125,7 +134,8 @@ def group_sizes(geometry: Geometry) -> tuple[int, int]:
 def guarded(
     inside: Sequence[Index], value: Callable[[], Index], multiples: Multiples, halved: Index | None = None
 ) -> Index:
-    """`value` where every condition holds, else zero: in f32, or as the bits of bf16, of half of it where `halved`."""
+    """`value` where every condition holds, else zero; in f32, or as the bits of bf16. Where `halved` holds it is
+    multiplied by 1/2."""
     dtype = BITS if multiples.pairs else ACCUMULATOR
     taken = tirx.reinterpret(dtype, value()) if multiples.pairs else value().astype(dtype)
     if halved is not None:
@@ -135,7 +145,7 @@ def guarded(
 
 
 def within(index: Index, extent: int, stage_extent: int) -> list[Index]:
-    """The condition for index < extent, unless 0 <= index < stage_extent implies it."""
+    """The condition index < extent, as a list; empty if 0 <= index < stage_extent implies it."""
     return [index < extent] if extent < stage_extent else []
 
 
@@ -145,19 +155,20 @@ def in_group(channel: Index, size: int, groups: int) -> tuple[Index, Index]:
 
 
 def data_index(problem: Problem, side: str, n: Index, channel: Index, space: Sequence[Index]) -> tuple[Index, ...]:
-    """The user's index of an element of a data tensor, "y" or "x", by its place in the geometry."""
+    """The index in the user's data tensor, "x" or "y", of the geometry's element at `space`; `channel` is of all
+    groups."""
     space = _in_whole(problem, side, space)
     return (n, *space, channel) if problem.data_format == "NXC" else (n, channel, *space)
 
 
 def filter_index(problem: Problem, space: Sequence[Index], c: Index, o: Index) -> tuple[Index, ...]:
-    """The user's index of an element of a filter, by its place in the geometry."""
+    """The index in the user's filter of the geometry's tap `space`; `c` is of a group, `o` of all groups."""
     parts: dict[str, tuple[Index, ...]] = {"X": _in_whole(problem, "k", space), "C": (c,), "O": (o,)}
     return tuple(index for axis in problem.filter_axes for index in parts[axis])
 
 
 def _in_whole(problem: Problem, side: str, space: Sequence[Index]) -> tuple[Index, ...]:
-    """A place in the user's tensor, of which the geometry may be but a part."""
+    """Positions in the user's tensor: the geometry may be a part that begins further on (spec/cropping.py)."""
     return tuple(at + begin if begin else at for at, begin in zip(space, problem.begins(side)))
 
 
@@ -171,7 +182,7 @@ def filter_parts(problem: Problem, index: Sequence[Index]) -> tuple[Sequence[Ind
 
 
 def converts(problem: Problem, multiples: Multiples) -> bool:
-    """Whether an operand is of another type than the user's tensor."""
+    """Whether operands have another type than the user's tensors."""
     return problem.dtype != "f32" and not multiples.pairs
 
 
@@ -188,12 +199,12 @@ def padded_data(
     apart: int = 0,
     halves: bool = False,
 ) -> Stage:
-    """A data tensor, "y" or "x", as (n, g, channel of the group, *space), padded with zeros.
+    """A data tensor, `side` "x" or "y", as a stage (n, g, channel of the group, *space), padded with zeros.
 
-    `channels` is the group's, rounded up to a `multiple`; there is a view of each spatial axis. With several
-    `phases`, element i of the last axis is (i % phases, i // phases). With two image halves each of them takes the
-    place of an image: they begin so many rows `apart`, and where one ends with the row that the next one begins with,
-    each `halves` it.
+    A group's `channels` are rounded up to a `multiple`; `views` has one view for each spatial axis. With several
+    `phases`, element i of the last axis is stored at (i % phases, i // phases). With two image halves each half takes
+    the place of an image: the second one begins `apart` rows behind the first. If they share the middle row, `halves`
+    gives it the weight 1/2 in both.
     """
     groups, image_halves = problem.geometry.groups, multiples.image_halves
     if phases > 1:
@@ -224,7 +235,8 @@ def padded_data(
 def padded_filter(
     tensor: Stage, problem: Problem, name: str, views: Sequence[PaddedView], multiples: Multiples
 ) -> Stage:
-    """The filter as (g, *k, c of the group, o of the group), padded with zeros; with a view of each axis of k."""
+    """The filter as a stage (g, *k, c of the group, o of the group), padded with zeros; `views` has one for each axis
+    of k."""
     geometry = problem.geometry
     c_group, o_group = group_sizes(geometry)
     g_extent = ceil_to(geometry.groups, multiples.groups)
@@ -261,15 +273,15 @@ def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar], multiples: Multiples) 
 
 
 def _as_f32(bits: Index) -> Index:
-    """A number of bf16 by its bits, which are the upper ones of an f32."""
+    """The f32 of a bf16 that is given by its bits: they are the upper half of the f32's."""
     return tirx.reinterpret(ACCUMULATOR, bits.astype("uint32") << tirx.const(16, "uint32"))
 
 
 def result_dtype(problem: Problem) -> str:
-    """TVM's name of the result's type; the sums are rounded to it once."""
+    """TVM's name of the result's type, to which sums are rounded once."""
     return DTYPES[problem.dtype]
 
 
 def converted(total: te.Tensor, shape: Sequence[Index], dtype: str, name: str) -> te.Tensor:
-    """What a sum has within a shape, in the result's type."""
+    """The elements of a sum within `shape`, converted to `dtype`."""
     return te.compute(shape, lambda *i: total(*i).astype(dtype), name=name)

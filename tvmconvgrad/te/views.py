@@ -11,20 +11,20 @@ from tvm import ir
 from tvmconvgrad.spec import Geometry
 
 SPARSE = 4
-"""From how many elements of x for each product on, along an axis, those that are read are gathered. No layer of the
-suites has so many; from how many on it pays was not measured."""
+"""If the taps along an axis span more than so many times the elements that they read, those elements are gathered. No
+layer of the suites has such dilations; where gathering begins to pay was not measured."""
 
 Index: TypeAlias = ir.Expr
 
 
 @dataclass(frozen=True)
 class PaddedView:
-    """How a stage sees one spatial axis of a tensor of `size` elements.
+    """How a stage of `extent` elements reads one spatial axis of a tensor of `size` elements.
 
-    Element i of the stage, of `extent` elements, is element i * step - shift of the tensor; zero outside of it. Where
+    Element i of the stage is element i * step - shift of the tensor, or zero outside of it. Where the elements of
     `taps` are gathered side by side, it is element (i // taps) * step + (i % taps) * dilation - shift. With
-    implicit padding a stage has no zeros: sums read outside of it, and conditions must leave that out
-    (schedules/transforms/padding_elision.py).
+    implicit padding the stage stores no zeros: the sum's indices may lie outside of it, and the schedule must leave
+    those products out (schedules/transforms/padding_elision.py).
     """
 
     size: int
@@ -36,33 +36,34 @@ class PaddedView:
     dilation: int = 0
 
     def with_implicit_padding(self) -> PaddedView:
-        """The view on the same axis without zeros; itself if it has none."""
+        """A view of the same axis that stores no zeros: itself if it reads no padding."""
         return self if self.is_inside else PaddedView(self.size, self.size, implicit=True)
 
     @property
     def is_inside(self) -> bool:
-        """Whether every element of the stage is one of the tensor."""
+        """Whether every element of the stage lies in the tensor: the view reads no padding."""
         return self.shift <= 0 and self._last < self.size
 
     @property
     def _last(self) -> int:
-        """The last element of the tensor that the stage sees."""
+        """The tensor's element that the stage's last one is; it may lie outside of the tensor."""
         return (self.extent // self.taps - 1) * self.step + (self.taps - 1) * self.dilation - self.shift
 
     def moved(self, index: Index) -> Index:
-        """The tensor's element that is the stage's, plus `shift`."""
+        """The element of the tensor at the stage's `index`, plus `shift`."""
         if self.taps == 1:
             return index * self.step
         return index // self.taps * self.step + index % self.taps * self.dilation
 
     def inside(self, index: Index) -> list[Index]:
-        """The conditions, as far as they are not always true, for the stage's element to be one of the tensor."""
+        """The conditions for the stage's element at `index` to lie in the tensor; those that always hold are left
+        out."""
         low = [self.moved(index) >= self.shift] if self.shift > 0 else []
         return low + ([self.moved(index) < self.shift + self.size] if self._last >= self.size else [])
 
 
 def whole(sizes: Sequence[int]) -> list[PaddedView]:
-    """Views of axes of these sizes as they are."""
+    """Views of whole axes of these sizes, without padding."""
     return [PaddedView(size, size) for size in sizes]
 
 
@@ -77,15 +78,15 @@ class AccessMap:
     begin: int = 0
 
     def reads(self, position: Index, tap: Index) -> Index:
-        """The stage's element that a tap reads at a position."""
+        """The stage's element that `tap` reads at `position`."""
         return position * self.stride + tap * self.dilation - self.begin
 
 
 def map_accesses(geometry: Geometry, positions: Sequence[int], implicit_axes: int = 0) -> list[AccessMap]:
-    """What the taps read of x at `positions` of y.
+    """For each spatial axis, which elements of x the taps read at so many `positions` of y.
 
-    A single tap reads every stride-th element only; then just these are kept. Where the elements that taps read are but
-    a small share of those between the first and the last, they are gathered, tap by tap for each position.
+    With a single tap, the stage has only every stride-th element of x. Where the taps read a small share of the
+    elements that they span (`SPARSE`), the stage has those, gathered tap by tap for each position.
     """
     accesses = []
     for axis, (size, count, taps, stride, dilation, pad) in enumerate(

@@ -1,6 +1,6 @@
 """Winograd's algorithm for filters of three taps: two results along an axis from four products instead of six.
 
-With y the two results, d the four elements that they meet, and g the taps (Lavin and Gray, "Fast Algorithms for
+With y the two results, d the four elements that they read, and g the taps (Lavin and Gray, "Fast Algorithms for
 Convolutional Neural Networks", CVPR 2016, section 4.1, F(2, 3)):
 
     y = A^T [(G g) * (B^T d)]    B^T = 1  0 -1  0    G = 1   0   0    A^T = 1  1  1  0
@@ -8,21 +8,21 @@ Convolutional Neural Networks", CVPR 2016, section 4.1, F(2, 3)):
                                        0 -1  1  0        1/2-1/2 1/2
                                        0  1  0 -1        0   0   1
 
-Along two axes, with products of these matrices, it is 16 products instead of 36. The sum over channels goes over the
-products, and so becomes a matrix product for each of the 16. A data gradient is the convolution with the taps in
-reverse order. In a filter gradient the three taps are the results, and two elements of y take the place of the taps,
+Along two axes each matrix is applied along both, F(2x2, 3x3): 16 products instead of 36. Channels are summed before A^T
+is applied, which makes one matrix product of each of the 16. A data gradient is the convolution with the taps in
+reverse order. In a filter gradient the three taps are the results, and two elements of dy take the place of the taps,
 F(3, 2), with the same B^T:
 
-    W = A^T [(G x) * (B^T d)]    G = 1  0    A^T = 1  1/2  1/2  0
+    dw = A^T [(G dy) * (B^T d)]  G = 1  0    A^T = 1  1/2  1/2  0
                                      1  1          0  1/2 -1/2  0
                                      1 -1          0  1/2  1/2 -1
                                      0  1
 
-The factors are 1 and 1/2, so sums of small integers stay exact; of other numbers they are about as close as direct sums
-(docs/concepts.md). But an infinity or a NaN reaches all results of the tiles that it meets: in a filter gradient all
-taps.
+The factors are 1 and 1/2, so sums of small integers stay exact. For other numbers the error is about that of direct
+sums (docs/concepts.md has figures). But an infinity or a NaN reaches all results of the tiles that read it: in a filter
+gradient all taps.
 
-With dilation d, tiles of elements d apart interleave. Axes without three taps are summed directly.
+With dilation d the elements of a tile lie d apart, and d tiles interleave. Axes without three taps are summed directly.
 """
 
 from __future__ import annotations
@@ -50,48 +50,49 @@ PRODUCTS = len(ELEMENTS)
 """Products of a tile along an axis."""
 
 TILE = len(RESULTS)
-"""Results of a data gradient's tile along an axis, or elements of y that a filter gradient's takes."""
+"""Along an axis, results of a data gradient's tile, or elements of dy that a filter gradient's tile reads."""
 
 MOST_AXES = 2
-"""Along more axes a tile would be so large that its transformation takes what it saves."""
+"""The algorithm is applied along at most so many axes: with three, a tile of 64 products would be transformed. Whether
+that pays was not measured."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: `positions`, by tiles where it is `tiled`, else each for itself; and its taps."""
+    """One spatial axis: its `positions`, in tiles if it is `tiled`, otherwise one by one, and its taps."""
 
     tiled: bool
     positions: int
     taps: int
     dilation: int
     multiple: int = 1
-    """Of what number the tiles are a multiple, those that interleave counted once."""
+    """The number of tiles is rounded up to a multiple of this; interleaved tiles count once."""
 
     @property
     def interleaved(self) -> int:
-        """How many tiles interleave."""
+        """The number of tiles that interleave: the dilation."""
         return self.dilation if self.tiled else 1
 
     @property
     def tiles(self) -> int:
-        """How many tiles there are: a number of those that interleave."""
+        """The number of tiles, or of positions where the axis is not tiled: a multiple of `interleaved`."""
         if not self.tiled:
             return self.positions
         return tensors.ceil_to(-(-self.positions // (TILE * self.dilation)), self.multiple) * self.dilation
 
     @property
     def runs(self) -> int:
-        """How many tiles there are, those that interleave counted once."""
+        """The number of tiles; interleaved tiles count once."""
         return self.tiles // self.interleaved
 
     @property
     def covered(self) -> int:
-        """How many positions the tiles have."""
+        """The number of positions that the tiles cover."""
         return self.tiles * TILE if self.tiled else self.positions
 
     @property
     def extent(self) -> int:
-        """How many elements they meet."""
+        """The number of elements that those positions read."""
         return self.covered + (self.taps - 1) * self.dilation
 
     def begin(self, tile: Index) -> Index:
@@ -99,17 +100,20 @@ class Axis:
         return tile // self.dilation * (TILE * self.dilation) + tile % self.dilation
 
     def tile(self, position: Index) -> Index:
-        """The tile of a position."""
+        """The number of the tile that has a position."""
         return position // (TILE * self.dilation) * self.dilation + position % self.dilation
 
     def place(self, position: Index) -> Index:
-        """Which of its tile's positions one is."""
+        """The number of a position within its tile, below `TILE`."""
         return position // self.dilation % TILE
 
 
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
-    """Along which axes a problem can be computed so: of those with three taps the last ones. None where a stride is
-    greater than one, groups are several, a filter gradient is zero for some taps, or taps leave gaps between them."""
+    """For each axis, whether Winograd's algorithm applies: along the last `MOST_AXES` of those with three taps.
+
+    Along none if a stride is greater than one, if there are several groups, if a filter gradient is zero for some taps,
+    or if a dilation is larger than the tensor.
+    """
     geometry = problem.geometry
     taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
     sizes = geometry.y if problem.gradient is Gradient.DATA else geometry.x
@@ -121,7 +125,8 @@ def tiled_axes(problem: Problem) -> tuple[bool, ...]:
 
 
 def axes_of(problem: Problem, multiples: Sequence[int]) -> list[Axis]:
-    """A problem's spatial axes: of the result, or, for a filter gradient, of y; tiles along each are rounded up."""
+    """A problem's spatial axes: of the result, or, for a filter gradient, of dy. Tiles along each are rounded up to
+    `multiples`."""
     geometry = problem.geometry
     sizes = geometry.x if problem.gradient is Gradient.DATA else geometry.y
     return [Axis(*axis) for axis in zip(tiled_axes(problem), sizes, geometry.k, geometry.dilations, multiples)]
@@ -130,7 +135,7 @@ def axes_of(problem: Problem, multiples: Sequence[int]) -> list[Axis]:
 def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
     """A data gradient or a forward convolution of `problem`, channels rounded up to `multiples`.
 
-    Where it `is_copied` the result is a copy of a stage "untiled"; in NCX, with rows of the user's length.
+    If it `is_copied`, the result is a copy of a stage "untiled"; in NCX its rows then have the user's length.
     """
     geometry, is_data = problem.geometry, problem.gradient is Gradient.DATA
     first, second = tensors.placeholders(problem)
@@ -180,9 +185,9 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
-    """The filter gradient of `problem`, by tiles of y, channels rounded up to `multiples`.
+    """The filter gradient of `problem`, by tiles of dy; channels are rounded up to `multiples`.
 
-    Where it `is_copied` the result is a copy of a stage "untiled", of whole vectors in the order (*k, c, o).
+    If it `is_copied`, the result is a copy of a stage "untiled" (*k, c, o), which has whole vectors of channels.
     """
     geometry = problem.geometry
     first, second = tensors.placeholders(problem)
@@ -212,8 +217,8 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
 
 
 def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrix: Matrix) -> te.Tensor:
-    """A stage of data (n, g, s, *elements) as (n, *f, s, *tiles): each tile's elements combined by the matrix's rows f;
-    along other axes what there is."""
+    """A stage of data (n, g, s, *elements) as (n, *f, s, *tiles): along tiled axes, row f of the matrix combines each
+    tile's elements; other axes stay as they are."""
     tiled = [axis for axis in axes if axis.tiled]
     extents = [axis.tiles if axis.tiled else extent for axis, extent in zip(axes, data.shape[3:])]
 
@@ -230,7 +235,7 @@ def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrix: Matrix) -> 
 
 
 def _tiled_filter(tap: Callable[..., Index], axes: Sequence[Axis], channels: Sequence[Index]) -> te.Tensor:
-    """The filter as (*f, *taps of other axes, s, j)."""
+    """The transformed filter (*f, *taps of other axes, s, j): s are the summed channels, j the result's."""
     tiled, direct = ([axis for axis in axes if axis.tiled == wanted] for wanted in (True, False))
 
     def element(*index: Index) -> Index:
@@ -247,7 +252,7 @@ def _tiled_filter(tap: Callable[..., Index], axes: Sequence[Axis], channels: Seq
 
 
 def _summed_channels(data: te.Tensor, weights: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:
-    """(n, *f, *tiles, j): the products of a tile, summed over channels and the taps of other axes."""
+    """(n, *f, *tiles, j): product f of each tile, summed over channels and over the taps of other axes."""
     many = sum(axis.tiled for axis in axes)
     direct = [axis for axis in axes if not axis.tiled]
     names = [f"k_{place}" for place in range(len(direct))]
@@ -264,7 +269,7 @@ def _summed_channels(data: te.Tensor, weights: te.Tensor, axes: Sequence[Axis]) 
 
 
 def _summed_positions(x: te.Tensor, y: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:
-    """(*f, *taps of other axes, c, o): the products, summed over images and tiles."""
+    """(*f, *taps of other axes, c, o): product f, summed over images and tiles."""
     many = sum(axis.tiled for axis in axes)
     direct = [axis for axis in axes if not axis.tiled]
     extents = [int(y.shape[0]), *(axis.tiles for axis in axes)]
@@ -292,7 +297,7 @@ def _combined(matrices: Sequence[Matrix], rows: Sequence[Index], value: Callable
 
 
 def _linear(factors: Sequence[float], values: Sequence[Index]) -> Index:
-    """The sum of factors times values, of which no factor is greater than one."""
+    """The sum of factors times values; no factor's absolute value is greater than one."""
     total: Index | None = None
     for factor, value in zip(factors, values):
         if factor:

@@ -1,4 +1,4 @@
-"""Zeros of a result, where no product contributes to the user's tensor."""
+"""Zeros of a result: its elements that no product contributes to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, OutputMap, Sum
 
 Zeros: TypeAlias = "list[tuple[te.Tensor, Callable[..., OutputMap]]]"
-"""Stages of zeros, and their places in the user's tensor."""
+"""Stages of zeros, each with its map to the user's tensor."""
 
 _SIDES = {Gradient.FILTER: "k", Gradient.DATA: "x", Gradient.FORWARD: "y"}
 
@@ -24,8 +24,10 @@ def everywhere(problem: Problem) -> Zeros:
 
 
 def beside(problem: Problem) -> Zeros:
-    """Zeros in the result beside the part that the geometry is: along each axis before the part and behind it, there
-    within the part along the axes before."""
+    """Zeros around the part of the result that the geometry covers (spec/cropping.py).
+
+    For each axis there is a slab before the part and one behind it; along earlier axes a slab is as long as the part.
+    """
     if problem.crop is None:
         return []
     side = _SIDES[problem.gradient]
@@ -43,9 +45,10 @@ def beside(problem: Problem) -> Zeros:
 
 @dataclass(frozen=True)
 class Reads:
-    """Elements of one axis of a result, taps or positions, and what they meet of an operand of `size` elements.
+    """Which elements of one axis of a result (taps or positions) have products with an operand of `size` elements.
 
-    Element i meets it where 0 <= i * step - pad + j * other < size for a 0 <= j < count: a position, or a tap.
+    Element i reads element i * step - pad + j * other of the operand, for 0 <= j < count (positions or taps), as far
+    as that lies in the operand.
     """
 
     elements: range
@@ -57,38 +60,38 @@ class Reads:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether an element meets nothing."""
+        """Whether some element reads nothing but padding."""
         return self._reaches_beyond or self._has_holes
 
     def conditions(self, i: Index) -> list[Index]:
-        """The conditions, where there are gaps, for an element to meet something."""
+        """The conditions for element `i` to read some element of the operand; none where all do."""
         bounds = [i * self.step >= self.pad - (self.count - 1) * self.other, i * self.step < self.pad + self.size]
         holes = [(i * self.step - self.pad) % self.other < self.size]
         return (bounds if self._reaches_beyond else []) + (holes if self._has_holes else [])
 
     @property
     def _reaches_beyond(self) -> bool:
-        """Whether the first or the last element lies beyond all that meet anything."""
+        """Whether the first or the last element reads nothing but padding."""
         first, last = (i * self.step - self.pad for i in (self.elements[0], self.elements[-1]))
         return first + (self.count - 1) * self.other < 0 or last >= self.size
 
     @property
     def _has_holes(self) -> bool:
-        """Whether elements lie between two that meet something."""
+        """Whether an element between two that read the operand does not."""
         if self.count == 1 or self.other <= self.size:
             return False
         return any((i * self.step - self.pad) % self.other >= self.size for i in self.elements)
 
 
 def of_taps(geometry: Geometry) -> list[Reads]:
-    """What each tap meets of x, along each axis."""
+    """What each tap reads of x, along each axis."""
     g = geometry
     axes = zip(g.k, g.dilations, g.pads_begin, g.strides, g.y, g.x)
     return [Reads(range(taps), *axis) for taps, *axis in axes]
 
 
 def of_positions(geometry: Geometry) -> list[Reads]:
-    """What each position meets of x, along each axis."""
+    """What each position of y reads of x, along each axis."""
     g = geometry
     axes = zip(g.y, g.strides, g.pads_begin, g.dilations, g.k, g.x)
     return [Reads(range(positions), *axis) for positions, *axis in axes]
@@ -97,8 +100,8 @@ def of_positions(geometry: Geometry) -> list[Reads]:
 def with_zeros(
     problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
 ) -> Sum:
-    """A sum whose results have `places` in the user's tensor, and zeros beside them; everywhere, where there are gaps
-    between them."""
+    """`found` with these `output_maps` of its results, and with zeros beside them; with zeros everywhere, written
+    before the results, where they leave gaps."""
     zeros = everywhere(problem) if has_gaps else beside(problem)
     return replace(
         found,
@@ -109,7 +112,7 @@ def with_zeros(
 
 
 def nothing(problem: Problem) -> Sum:
-    """The result of a problem in which no product meets anything: zeros."""
+    """The result of a problem that has no products: zeros."""
     ((zero, place),) = everywhere(problem)
     return Sum(tensors.placeholders(problem), (zero,), (), (), zeros=("zero",), output_maps=(place,))
 

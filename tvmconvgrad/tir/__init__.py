@@ -1,1 +1,1 @@
-"""TVM's programs: the annotations that schedules make, helpers to rewrite programs, and passes. Knows no schedule."""
+"""TVM programs: the annotations that schedules set, helpers to rewrite programs, and passes. It knows no schedule."""

@@ -1,4 +1,4 @@
-"""What rewrites of programs share: finding nodes, replacing variables, making loops and blocks anew."""
+"""Helpers of all rewrites: find nodes, replace variables, rebuild loops and blocks."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ Found = TypeVar("Found")
 
 
 def rewritten(module: IRModule, *callbacks: tuple[type, Callable[[Any], Any]]) -> IRModule:
-    """`module` with every node of a type replaced by what its callback makes of it, from the inside to the outside."""
+    """`module` with every node of a callback's type replaced by the callback's result, from the inside to the
+    outside."""
     functions = {name: structural_map(function, callbacks) for name, function in module.functions.items()}
     return IRModule(functions, attrs=module.attrs)
 
 
 def with_parts(block: SBlock, **parts: Any) -> SBlock:
-    """A block with other parts, by their names."""
+    """A copy of a block in which the named parts are replaced."""
     return SBlock(*(parts.get(name, getattr(block, name)) for name in _PARTS))
 
 
 def with_body(loop: tirx.For, body: tirx.Stmt, annotations: Mapping[str, Any] | None = None) -> tirx.For:
-    """A loop around another body; its annotations are kept unless others are given."""
+    """A copy of a loop with another body, and with other annotations if they are given."""
     kept = loop.annotations if annotations is None else annotations
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=kept)
 
 
 def nodes(root: Any, kind: type[Found]) -> list[Found]:
-    """All nodes of a type, those inside of others first."""
+    """All nodes of a type inside of `root`, inner ones first."""
     found: list[Found] = []
     structural_walk(root, (kind, found.append))
     return found

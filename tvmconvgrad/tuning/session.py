@@ -35,12 +35,12 @@ _LEAST_SHARE = 20.0  # seconds: less is no search
 
 @dataclass(frozen=True)
 class Budget:
-    """What a session may take: trials for each task, and minutes for all."""
+    """The limits of a session: trials for each task, and minutes for all."""
 
     trials: int = 64
     minutes: float | None = None
     begin: float = field(default_factory=time.monotonic)
-    """When the minutes began: before the compiler was imported, for who waits."""
+    """When the minutes began: before the compiler was imported, since the user waits from then on."""
 
     @property
     def end(self) -> float:
@@ -49,10 +49,10 @@ class Budget:
 
 
 class Display(Protocol):
-    """Who is told how far a session is."""
+    """Shows the progress of a session."""
 
     def begin(self, tasks: Sequence[Task]) -> AbstractContextManager[object]:
-        """The tasks that there are; within the context they are searched."""
+        """Called with all tasks; they are searched within the returned context."""
 
     def trial(self, found: Found) -> None:
         """A candidate was measured."""

@@ -18,8 +18,8 @@ from tvmconvgrad.schedules.zero import ZeroRule
 
 @lru_cache(maxsize=64)  # LLVM is asked for a CPU's features
 def cpu_rules(target: Target) -> tuple[Rule, ...]:
-    """The rules for an `llvm` target, with those of Winograd's algorithm where the target's may be "auto"; for equal
-    costs the first one is taken."""
+    """The rules for an `llvm` target; with Winograd's algorithm if the target has `-algorithm=auto`. Of equal costs the
+    first rule is taken."""
     machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
     filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]

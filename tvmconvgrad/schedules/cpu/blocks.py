@@ -1,4 +1,4 @@
-"""Rewrites that the CPU's schedules share: packing an operand, and the loops of a register tile."""
+"""Schedule primitives that the CPU's rules share: packing an operand, and the loops of a register tile."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from tvmconvgrad.tir.annotations import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FA
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
 AHEAD = 1024
-"""How many elements ahead of its use data is fetched, where it is read along memory."""
+"""Prefetch distance, in elements, of data that is packed along memory. Not measured on its own."""
 
 TOGETHER = 64
-"""Positions of a row that one work item copies, at most: where images are merged into one row there is no other."""
+"""At most so many positions of a row are packed by one work item: a problem whose images were merged into one row has
+no other loop to split. Not measured on its own."""
 
 CONTIGUOUS = 256
-"""Positions that one work item copies, at most, where they lie side by side."""
+"""At most so many positions are packed by one work item if they are contiguous. Not measured on its own."""
 
 APART = (128, 64)
-"""Packed blocks of channels lie an odd number of cache lines apart (in bytes: a multiple, and the rest): what all
-blocks have of one position then maps to different sets of the cache."""
+"""Alignment and offset, in bytes, of the distance between packed blocks of channels. The distance is thereby an odd
+number of cache lines, so the same position of different blocks maps to different sets of the cache."""
 
 SQUARE = 16
-"""Rows of the filter that are read side by side to be transposed: few enough that each is read ahead of its use."""
+"""So many rows of the filter are read side by side to be transposed: few enough for the core's prefetcher to follow
+each. Not measured on its own."""
 
 
 def pack_data(
@@ -48,13 +50,14 @@ def pack_data(
     ahead: int = 0,
     run: int = 1,
 ) -> None:
-    """Store a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
+    """Pack a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
-    (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups): a tile then reads one
-    short contiguous run for each position. In the user's layout those runs would lie a power of two apart, which maps
-    them to few sets of the cache. What several `images` have of a channel lies side by side, innermost, or a `run` of
-    a group's channels does. Inside of a loop only what that loop's body reads is packed, and stays in the cache. In
-    NXC it is fetched so many elements `ahead`, into the L2 cache; 0: a little ahead, into L1.
+    (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups), so a tile reads one
+    short contiguous run for each position. In the user's layout these runs may lie a power of two apart and then share
+    few sets of the cache. The innermost elements are those of several `images` at one channel, or a `run` of a group's
+    channels, as bf16 dot products need them. Inside of a loop only what the loop's body reads is packed, so it stays in
+    the cache. In NXC the source is prefetched: `ahead` elements ahead into L2, or, with 0, `AHEAD` elements into L1.
+    `lanes` are the f32 elements of a vector register.
     """
     rank = len(sch.get_loops(block)) - 3
     transform_written(sch, block, _blocked_data(channels, groups, images, run))
@@ -114,7 +117,7 @@ def pack_data(
 
 
 def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
-    """Whether the positions that a block packs of a channel lie side by side in memory: whole rows, and no pads."""
+    """Whether the positions of a channel that a block packs are contiguous in memory: whole rows without padding."""
     if not sch.get(block).reads:
         return False  # all of it is pads
     source = sch.get(block).reads[0].source.shape[-len(space) :]
@@ -137,8 +140,8 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> None:
-    """Have the data of a loop over positions fetched, by whole positions, `AHEAD` of the elements that it reads: so
-    many of each."""
+    """Prefetch in a loop over positions what lies about `AHEAD` elements later, in whole positions; the loop's body
+    reads `read` elements of each position."""
     channels = int(_source(sch, block).shape[-1])
     sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
 
@@ -153,12 +156,12 @@ def pack_filter(
     at: LoopRV | None = None,
     run: int = 1,
 ) -> None:
-    """Store the filter by panels: for a block of lanes (`"c"` or `"o"`) all taps and summed channels, contiguous; all
-    panels in parallel, or inside of the loop `at` what its body reads.
+    """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
 
-    (g, *k, c, o) becomes (g // groups, lanes block, summed block, *k, summed % reduced, lane, g % groups), the very
-    order in which a register tile reads it. Of a `run` of summed channels, those of one lane lie side by side.
-    Where the filter has taps innermost, what lanes have of them is transposed.
+    A panel has, for one block of N channels, all taps and all K channels, contiguous. `lanes` names the N channels, "c"
+    or "o", and how many of them a panel has. (g, *k, c, o) becomes (g // groups, N // lanes, K // reduced, *k,
+    K % reduced, N % lanes, g % groups), the order in which a register tile reads it. With a `run`, so many K channels
+    of one N channel are innermost, as bf16 dot products need them. A filter with taps innermost is transposed.
     """
     rank = len(sch.get_loops(block)) - 3
     channel, width = lanes
@@ -222,8 +225,8 @@ def _paneled_filter(
 
 @dataclass(frozen=True)
 class FilterNest:
-    """The loops of a filter gradient's register tile: over parallel work items, that inside of which is packed, and the
-    outermost over the positions of a cache block."""
+    """A filter gradient's loops: those over parallel work items, the one inside of which operands are packed, and the
+    outermost one over the positions of a cache block; and the block of the register tile."""
 
     tile: SBlockRV
     work_items: list[LoopRV]
@@ -234,15 +237,15 @@ class FilterNest:
 def split_cache_blocks(
     sch: Schedule, positions: Sequence[LoopRV], cache_block: Sequence[int], inner: Sequence[LoopRV] = ()
 ) -> LoopRV:
-    """Split loops over positions into cache blocks of so many along each, outside of `inner`; the loop over cache
-    blocks is returned."""
+    """Split each loop over positions into cache blocks of the given sizes, and move the loops `inner` inside. Returns
+    the loop over cache blocks."""
     parts = [sch.split(loop, [None, size]) for loop, size in zip(positions, cache_block)]
     sch.reorder(*(outer for outer, _ in parts), *(within for _, within in parts), *inner)
     return sch.fuse(*(outer for outer, _ in parts))
 
 
 def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
-    """Store what a block writes with `width` neighbours of an axis innermost, where they are a vector's lanes."""
+    """Store what a block writes with `width` neighbours along `axis` innermost, so that a vector is contiguous."""
 
     def layout(*index: Index) -> tuple[Index, ...]:
         place = axis % len(index)
@@ -253,14 +256,14 @@ def lanes_last(sch: Schedule, block: SBlockRV, axis: int, width: int) -> None:
 
 
 def transform_written(sch: Schedule, block: SBlockRV, layout: Callable[..., tuple[Index, ...]]) -> None:
-    """Store what a block writes in another layout, which has a place for each element: TVM need not find that out."""
+    """Store what a block writes in another layout. The layout must be injective: TVM does not check it."""
     places = _index_map(len(sch.get(block).writes[0].region), layout)
     sch.transform_layout(block, ("write", 0), places, assume_injective_transform=True)
 
 
 def store_filter(sch: Schedule, block: SBlockRV, rank: int, order: str, lanes: tuple[str, int]) -> None:
-    """Store a filter that a block writes as (.., g, *k, c, o) in an order of the axes "G", "X" (for *k), "C" and "O",
-    with neighbours along the axis that vectors lie along innermost."""
+    """Store a filter that a block writes as (.., g, *k, c, o) in the given order of the axes "G", "X" (for *k), "C" and
+    "O". `lanes` names the vectorised axis and how many of its elements are innermost."""
     axis, width = lanes
 
     def layout(*index: Index) -> tuple[Index, ...]:
@@ -290,18 +293,19 @@ def extent(sch: Schedule, loop: LoopRV) -> int:
 
 
 def _first_extent(sch: Schedule, loop: LoopRV) -> int:
-    """A loop's extent, in the first work item if it differs from work item to work item."""
+    """A loop's extent; if it differs between work items, that of the first one."""
     found = sch.get(loop).extent
     begin = {var: IntImm("int64", 0) for var in nodes(found, Var)}
     return int(Analyzer().simplify(replaced(found, begin)))
 
 
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> LoopRV | None:
-    """Vectorise the last loop of a register tile that is longer than 1, `lanes` at a time, and unroll all others. With
-    `pairs`, each lane adds up two products, in a loop of its own. Returns the loop over vectors, if there are several.
+    """Vectorise a register tile's last loop of more than one step, `lanes` at a time, and unroll the other ones. With
+    `pairs` each lane adds up two bf16 products (tir/passes/pairs.py). Returns the loop over vectors if there are
+    several.
 
-    A longer vector would be LLVM's to split, and it does not keep one of, say, three registers in registers; nor does
-    it like vectors of, say, 14 lanes.
+    Vectors longer than a register are avoided: LLVM splits them, and spills those of, say, three registers. So are
+    vectors of, say, 14 lanes.
     """
     wide = [loop for loop in tile if extent(sch, loop) > 1]
     if not wide:
@@ -321,7 +325,7 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: boo
 
 
 def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
-    """An elementwise pass over memory, the innermost loop in vectors. Returns the loops over rows."""
+    """Schedule an elementwise pass over memory, with the innermost loop vectorised. Returns the loops over rows."""
     *rows, last = loops
     _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
     _vectorize(sch, vector)
@@ -329,8 +333,8 @@ def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[Loop
 
 
 def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: int) -> list[LoopRV]:
-    """An elementwise pass that reads blocks of `width` along an axis and writes along all axes behind it. Returns the
-    loops over blocks."""
+    """Schedule an elementwise pass that transposes: it reads `width` neighbours along `axis` and writes along all axes
+    behind it. Returns the loops over such blocks."""
     outer, inner = sch.split(loops[axis], [None, width])
     behind = sch.fuse(*loops[axis + 1 :])
     sch.reorder(*loops[:axis], outer, inner, behind)
@@ -339,7 +343,8 @@ def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: i
 
 
 def fill_zeros(sch: Schedule, expression: Sum) -> None:
-    """Write an expression's zeros, rows in parallel. LLVM makes a row a memset; TVM knows no vector of bf16 zeros."""
+    """Schedule the stages of zeros, rows in parallel. LLVM turns a row into a memset; vectorising it would fail, since
+    TVM has no vector of bf16 zeros."""
     for name in expression.zeros:
         *outer, _ = sch.get_loops(sch.get_sblock(name))
         sch.parallel(sch.fuse(*outer))

@@ -1,64 +1,79 @@
-"""What moving data costs a core, in cycles an element: packing an operand, writing a result; and reading operands."""
+"""What moving data costs one core: the constants that the CPU rules' cost models share.
+
+The models rank register tiles and rules; they do not predict times. Costs of packing and writing are in cycles of one
+core for each f32 element. Costs of operands are in FMAs: how much longer an FMA takes because its operand is loaded.
+Where a text gives a measurement, it is what changed when the constant was introduced. The others were not measured on
+their own.
+"""
 
 PACKING = 0.7
-"""To pack data in whole vectors: about what memory takes."""
+"""To pack data in whole vectors: about as long as reading it from memory takes. Not measured on its own."""
 
 BORDERED = 1.0
-"""To pack rows of positions of which some are pads."""
+"""To pack rows of positions that include padding. Not measured on its own."""
 
 TRANSPOSING = 1.5
-"""To pack it against the memory's order."""
+"""To pack data by transposing it in registers. Not measured on its own."""
 
 GROUPING, REGROUPING = 1.0, 1.7
-"""To pack groups of several channels, which lie apart; and to do so against the memory's order."""
+"""To pack groups of several channels, which are not contiguous: in NXC, and in NCX, where they are also transposed.
+With lower costs ResNeXt's conv4a_grouped in NCX took the vectors over groups, and 1.6 times as long."""
 
 PLACING = 0.5
-"""To write results in whole vectors, line after line."""
+"""To write results in whole vectors, line after line. Not measured on its own."""
 
 STREAMING = 0.3
-"""To write them by non-temporal stores."""
+"""To write them by non-temporal stores. With those stores MobileNet-V2's depthwise data gradients took 0.4 to 0.8 of
+the time (an AMD EPYC)."""
 
 SCATTERING = 3.0
-"""To write them against the memory's order, or lines in parts."""
+"""To write against the memory's order, or cache lines in parts. Not measured on its own."""
 
 SPREADING = 3.3
-"""To transpose results and write them a stride apart, by masked stores."""
+"""To transpose results and write them a stride apart, by masked stores. Not measured on its own; with those stores 3D
+U-Net's down3_1 took 1.0 instead of 2.0 ms."""
 
 DISPERSING = 3.5
-"""To write vectors of which each lane goes to a line of its own."""
+"""To write vectors each of whose lanes goes to another cache line. Not measured on its own."""
 
 ADDING_LANES = 0.51
-"""To add up the lanes of a sum, for each."""
+"""To add up the lanes of a vector of sums, for each lane. Not measured on its own."""
 
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 FAR_PANEL = 0.7
 ALONG_POSITIONS, APART, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 1.3)
 SUMMED_LANES, SUMMED_LANES_FAR = 1.0, 1.6
-"""What a row's and a column's operand costs, as parts of an FMA.
+"""What loading an operand costs, in FMAs: the scalar of a row of the register tile, and the vector of a column.
 
-Panels come from the L2 cache, or from beyond it where they are too large and cannot be used in parts; data read in
-place comes from there, too, or from memory; vectors over positions cross cache lines, lie far apart where they are read
-in place, and each serves one product only where a channel is alone in its group; and with lanes that are summed both
-operands are whole vectors, from the L2 cache if the filter fits it; those that cross no cache line cost half.
+PANELS: from a panel in L2. FAR_PANEL: the vector, from a panel that is too large for L2 and cannot be split along K.
+IN_PLACE: data that is read where it lies, from L2 or memory. ALONG_POSITIONS: vectors over positions, which cross cache
+lines; APART: the same, read in place, where channels lie far apart; ALONE: the same, of depthwise layers, where a
+vector serves one product only. SUMMED_LANES: vectors over K, where both operands are vectors; SUMMED_LANES_FAR: the
+same, if the filter does not fit L2. Vectors that cross no cache line cost half. None was measured on its own.
 """
 
 L2_BYTES = 40
-"""Bytes of a panel that come from the L2 cache in a cycle: a tile of few positions reads more."""
+"""Bytes that a core reads from L2 in a cycle. A tile of few positions would read its panel faster than that. Not
+measured on its own."""
 
 BROADCASTING = 0.3
-"""What it costs besides to spread a row's operand over the lanes, where that takes an instruction of its own."""
+"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
+AVX-512). Not measured on its own."""
 
 TRAFFIC = 0.1
-"""Cycles that a byte from memory takes."""
+"""Cycles for a byte from memory. Not measured on its own."""
 
 SHARED = 3
-"""How many cores' parts of the last-level cache a call may count on: others leave some."""
+"""A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured
+on its own."""
 
 STARTING = 100
-"""Cycles that it takes to start a work item."""
+"""Cycles to start a work item; counted since that chose faster tiles for small layers (MobileNet's block2_project 1.4
+times as fast without AVX-512, together with two other changes)."""
 
 ROOM = 0.98
-"""How much of the tensors' bytes a kernel may plan to have as workspace: packed blocks lie a little apart."""
+"""The workspace that a kernel may plan, as a share of its tensors' bytes. It is below 1 since packed blocks have gaps
+between them (cpu/blocks.py)."""
 
 BEST_TILES = 8
-"""How many of the cheapest tiles a search may choose from."""
+"""A search may choose from so many of the cheapest tiles."""

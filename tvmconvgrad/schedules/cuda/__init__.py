@@ -12,6 +12,6 @@ from tvmconvgrad.schedules.zero import ZeroRule
 
 
 def cuda_rules(target: Target) -> list[Rule]:
-    """The rules for a `cuda` target; for equal costs the first one is taken. Costs are microseconds, about."""
+    """The rules for a `cuda` target; their costs are in microseconds. Of equal costs the first rule is taken."""
     machine = GpuMachine.of(tvm.target.Target(target.to_dict()))
     return [GemmRule(machine, target.fpmath_mode == TF32), DepthwiseRule(machine), NaiveRule(), ZeroRule(fill_zeros)]

@@ -1,4 +1,4 @@
-"""The stages of an expression as functions: what an element is, at any index."""
+"""The stages of an expression as functions from an index to an element's value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _IF = tirx.if_then_else(tirx.Var("condition", "bool"), tirx.const(1), tirx.const
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: its element at index `variables` is `value`, or, of a sum, what is added up over `summed`."""
+    """One stage: its element at index `variables` is `value`; for a sum, the sum of `value` over `summed`."""
 
     buffer: tirx.Buffer
     variables: tuple[tirx.Var, ...]
     summed: tuple[tirx.Var, ...]
     value: Index
     extents: tuple[int, ...]
-    """Of the variables, then of those that are summed."""
+    """The extents of `variables`, then those of `summed`."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Stage:
         return replaced(self.value, dict(zip((*self.variables, *self.summed), (*index, *summed))))
 
     def read(self, index: Sequence[Index]) -> tuple[TensorLoad, Index]:
-        """What the element is read from, and under which condition: else it is zero."""
+        """The load of an element, and the condition under which it is loaded; otherwise the element is zero."""
         value = self.at(index)
         (source,) = nodes(value, TensorLoad)
         guards = [call for call in nodes(value, Call) if call.op.same_as(_IF)]

@@ -1,8 +1,8 @@
-"""Writing a GPU program: loops, kernels, memory and stores, in few words.
+"""A small language to write GPU programs in: loops, kernels, buffers and stores.
 
-Copies that run ahead, fragments of tensor cores and padded shared memory leave nothing for a schedule's rewrites to
-derive. So the kernels here are written out as loops over an expression's elements, and the mathematics of an element,
-with its pads, phases and layouts, comes from the expression.
+Software pipelining, fragments of tensor cores and padded shared memory cannot be derived by rewriting a schedule's
+loops. So GPU kernels are written out as loops over an expression's elements. What an element is, with its padding,
+phase and layout, still comes from the expression (stages.py).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Number: TypeAlias = Index | int
 Body: TypeAlias = Callable[[Index], tirx.Stmt]
 
 INDEX = "int64"
-"""All indices; TVM narrows those that fit to 32 bits, which GPUs are made for."""
+"""The type of all indices. TVM narrows those that fit to 32 bits, which are faster on GPUs."""
 
 MAPS, CLUSTERS = "tvmconvgrad.maps", "tvmconvgrad.clusters"
-"""Attributes of a program, as JSON: by the names of its tensor maps what they are of and what they say, and how many
-blocks are in a cluster of its kernels, by their places."""
+"""Attributes of a program, as JSON: for each tensor map by name its tensor and content; and for each kernel by its
+number in the program the blocks of its clusters."""
 
 _AXES = ("blockIdx.x", "threadIdx.x")
 
 
 def number(value: Number) -> Index:
-    """An index from Python's integer, or as it is."""
+    """An index from a Python integer; an index as it is."""
     return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
 
 
@@ -45,17 +45,17 @@ def seq(*statements: tirx.Stmt | None) -> tirx.Stmt:
 
 
 def loop(name: str, extent: int, body: Body, together: int | None = None) -> tirx.Stmt:
-    """A loop; of a single step, its body. The compiler is told to write out so many steps `together`."""
+    """A loop; with a single step, its body. `together` tells the compiler how many steps to unroll."""
     return _loop(name, extent, tirx.ForKind.SERIAL, body, {"pragma_unroll": together} if together else {})
 
 
 def loop_of(var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
-    """A loop of a variable that its body has already."""
+    """A loop over a variable that its body already uses."""
     return tirx.For(var, number(0), number(extent), tirx.ForKind.SERIAL, body)
 
 
 def unrolled(name: str, extent: int, body: Body) -> tirx.Stmt:
-    """A loop whose steps are all written out, so that arrays that they index stay in registers."""
+    """An unrolled loop, so that arrays that its steps index stay in registers."""
     return _loop(name, extent, tirx.ForKind.UNROLLED, body)
 
 
@@ -72,15 +72,15 @@ def _loop(name: str, extent: int, kind: tirx.ForKind, body: Body, notes: Mapping
 
 
 def when(conditions: Sequence[Index], statement: tirx.Stmt) -> tirx.Stmt:
-    """A statement under conditions, each inside of the one before."""
+    """A statement under conditions, which are nested in their order."""
     for condition in reversed(conditions):
         statement = tirx.IfThenElse(condition, statement, None)
     return statement
 
 
 def every(*conditions: Index) -> Index:
-    """Whether all conditions hold, as 0 or 1. All of them are computed: a branch around one would end the piece of code
-    in which the compiler orders what is done meanwhile."""
+    """Whether all conditions hold, as 0 or 1, without a branch: a branch would end the basic block within which the
+    compiler reorders instructions to hide latency."""
     found = tirx.const(1, "int32")
     for condition in conditions:
         parts = every(condition.a, condition.b) if isinstance(condition, tirx.And) else condition.astype("int32")
@@ -94,21 +94,21 @@ def below(index: Index, bound: int, extent: int) -> list[Index]:
 
 
 def memory(name: str, shape: Sequence[int], dtype: str, scope: str, alignment: int = 64) -> tirx.Buffer:
-    """Memory of a scope, aligned to so many bytes: "global" for workspace, "shared.dyn" of a block, "local" for
-    registers."""
+    """A buffer, aligned to so many bytes. `scope` is "global" for workspace, "shared.dyn" for a block's shared memory,
+    or "local" for a thread's registers."""
     extents = [number(extent) for extent in shape]
     return tirx.decl_buffer(extents, dtype, name, scope=scope, data_alignment=alignment)
 
 
 def view(buffer: tirx.Buffer, dtype: str) -> tuple[tirx.Buffer, tirx.Stmt]:
-    """The memory of a buffer as elements of another type, and the statement that declares it."""
+    """The memory of a buffer as a buffer of another type, and the statement that declares the latter."""
     count = int(buffer.shape[0]) * DataType(str(buffer.dtype)).bits // DataType(dtype).bits
     seen = memory(f"{buffer.name}_{dtype}", (count,), dtype, buffer.scope(), buffer.data_alignment)
     return seen, tirx.DeclBuffer(seen, data=buffer.data)
 
 
 def allocate(*buffers: tirx.Buffer) -> tirx.Stmt:
-    """Have buffers from here on."""
+    """The allocation of buffers, which exist from here on."""
     return seq(*(tirx.AllocBuffer(buffer) for buffer in buffers))
 
 
@@ -129,13 +129,15 @@ def clear(buffer: tirx.Buffer) -> tirx.Stmt:
 
 
 def address(buffer: tirx.Buffer, lanes: int, *indices: Number) -> Index:
-    """Where `lanes` elements lie, of which the index is the first one's. TVM keeps as much memory as it sees used."""
+    """The address of `lanes` contiguous elements from the index on. All of them are named, since TVM shrinks a buffer
+    to the elements that it sees used."""
     *outer, first = (number(index) for index in indices)
     return tirx.address_of(load(buffer, *outer, tirx.Ramp(first, number(1), lanes) if lanes > 1 else first))
 
 
 def unflatten(flat: Index, extents: Sequence[int]) -> list[Index]:
-    """The index along each axis of an element of a tensor of these extents, the last axis innermost."""
+    """The index along each axis of the element with the number `flat`, in a tensor of these extents, last axis
+    innermost."""
     found: list[Index] = []
     rest = flat
     for extent in reversed(extents[1:]):
@@ -145,7 +147,7 @@ def unflatten(flat: Index, extents: Sequence[int]) -> list[Index]:
 
 
 def kernel(blocks: int, threads: int, body: Callable[[Index, Index], tirx.Stmt]) -> tirx.Stmt:
-    """A kernel of so many blocks of threads; `body` is given the block and the thread."""
+    """A kernel of so many blocks of so many threads; `body` makes the code of a block's thread."""
     block, thread = (tirx.Var(name.replace(".", "_"), INDEX) for name in _AXES)
     statement = body(block, thread)
     for var, extent, axis in zip((thread, block), (threads, blocks), reversed(_AXES)):
@@ -169,7 +171,7 @@ def elementwise(count: int, threads: int, body: Body) -> tirx.Stmt | None:
 
 @dataclass(frozen=True)
 class Mapped:
-    """A tensor map in a program: a further parameter, whose content the function's attributes give."""
+    """A TMA tensor map in a program: a parameter of its own, whose content the program's attributes give."""
 
     buffer: tirx.Buffer
     of: tirx.Buffer
@@ -182,12 +184,12 @@ class Mapped:
 
     @property
     def address(self) -> Index:
-        """Where the kernel has it."""
+        """The map's address in the kernel."""
         return tirx.address_of(load(self.buffer, 0))
 
     @property
     def begin(self) -> Index:
-        """Where the tensor begins: a kernel names it, so that TVM keeps it until then."""
+        """The address of the map's tensor. A kernel names it so that TVM keeps the tensor's memory until then."""
         return tirx.address_of(load(self.of, *(0 for _ in self.of.shape)))
 
 
@@ -198,9 +200,10 @@ def program(
     maps: Sequence[Mapped] = (),
     clusters: Mapping[int, int] | None = None,
 ) -> IRModule:
-    """A program of kernels that run one after the other; the last one of its parameters is its result.
+    """A program of kernels that run one after the other; the last of its parameters is the result.
 
-    They may be passed `maps`; some may run in clusters of more than one block, by their places.
+    `maps` are its tensor maps. `clusters` has the blocks of a cluster for kernels that run in clusters, by the number
+    of the kernel in the program.
     """
     body = seq(*kernels)
     *inputs, result = parameters

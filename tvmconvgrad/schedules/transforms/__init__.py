@@ -1,1 +1,1 @@
-"""Rewrites of scheduled programs that the schedules of CPUs and GPUs share."""
+"""Rewrites of scheduled programs that several schedules share; each file begins with a program before and after."""

@@ -1,8 +1,11 @@
-"""The last rewrite of a schedule: results go to their places in the user's tensor.
+"""The last rewrite of a schedule: stores to a result's stage become stores to the user's tensor.
 
-A schedule works on results in the sum's own order of axes, with extents that are multiples of its tile. Here each store
-to such a stage becomes a store to the user's tensor, under the conditions that keep the surplus out of it. Written so,
-no rewrite of loops meets a condition or an interleaved axis, and several sums may fill one tensor.
+    result[n, g, h, w, c] = sum[..]    ->    if c < channels: out[n, g * channels + c, 2 * h + 1, w] = sum[..]
+
+A schedule works on results in the sum's own order of axes, with extents that are multiples of its tile. Here the output
+map of the expression gives each store its index in the user's tensor, and the conditions that keep the surplus out of
+it. Since this comes last, no rewrite of loops has to handle a condition or an interleaved axis, and the sums of several
+output phases may fill one tensor.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tvmconvgrad.tir.rewriting import with_parts
 
 
 def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule:
-    """`module` with one result of this shape in place of the expression's several."""
+    """`module` with one result `out` of this shape in place of the expression's results."""
     if not expression.output_maps:
         return module
     main = module["main"]
@@ -53,7 +56,8 @@ def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule
 
 
 def _placed(statement: tirx.BufferStore, where: Callable[..., OutputMap], result: tirx.Buffer) -> tirx.Stmt:
-    """One condition inside of the other: one that depends on a vector's lane then does not take part in the others."""
+    """The store to the user's tensor, its conditions nested one inside of the other: so one that differs between a
+    vector's lanes does not keep the others from being tested once for the vector."""
     place = where(*statement.indices)
     placed: tirx.Stmt = tirx.BufferStore(result, statement.value, place.index)
     for condition in reversed(place.inside):

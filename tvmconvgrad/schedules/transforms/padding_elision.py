@@ -1,8 +1,13 @@
-"""A rewrite of a scheduled program: what reads nothing but padding is left out.
+"""A rewrite of a scheduled program: a tap at which a register tile reads nothing but padding is left out.
 
-A sum reads its data through a stage that is padded with zeros (te/tensors.py). Where all that a register tile reads at
-a tap are such zeros, along one axis, nothing is added: a condition, outside of the tile and of the loops over channels,
-leaves it out. Along an axis on which a tile reads one element at a tap, no zero is ever read, and none need be stored.
+    for tap: for k: tile += data[p + tap - pad, k] * w[tap, k]
+    ->
+    for tap: if 0 <= p + tap - pad < size: for k: tile += data[p + tap - pad, k] * w[tap, k]
+
+A sum reads its data through a stage that is padded with zeros (te/tensors.py). If all that a tile reads at a tap, along
+one axis, lies in the padding, it would add nothing. So a condition around the tile and the loops over channels leaves
+that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such padding may
+be implicit, that is, it is not stored.
 """
 
 from __future__ import annotations
@@ -20,11 +25,14 @@ from tvmconvgrad.tir.annotations import CONDITION, PAIRS
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
 
 SPACE = 3
-"""The first spatial axis of a stage of data, packed (cpu/blocks.py) or not."""
+"""The number of the first spatial axis of a stage of data, which packing keeps (cpu/blocks.py)."""
 
 
 def skip(module: IRModule, expression: Sum) -> IRModule:
-    """`module` without the products of the expression's sums with pads."""
+    """`module` without the taps of the expression's sums at which a tile reads nothing but padding.
+
+    Raises RuntimeError if the schedule lets a sum read implicit padding.
+    """
     views = {axis: view for axis, view in enumerate(expression.views) if view.implicit or not view.is_inside}
     if not views:
         return module
@@ -39,7 +47,8 @@ def skip(module: IRModule, expression: Sum) -> IRModule:
 
 @dataclass
 class _Range:
-    """What a tile reads along an axis: elements `first` to `last` of the stage, in terms of the loops around it."""
+    """What a tile reads along an axis: the stage's elements `first` to `last`, as expressions of the loops around
+    it."""
 
     view: PaddedView
     first: Expr
@@ -49,20 +58,21 @@ class _Range:
         return uses(self.first, var) or uses(self.last, var)
 
     def over(self, loop: tirx.For) -> _Range:
-        """The range of all steps of a loop of the tile."""
+        """The range that all steps of one of the tile's loops read together."""
         begin, end = loop.min, loop.min + loop.extent - 1
         ends = (replaced(self.first, {loop.loop_var: begin}), replaced(self.last, {loop.loop_var: end}))
         return _Range(self.view, *ends)
 
     @property
     def reads_data(self) -> list[Expr]:
-        """The conditions for some of it to be data; for all of it, where there is nothing else."""
+        """The conditions for some of the range to be data instead of padding. A range of one element is then data as a
+        whole, which implicit padding requires."""
         view = self.view
         analyzer = Analyzer()
         if view.implicit and not analyzer.can_prove_equal(self.first, self.last):
             raise RuntimeError(f"a tile reads several elements along an axis without pads: {self.first} to {self.last}")
         if not analyzer.can_prove_equal((self.last - self.first) % view.taps, 0):
-            return [tirx.const(True)]  # of gathered elements only those of one tap are in order
+            return [tirx.const(True)]  # gathered elements are in order only for one tap
         return [
             analyzer.simplify(view.moved(self.last) >= view.shift),
             analyzer.simplify(view.moved(self.first) < view.shift + view.size),
@@ -70,14 +80,14 @@ class _Range:
 
 
 class _Skipping:
-    """Callbacks from the inside to the outside of each sum's nest."""
+    """Callbacks that see each sum's loop nest from the inside to the outside, and put in the conditions."""
 
     def __init__(self, data: str, views: dict[int, PaddedView], analyzer: Analyzer) -> None:
         self.data, self.views = data, views
         self.analyzer = analyzer
-        """It knows all loops' extents."""
+        """It has bound all loop variables to their extents."""
         self.partitions: list[_Range] = []
-        """Those of the nest at hand that have no condition yet."""
+        """The ranges of the current nest that have no condition yet."""
 
     def block(self, realize: SBlockRealize) -> SBlockRealize:
         loads = _loads(realize.block, self.data)
@@ -94,7 +104,7 @@ class _Skipping:
         return realize
 
     def expect_no_implicit(self) -> None:
-        """Make sure that all partitions of a nest that must not go beyond the data have their condition."""
+        """Raise RuntimeError if a range with implicit padding is left without a condition."""
         if any(found.view.implicit for found in self.partitions):
             raise RuntimeError("no loop keeps a sum out of pads that are not stored")
 
@@ -112,8 +122,8 @@ class _Skipping:
         return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop
 
     def _guarded(self, body: tirx.Stmt, condition: Expr) -> tirx.Stmt:
-        """`body` with a condition around what reads the data, and nothing else: what is beside it begins a sum, or
-        uses it."""
+        """`body` with a condition around the statements that read the data. Others, which begin or use a sum, are kept
+        outside of it."""
         if isinstance(body, tirx.SeqStmt):
             return tirx.SeqStmt([self._guarded(part, condition) for part in body.seq])
         reading = [bool(_loads(block, self.data)) for block in nodes(body, SBlock)]

@@ -1,10 +1,14 @@
-"""Rewrites of a scheduled program: memory is fetched before it is read or written.
+"""Rewrites of a scheduled program: software prefetch of what a tile will read, or write.
 
-A tile reads a short run of channels at a position, and the run of the next position lies a row of channels away. A
-core's own prefetcher loses such runs, and each would wait for memory. So each fetches the one of the same channels some
-positions later, all of its lines, into the L2 cache: a core can await more lines there than in its L1 cache. Of data
-that was packed to memory, each fetches the same position of the next block. Where there is little to sum, or where what
-is added to lies far, a tile also fetches the lines that it will write, before it begins.
+    for p: tile += data[p, k] * ..      ->    for p: prefetch(data[p + ahead, k]); tile += data[p, k] * ..
+
+A tile reads a short run of channels at a position, and the run at the next position lies a whole row of channels away.
+A core's own prefetcher does not follow such runs, so each would wait for memory. With this rewrite a step prefetches
+all cache lines of the same channels some positions later. They go to L2, since a core can have more misses in flight
+there than in L1. In data that was packed to memory, a step prefetches the same position of the next block.
+
+`fetch_results` lets a tile prefetch the lines that it will write before it begins, which pays where a tile has few
+products, or adds to results that are not in L2.
 """
 
 from __future__ import annotations
@@ -19,18 +23,19 @@ from tvm.s_tir.stmt import SBlockRealize
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 FETCH = "fetch_ahead"
-"""Marks a loop: each step fetches what lies ahead of that which the first tile in it reads."""
+"""Annotates a loop: each step prefetches what lies ahead of what the first tile inside of it reads."""
 
 EACH = "fetch_each"
-"""Marks a loop of that tile: its last so many steps each read what is their own. Of other loops one step counts."""
+"""Annotates a loop of that tile with a number: its last so many steps read elements that no other step does, and each
+is prefetched. Of loops without this annotation one step is."""
 
 LINE = "fetch_line"
-"""Marks a loop of that tile whose steps are neighbours in memory: so many of them read one cache line."""
+"""Annotates a loop of that tile whose steps are contiguous in memory with the number of steps in one cache line."""
 
 
 def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
-    """`module`, in which marked loops fetch data, by the name of a parameter or of what is packed: how far ahead along
-    each of the last axes."""
+    """`module` with prefetches in the loops annotated by `FETCH`. `ahead` has, by the name of a parameter or of a
+    packed operand, the distances in elements along its last axes."""
 
     def loop(statement: tirx.For) -> tirx.For:
         if FETCH not in statement.annotations:
@@ -49,8 +54,8 @@ def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
 
 
 def fetch_results(module: IRModule, name: str = "result") -> IRModule:
-    """`module`, in which each tile fetches what it will write: its last statement stores a block of this name, or of
-    one that begins with it."""
+    """`module`, in which each tile prefetches what it will write: those whose last statement is a block with a name
+    that begins with `name`."""
 
     def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         last = statement.seq[-1]
@@ -65,19 +70,20 @@ def fetch_results(module: IRModule, name: str = "result") -> IRModule:
 
 
 def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False, cache: int = 1) -> tirx.Stmt:
-    """Bring a line into the L1 or the L2 cache, to be read or written. The index may lie outside of the buffer."""
+    """A prefetch of the cache line at `index` into L1 or L2 (`cache` 1 or 2), to read it, or to `write` it. The index
+    may lie outside of the buffer."""
     address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
     arguments = (tirx.IntImm("int32", value) for value in (int(write), 4 - cache, 1))  # 3: the L1 cache; 1: it is data
     return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
 
 
 def _is_memory(buffer: tirx.Buffer) -> bool:
-    """Not registers, in which a tile is summed."""
+    """Whether a buffer lies in memory, not in the registers of a tile."""
     return str(buffer.scope()) != "local"
 
 
 def _reading(loop: tirx.For) -> Sequence[int]:
-    """The steps of a loop that count for what is read."""
+    """The steps of a loop for which reads are prefetched."""
     extent = int(loop.extent)
     if LINE in loop.annotations:
         step = int(loop.annotations[LINE])
@@ -86,7 +92,7 @@ def _reading(loop: tirx.For) -> Sequence[int]:
 
 
 def _writing(loop: tirx.For) -> range:
-    """The steps of a loop that count for what is written."""
+    """The steps of a loop for which writes are prefetched."""
     return range(int(loop.extent)) if loop.kind == tirx.ForKind.UNROLLED else _one(loop)
 
 
@@ -99,7 +105,8 @@ def _one(loop: tirx.For) -> range:
 def _accesses(
     body: tirx.Stmt, kind: type[Any], taken: Callable[[tirx.For], Sequence[int]]
 ) -> Iterator[tuple[Any, list[Expr]]]:
-    """What the first block in `body` loads, or stores, and at which indices, at those steps of the loops."""
+    """The loads, or stores, of the first block in `body`, with their indices, at the steps that `taken` gives for each
+    loop."""
     realize = nodes(body, SBlockRealize)[0]
     bound = dict(zip((iter_var.var for iter_var in realize.block.iter_vars), realize.iter_values))
     for values in _steps(body, taken):
@@ -108,7 +115,7 @@ def _accesses(
 
 
 def _steps(body: tirx.Stmt, taken: Callable[[tirx.For], Sequence[int]]) -> list[dict[tirx.Var, Expr]]:
-    """Values for the variables of all loops in `body`."""
+    """Values of the variables of all loops in `body`, one dictionary for each combination of steps."""
     steps: list[dict[tirx.Var, Expr]] = [{}]
     for loop in nodes(body, tirx.For):
         steps = [{**step, loop.loop_var: tirx.const(value, "int64")} for step in steps for value in taken(loop)]

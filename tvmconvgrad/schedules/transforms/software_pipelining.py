@@ -1,8 +1,12 @@
-"""A rewrite of a scheduled program: what is packed next is fetched while the products of this round are summed.
+"""A rewrite of a scheduled program: software pipelining. While one iteration sums, the data of the next one is fetched.
 
-A round of a loop packs what its tiles read, then sums. Where the packed tensor lies in memory, packing waits for it,
-while memory is idle as long as products are summed. So these also bring what the next round packs into the L2 cache:
-some lines at each step of a loop, that of which there are about as many steps as lines.
+    for i: pack(i); for s: sum(i, s)
+    ->
+    for i: pack(i); for s: prefetch(part s of what pack(i + 1) reads); sum(i, s)
+
+An iteration packs what its tiles read, then sums. Packing waits for memory, which is idle while products are summed. So
+the steps of the sum prefetch into L2 what the next iteration will pack. The prefetches go into the loop of the sum that
+has about as many steps as there are cache lines, a few lines at each step.
 """
 
 from __future__ import annotations
@@ -26,14 +30,16 @@ from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 LEAST_FMAS = 20
-"""How many FMAs there should be for each line: about as many as start while it comes from memory."""
+"""There must be at least so many FMAs for each prefetched cache line: about as many as start while it comes from
+memory. Not measured on its own."""
 
 MOST_LINES = 4
-"""Lines of a run: where each of them begins takes as long as several FMAs to compute."""
+"""A prefetch takes runs of at most so many cache lines: computing the address of a run takes as long as several FMAs.
+Not measured on its own."""
 
 
 def overlap(module: IRModule, packed: Collection[str]) -> IRModule:
-    """`module`, in which sums fetch what the next round packs by blocks of these names."""
+    """`module`, in which sums prefetch what the next iteration packs by blocks of these names."""
     around = nodes(module, tirx.For)
 
     def fetched(statement: tirx.SeqStmt) -> tirx.SeqStmt:
@@ -49,7 +55,8 @@ def overlap(module: IRModule, packed: Collection[str]) -> IRModule:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Runs of so many cache lines of a tensor: along each axis so many, so far apart, from a place on."""
+    """A grid of runs of a tensor: from element `first` on, `counts` runs along each axis, `apart` elements from each
+    other; a run has so many cache `lines`."""
 
     source: tirx.Buffer
     first: Sequence[Index]
@@ -58,7 +65,7 @@ class _Runs:
     lines: int
 
     def fetch(self, number: Index) -> tirx.Stmt:
-        """Fetch a run by its number."""
+        """Prefetch the run with a number."""
         place: list[Index] = []
         for first, count, apart in reversed(list(zip(self.first, self.counts, self.apart))):
             place.insert(0, first + number % count * apart)
@@ -70,8 +77,8 @@ class _Runs:
 
 
 def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
-    """`statement` with runs fetched in one of the `loops` around a sum: the last one with about as many steps as
-    runs, but not the innermost that is not unrolled. As it is, where there is little to sum."""
+    """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
+    as runs, but not the innermost. Unchanged if there are too few FMAs (`LEAST_FMAS`)."""
     total = prod(runs.counts)
     if _steps(loops) < LEAST_FMAS * total * runs.lines:
         return statement
@@ -93,11 +100,11 @@ def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) ->
 
 
 def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
-    """What a nest packs in the next round of the loops around it; None where that is no grid of whole lines."""
+    """What a nest packs in the next iteration of the loops around it; None if that is no grid of whole lines."""
     (realize,) = nodes(pack, SBlockRealize)
     loads, own = nodes(realize.block.body, TensorLoad), nodes(pack, tirx.For)
     if not loads:
-        return None  # it is all pads
+        return None  # it is all padding
     bound = dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values))
     places = [replaced(place, bound) for place in loads[-1].indices]
     begin = {loop.loop_var: tirx.const(0, "int64") for loop in own}
@@ -113,7 +120,7 @@ def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
 
 
 def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
-    """How many elements some loops take along an axis, and how far apart; None where it is not linear in them."""
+    """(count, distance) of the elements that some loops read along an axis; None if that is not linear in them."""
     analyzer, last, steps = Analyzer(), 0, []
     for loop in loops:
         step = analyzer.simplify(replaced(place, {loop.loop_var: loop.loop_var + 1}) - place)
@@ -127,7 +134,8 @@ def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
 
 
 def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Index] | None:
-    """Places in the next round of those loops, the innermost first, that they depend on; None: of no loop."""
+    """The indices in the next iteration of those of the `loops`, innermost first, that they depend on; None if they
+    depend on none."""
     read = [var for place in places for var in nodes(place, tirx.Var)]
     around = [loop for loop in loops if _extent(loop) > 1 and any(loop.loop_var.same_as(var) for var in read)]
     values, carry = {}, tirx.const(1, "int64")
@@ -138,7 +146,7 @@ def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Inde
 
 
 def _loops(statement: tirx.Stmt) -> list[tirx.For]:
-    """The loops around a sum but that over lanes, the outermost first."""
+    """The loops around a sum, outermost first, without the vectorised one."""
     if isinstance(statement, tirx.For) and statement.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED):
         return [statement, *_loops(statement.body)]
     if isinstance(statement, tirx.AttrStmt):
@@ -162,5 +170,5 @@ def _has_sum(statement: tirx.Stmt) -> bool:
 
 
 def _names(statement: tirx.Stmt) -> list[str]:
-    """Of all blocks in a statement."""
+    """The names of all blocks in a statement."""
     return [realize.block.name_hint for realize in nodes(statement, SBlockRealize)]

@@ -1,8 +1,12 @@
-"""A rewrite of a scheduled program: sums whose work items correspond become one parallel loop.
+"""A rewrite of a scheduled program: task fusion. The parallel loops of several sums become one.
 
-The phases of a strided data gradient are sums of their own, each over the same partitions of positions, and their
-results interleave. Task by work item, instead of sum by sum, the data of a range and the lines of its result stay in
-the cache.
+    parallel i: sum_0(i)                   parallel i:
+    parallel i: sum_1(i)          ->         sum_0(i)
+                                             sum_1(i)
+
+The output phases of a strided data gradient are sums of their own over the same partitions of positions, and their
+results interleave in memory. A work item that computes all phases of its partition keeps their data, and the cache
+lines of the result, in its cache.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body, wit
 
 
 def join(module: IRModule, sums: Sequence[str]) -> IRModule:
-    """`module` with the parallel loops of the blocks `sums` joined, behind all that they depend on."""
+    """`module` with the parallel loops of the blocks `sums` fused, behind all that they depend on; unchanged if they
+    differ in the number of work items."""
     if len(sums) < 2:
         return module
 

@@ -1,1 +1,1 @@
-"""Passes that make vector code of annotated loops, where TVM's own lowering has none or slow code."""
+"""Passes that turn annotated loops into vector code where TVM's own lowering makes none, or slow code."""

@@ -1,11 +1,11 @@
-"""A pass for vectors that are read where they lie, though some of their lanes are pads.
+"""A pass that loads vectors in place though some of their lanes are padding, by masked loads.
 
-A condition that tells a vector's lanes apart would be asked for each of them, and a vector that is loaded whole might
-reach beyond the tensor. LLVM's masked loads read just the lanes for which the condition holds, without a branch, and
-put zeros into the others. Where lanes lie a stride apart, all elements between the first and the last are covered by
-loads, and the lanes are picked from those.
+A condition that differs between lanes would be tested for each lane, and a vector that is loaded whole might reach
+beyond the tensor. LLVM's masked loads read only the lanes for which the condition holds, without a branch, and give
+zeros for the others. For strided lanes, all elements between the first and the last are loaded, and the lanes are
+picked from them by a shuffle.
 
-A schedule marks the loop over the lanes by the attribute `MASK`. What meets nothing but zeros is left out.
+A schedule annotates the loop over the lanes by `MASK`. A statement that would add only zeros is left out.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
     tirx.GT: lambda a, b: b - a,
     tirx.GE: lambda a, b: b - a - 1,
 }
-"""What is below zero where a comparison of integers holds."""
+"""For each comparison of integers, a difference that is negative if and only if the comparison holds."""
 
 
 def with_masked_loads(module: IRModule) -> IRModule:
-    """`module` with each marked loop as one statement on vectors, of a sum that it adds a product to."""
+    """`module` with each annotated loop replaced by one statement on vectors, which adds a product to a sum."""
     known = {bind.var: bind.value for bind in nodes(module, tirx.Bind)}
 
     def masked(marked: tirx.AttrStmt) -> tirx.Stmt:
@@ -49,21 +49,21 @@ def with_masked_loads(module: IRModule) -> IRModule:
 
 
 class _Lanes:
-    """The `count` lanes that a loop's variable numbers."""
+    """Turns statements of one lane into statements on vectors: `lane` is the loop's variable, below `count`."""
 
     def __init__(self, lane: tirx.Var, count: int, known: dict[tirx.Var, Expr]) -> None:
         self.lane, self.count, self.known = lane, count, known
         self.analyzer = Analyzer()
 
     def store(self, statement: tirx.BufferStore) -> tirx.Stmt:
-        """The store of all lanes; nothing where it would add zeros."""
+        """The store of all lanes; an empty statement if it would add only zeros."""
         guards = [call for call in nodes(statement.value, tvm.ir.Call) if call.op.same_as(IF_THEN_ELSE)]
         if any(self.analyzer.can_prove(tirx.Not(guard.args[0])) for guard in guards):
             return tirx.Evaluate(0)
         return tirx.BufferStore(statement.buffer, self.vector(statement.value), [self._ramp(*statement.indices)])
 
     def vector(self, value: Expr) -> Expr:
-        """A value of each lane as a vector."""
+        """The vector of a value's lanes."""
         if type(value) in _OPERATIONS:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
@@ -86,8 +86,8 @@ class _Lanes:
         return self._picked(load, conditions, apart)
 
     def _picked(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
-        """Lanes that lie apart. Where all of them have the same remainder, blocks of `apart` elements are loaded that
-        begin at a multiple: neighbouring taps share them. Else just the lanes' elements are."""
+        """Strided lanes, `apart` elements from each other. If their index modulo `apart` is known, whole blocks are
+        loaded from a multiple of `apart` on, which neighbouring taps share; otherwise only the lanes' elements are."""
         count, first = self.count, self._first(load.indices[0])
         whole = first
         while any(var in self.known for var in nodes(whole, tirx.Var)):
@@ -108,7 +108,7 @@ class _Lanes:
         return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
 
     def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
-        """As many elements as there are lanes, zero where one of the masks is false."""
+        """A vector of contiguous elements from `first` on, zero where one of the masks is false."""
         if not masks:
             return tirx.BufferLoad(source, [tirx.Ramp(first, index(1), self.count)])
         mask = reduce(tirx.And, masks)
@@ -117,7 +117,7 @@ class _Lanes:
         return tirx.call_llvm_pure_intrin(f"{source.dtype}x{self.count}", "llvm.masked.load", address, mask, zero)
 
     def _mask(self, condition: Expr, apart: int, begin: int) -> Expr:
-        """A condition, for elements from the `begin`-th on, of which `apart` belong to each lane."""
+        """A condition as a mask, for a vector of elements from the `begin`-th on; `apart` elements belong to a lane."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
         if type(condition) not in _DIFFERENCES:
@@ -130,13 +130,13 @@ class _Lanes:
         return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
 
     def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
-        """A value that one lane has alone, or that is not linear: lane by lane."""
+        """A value that is not linear in the lane, computed lane by lane."""
         numbers = [(begin + number) // apart for number in range(self.count)]
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 
     def _below(self, condition: Expr) -> Expr:
-        """What is linear in the lane, and below zero where the condition holds."""
+        """An expression that is linear in the lane, and negative where the condition holds."""
         below = _DIFFERENCES[type(condition)](condition.a, condition.b)
         divided = [each for each in nodes(below, tirx.FloorDiv) if uses(each, self.lane)]
         if not divided:
@@ -153,11 +153,11 @@ class _Lanes:
         return tirx.Ramp(self._first(place), index(1), self.count)
 
     def _first(self, place: Expr) -> Expr:
-        """A place of the first lane."""
+        """An index at the first lane."""
         return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
 
     def _step(self, place: Expr) -> int:
-        """How much a place moves by from one lane to the next."""
+        """By how much an index grows from one lane to the next."""
         return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
 
 

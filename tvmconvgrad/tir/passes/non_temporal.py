@@ -1,12 +1,12 @@
-"""A pass for results that are written by non-temporal stores.
+"""A pass that writes results by non-temporal stores.
 
-A plain store has its line read from memory first, though all of it will be written; and a large result drives from the
-caches what the kernel reads. x86's non-temporal stores of whole lines do neither. They need addresses that are
-multiples of the vector's bytes, which is asked at each store: elsewhere it is a plain one. Nor are they ordered with
-other stores, so a task ends with a fence.
+A plain store first reads its cache line from memory, though all of it will be written, and a large result evicts from
+the caches what the kernel reads. x86's non-temporal stores of whole lines do neither. They need addresses that are
+multiples of the vector's bytes; each store tests that, and is a plain store elsewhere. They are not ordered with other
+stores, so a work item ends with a fence.
 
-A schedule marks a loop whose vectors are stored so by the attribute `STREAM`. TVM's code generator has no such stores:
-they are functions in LLVM's own language.
+A schedule annotates a loop whose vectors are stored that way by `NON_TEMPORAL`. TVM's code generator has no such
+stores, so they are functions in LLVM IR.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ plain:
 
 
 def with_non_temporal_stores(module: IRModule) -> IRModule:
-    """`module` with the vectors of marked loops written by non-temporal stores, and a fence after each task's."""
+    """`module` with the vectors of annotated loops written by non-temporal stores, and a fence at the end of each work
+    item."""
     functions: dict[str, str] = {}
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
@@ -73,12 +74,12 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
 
 
 def _is_run(place: Expr) -> bool:
-    """Whether a store's elements lie side by side."""
+    """Whether a store's elements are contiguous."""
     return isinstance(place, tirx.Ramp) and isinstance(place.stride, tirx.IntImm) and int(place.stride) == 1
 
 
 def _fenced(loop: tirx.For) -> tirx.For:
-    """A loop over tasks, with a fence at the end of each: who then learns that it is done sees what it has stored."""
+    """A loop over work items with a fence at the end of each: whoever learns that it is done then sees its stores."""
     if loop.kind != tirx.ForKind.PARALLEL or not any(map(_non_temporal, nodes(loop, Call))):
         return loop
     return with_body(loop, tirx.SeqStmt([loop.body, _fence()]))

@@ -1,11 +1,12 @@
-"""A pass for vectors of which each lane adds two products of bf16 to its sum, by one instruction (AVX512_BF16).
+"""A pass for bf16 dot-product pairs: each lane of a vector adds two products to its sum, by one instruction of
+AVX512_BF16.
 
     sum[lane] += a[lane, 0] * b[lane, 0] + a[lane, 1] * b[lane, 1]
 
-The operands lie lane by lane, in pairs; one may be the same pair for all lanes. Both stay in 16 bits.
+The two elements of a lane's pair are contiguous; one operand may be the same pair for all lanes. Both stay in 16 bits.
 
-A schedule marks the loop over the lanes by the attribute `PAIRS`; the loop over a pair is the only one in it. TVM's
-code generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM's own language.
+A schedule annotates the loop over the lanes by `PAIRS`; the only loop inside of it is the one over a pair. TVM's code
+generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM IR.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ define <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %first, <{n
 
 
 def with_pairs(module: IRModule) -> IRModule:
-    """`module` with each marked loop as one statement on vectors, and the functions that these call."""
+    """`module` with each annotated loop replaced by one statement on vectors, and with the functions that these
+    call."""
     widths: set[int] = set()
 
     def loop(marked: tirx.AttrStmt) -> tirx.Stmt:

@@ -1,9 +1,9 @@
-"""A pass for copies of rows: along one axis, in the source and in the copy.
+"""A pass for copies of rows: source and copy run along the same axis.
 
-Where some of a row are pads, or lie beyond its end, a condition would be asked for each element. Here a row is copied
-by vectors: a condition on what is loaded chooses lanes, and one on whether to store is asked for the ends of a vector,
-then of its halves, and so on. In the copy neighbours may lie apart (tir/passes/strided_stores.py). Left to LLVM, such
-stores keep all that they store in memory, and of bf16 some wrote the next element, too (LLVM 22).
+If a part of a row is padding, or lies beyond its end, a condition would be tested for each element. Here a row is
+copied by vectors. A condition on loads selects lanes. A condition on stores is tested for both ends of a vector, then
+of its halves, and so on. In the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for
+such stores goes through memory, and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_UNROLLED = 8
 
 
 class Row:
-    """copy[.. + a * apart] = source[.. + a], for a in `loop`, maybe zero on conditions, or only on conditions."""
+    """copy[.. + a * apart] = source[.. + a] for a in `loop`: zero under some conditions, or stored only under some."""
 
     def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
         self.a, self.extent = loop.loop_var, int(loop.extent)
@@ -43,7 +43,7 @@ class Row:
         self.store = body
 
     def by_vectors(self) -> tirx.Stmt | None:
-        """The copy by vectors, of which the last may overlap the one before; None where that cannot be."""
+        """The copy by vectors, the last of which may overlap the one before; None if it cannot be vectorised."""
         if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
             return None
         loads = nodes(self.store.value, tvm.ir.TensorLoad)  # several of the same, where it is rounded to bf16
@@ -59,14 +59,14 @@ class Row:
         return self._stored(range(0, self.extent, width), width) if width > 1 and not guarded else None
 
     def _holds_between_ends(self, condition: tvm.ir.Expr) -> bool:
-        """Whether a condition that holds for two elements holds for all between them: it compares what is linear. One
-        that leaves out gaps between taps does not (te/zeros.py)."""
+        """Whether a condition that holds for two elements holds for all between them: it is linear. Conditions that
+        leave out gaps between taps are not (te/zeros.py)."""
         linear = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
         return linear and step_of([condition.a - condition.b], self.a) is not None
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
-        """Vectors of so many elements, if the conditions hold for the first and the last one; else each for itself,
-        then its halves: those elements for which they do."""
+        """The stores of vectors of `size` elements. If the conditions hold for the first and the last element, all are
+        stored; otherwise each vector is tested alone, then each half of it, down to single elements."""
         ends = (begins[0], begins[-1] + size - 1)
         holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
         condition = Analyzer().simplify(tirx.all(*holds))
@@ -88,7 +88,7 @@ class Row:
         return tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, replaced(store, {self.a: begin + lane}))
 
     def _loaded(self, load: tvm.ir.TensorLoad) -> tirx.Stmt:
-        """All of a row that has no pads before or behind it, or none of it."""
+        """A row that is stored in any case, by vectors; zeros if the conditions that hold for all of it are false."""
         value, store = self.store.value, self.store
         if not is_guarded(value):
             return self._over_row(lambda begin: self._vector(store, begin, self.side))
@@ -104,17 +104,17 @@ class Row:
         )
 
     def _over_row(self, vector: Callable[[tvm.ir.Expr], tirx.Stmt]) -> tirx.Stmt:
-        """All vectors of a row; those between the first and the last one in a loop, if they are many."""
+        """All vectors of a row; if they are many, those between the first and the last one in a loop."""
         begins = begins_of(self.extent, self.side)
-        if len(begins) <= _MOST_UNROLLED:  # LLVM then knows the lanes that are pads
+        if len(begins) <= _MOST_UNROLLED:  # LLVM then knows which lanes are padding
             return sequence([vector(index(begin)) for begin in begins])
         number = tirx.Var("number", "int64")
         middle = tirx.For(number, 0, len(begins) - 2, tirx.ForKind.SERIAL, vector((number + 1) * self.side))
         return tirx.SeqStmt([vector(index(begins[0])), middle, vector(index(begins[-1]))])
 
     def _chosen(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, choosing: Sequence[tvm.ir.Expr]) -> tirx.Stmt:
-        """One vector: data where the conditions hold for its ends. Else lanes that they leave out are loaded
-        nevertheless, if they lie in the buffer."""
+        """One vector: a plain copy if the conditions hold for both ends. Otherwise all lanes are loaded and some are
+        replaced by zeros, if all lie in the buffer; else it is copied element by element."""
         value, store = self.store.value, self.store
         data = self._vector(tirx.BufferStore(store.buffer, value.args[1], store.indices), begin, self.side)
         holds = self._hold_at_ends(begin, choosing)
@@ -129,7 +129,7 @@ class Row:
         return tirx.IfThenElse(holds, data, chosen)
 
     def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr:
-        """That conditions hold for the first and the last lane of a vector, whichever it is of those in the row."""
+        """The condition that all `conditions` hold for the first and the last lane of the vector at `begin`."""
         analyzer = Analyzer()
         for number in nodes(begin, tirx.Var):
             analyzer.bind(number, tvm.ir.Range(0, len(begins_of(self.extent, self.side)) - 2))

@@ -1,12 +1,13 @@
-"""How vectors are shuffled to transpose the blocks that they hold: which lanes of two vectors each new one takes.
+"""Which shuffles transpose a block in registers: for each new vector, the lanes that it takes from two others.
 
-A matrix of S x S elements, S = 2**s, in S vectors is transposed when the bits of a vector's number have become those of
-its lanes. A round takes one bit: of each two vectors that differ in it, it makes two whose lanes differ in it. Where
-the lanes of one 128-bit register are interleaved, x86 and Arm have an instruction for it (`unpcklps`, `zip1`), even on
-AVX2's two halves at once; the bits of a lane then turn by one, and after as many rounds as these have bits they stand
-in the vector's number, in reverse. Beyond 128 bits a round exchanges one bit for one, as `vperm2f128` does.
+A block of S x S elements, S = 2**s, lies in S vectors. Transposing it exchanges the bits of an element's vector number
+with the bits of its lane. Each of s rounds does so for one bit: from two vectors whose numbers differ in that bit it
+makes two new ones, whose lanes differ in it. Within 128 bits a round interleaves the lanes of two vectors, for which
+x86 and Arm have an instruction (`unpcklps`, `zip1`; with AVX2 on both halves at once). That rotates the lane's bits by
+one, so after these rounds they stand in the vector's number in reverse order. Beyond 128 bits a round exchanges just
+two bits, as `vperm2f128` does.
 
-Vectors of L = P x S lanes transpose P matrices side by side.
+Vectors of L = P x S lanes transpose P blocks side by side.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ REGISTER_BITS = 128
 def transposed(
     vectors: Sequence[Vector], lanes: int, element_bits: int, shuffle: Callable[[Vector, Vector, list[int]], Vector]
 ) -> list[Vector]:
-    """S vectors of P x S lanes, of which each S x S lanes are transposed; `shuffle` makes a vector from numbered lanes
-    of two, those of the second behind those of the first."""
+    """S vectors of P x S lanes in which each block of S x S elements is transposed. `shuffle(a, b, lanes)` makes a
+    vector of the numbered lanes of `a` and `b`; those of `b` count on from those of `a`."""
     rounds = len(vectors).bit_length() - 1
     interleaved = min(rounds, (REGISTER_BITS // element_bits).bit_length() - 1)
     now = list(vectors)
@@ -37,14 +38,14 @@ def transposed(
 
 
 def interleaved(lanes: int) -> list[list[int]]:
-    """Which lanes of two vectors the first, and the second, half of their interleaving takes."""
+    """The lanes of two vectors that the first, and the second, half of their interleaving takes."""
     order = [first + place for place in range(lanes) for first in (0, lanes)]
     return [order[:lanes], order[lanes:]]
 
 
 def _taken(lanes: int, bit: int, top: int, half: int) -> list[int]:
-    """The lanes that a round takes for the first, or second, of two new vectors: of the lanes' bits, those from `bit`
-    to `top` turn by one, the lowest chooses one of the vectors, and the highest is the half."""
+    """The lanes that a round takes for the first, or second (`half`), of two new vectors. Of a lane's bits, those from
+    `bit` to `top` are rotated by one; the lowest selects one of the two old vectors, and `half` becomes the highest."""
     low, middle = (1 << bit) - 1, (1 << top) - 1
     taken = []
     for lane in range(lanes):
@@ -54,6 +55,6 @@ def _taken(lanes: int, bit: int, top: int, half: int) -> list[int]:
 
 
 def _reversed(number: int, bits: int) -> int:
-    """A number whose lowest bits are in reverse."""
+    """A number with its lowest `bits` bits reversed."""
     low = number & (1 << bits) - 1
     return number - low + sum((low >> bit & 1) << bits - 1 - bit for bit in range(bits))

@@ -1,4 +1,4 @@
-"""What the passes that rewrite loops into vectors share: taking loops, conditions and indices apart."""
+"""Helpers of the passes that vectorise loops: they take loops, conditions and indices apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvmconvgrad.tir.annotations import LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, replaced
 
 SIDES = (16, 8, LEAST_SIDE)
-"""How many elements a vector may have."""
+"""The numbers of elements that a vector may have."""
 
 
 def is_whole(loop: tirx.For) -> bool:
@@ -35,14 +35,14 @@ def without_binds(statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def conjuncts(condition: tvm.ir.Expr) -> list[tvm.ir.Expr]:
-    """The conditions that all must hold."""
+    """The conditions whose conjunction `condition` is."""
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
 
 
 def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    """Statements one after the other, or the only one."""
+    """Statements one after the other; a single one as it is."""
     return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
 
@@ -52,7 +52,7 @@ def is_guarded(value: tvm.ir.Expr) -> bool:
 
 
 def begins_of(extent: int, side: int) -> list[int]:
-    """Where blocks begin along an axis; the last may overlap the one before."""
+    """Where blocks of `side` elements begin along an axis; the last one may overlap the one before."""
     return [*range(0, extent - side, side), extent - side]
 
 
@@ -62,7 +62,7 @@ def index(value: int) -> tirx.IntImm:
 
 
 def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
-    """How many elements an index moves by when a variable grows by one, if that is always the same."""
+    """By how much an index grows when a variable grows by one; None if that varies."""
     if len(indices) != 1:
         return None
     moved = replaced(indices[0], {var: var + 1}) - indices[0]
@@ -71,7 +71,7 @@ def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
 
 
 def with_functions(module: IRModule, functions: Iterable[str]) -> IRModule:
-    """`module` with functions in LLVM's own language, which LLVM puts where its programs call them."""
+    """`module` with functions in LLVM IR, which LLVM inlines into the programs that call them."""
     text = StringImm("".join(functions))
 
     def importing(program: tirx.PrimFunc) -> tirx.PrimFunc:

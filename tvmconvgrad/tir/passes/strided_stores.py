@@ -1,8 +1,9 @@
-"""A pass for vectors that are stored some elements apart, as the results of a strided data gradient's phases are.
+"""A pass for strided masked stores, as the output phases of a strided data gradient need them.
 
-LLVM stores such a vector lane by lane: as many stores as lanes, and most of them wait for the same few lines. Where the
-CPU has masked stores, the lanes are spread over as many vectors as the elements are apart, and each of these is stored
-at once, but for the elements between them: those are other phases', which another task may be writing.
+LLVM stores a strided vector lane by lane, and most of these stores wait for the same few cache lines. If the CPU has
+masked stores, the lanes are spread over as many vectors as the stride is, and each vector is stored with one masked
+store. The mask keeps the elements between the lanes: they belong to other phases, which another work item may be
+writing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tvmconvgrad.tir.rewriting import rewritten
 
 
 def with_spread_stores(module: IRModule) -> IRModule:
-    """`module` with masked stores in place of those of f32 that are two to four elements apart."""
+    """`module` with masked stores in place of stores of f32 with a stride of two to `MOST_APART` elements."""
     targets = [function.attrs["target"] for function in module.functions.values() if "target" in function.attrs]
     if not targets or not all(map(_has_masked_stores, targets)):
         return module
@@ -40,7 +41,7 @@ def _spread(store: tirx.BufferStore) -> tirx.Stmt:
 
 
 def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
-    """The vectors of elements from the first lane's on; where the last of them ends, all elements have been met."""
+    """The masked stores that cover all elements from the first lane's to the last one's."""
     apart, lanes = int(place.stride), int(place.lanes)
     value = tirx.Var("lanes", f"{store.buffer.dtype}x{lanes}")
     yield tirx.Bind(value, store.value)

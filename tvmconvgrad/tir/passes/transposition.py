@@ -1,19 +1,20 @@
-"""A pass for copies whose source lies along one axis in memory and whose copy lies along another.
+"""A pass for transposing copies: the source is contiguous along one axis, and the copy along another.
 
 Element by element such a copy takes several cycles for each. Here it goes by blocks of S x L elements: S vectors are
-loaded along the source, transposed in registers (tir/passes/shuffles.py), and stored along the copy. Where a block is
-longer along the source than along the copy, a vector is stored in parts of S elements; where it is shorter, one is
-loaded in such parts. Two rows that lie interleaved in the copy need one shuffle for each half. Where the source takes
-every second element, or third, as a strided convolution does, all of them are loaded, and the others left out; where
-the copy does, a vector's elements are stored apart (tir/passes/strided_stores.py). An element may be a pair of
-neighbours, in the source and the copy.
+loaded along the source, transposed in registers (tir/passes/shuffles.py), and stored along the copy.
 
-What is converted from f16 is transposed as f16: half as much to shuffle. Besides, LLVM 22 makes of `unpcklps`, where
-both operands are converted by `vcvtph2ps` and the other half of their interleaving is not used, a conversion of
-`vpunpcklwd`, which takes other lanes: results are then wrong.
+* If a block is longer along the source than along the copy, a vector is stored in parts of S elements; if it is
+  shorter, a vector is loaded in such parts. Two rows that are interleaved in the copy need one shuffle for each half.
+* If the source is strided, as in a strided convolution, the elements between are loaded, too, and dropped. If the copy
+  is, a vector's elements are stored apart (tir/passes/strided_stores.py).
+* An element may be a pair of neighbours, in the source and in the copy.
 
-A schedule marks the outer of the two loops, the one along the source, by the attribute `TRANSPOSE`. Where there is one
-loop alone, along both, it copies a row (tir/passes/rows.py).
+f16 that is converted is transposed before its conversion, since that is half as much to shuffle. It also avoids a
+defect of LLVM 22: with both operands of `unpcklps` converted by `vcvtph2ps`, and the other half of their interleaving
+unused, it converts the result of `vpunpcklwd` instead, which takes other lanes, and results are wrong.
+
+A schedule annotates the outer of the two loops, the one along the source, by `TRANSPOSE`. A single annotated loop,
+along both, copies a row (tir/passes/rows.py).
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 
 def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
-    """The loops that a schedule has marked, by blocks; loops marked "vectorized" are left for TVM to vectorise."""
+    """The annotated loops, copied by blocks; loops of the kind "vectorized" are left for TVM to vectorise."""
     return _by_blocks(marked.body) if marked.attr_key == TRANSPOSE else marked
 
 
 def _by_blocks(outer: tirx.Stmt) -> tirx.Stmt:
-    """A copy that is marked; also one that is made on a condition."""
+    """An annotated copy, which may be made under a condition, by blocks."""
     if isinstance(outer, tirx.IfThenElse) and outer.else_case is None:
         return tirx.IfThenElse(outer.condition, _by_blocks(without_binds(outer.then_case)), None)
     inner = without_binds(outer.body) if isinstance(outer, tirx.For) else None
@@ -65,8 +66,8 @@ def _by_blocks(outer: tirx.Stmt) -> tirx.Stmt:
 
 
 class _Copy:
-    """copy[.. + b] = source[.. + a * apart], for a in `outer`, b in `inner`, maybe zero on a condition; of pairs, where
-    there is a loop over a `pair`."""
+    """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
+    a `pair`, elements are pairs."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -76,11 +77,11 @@ class _Copy:
         self.run = int(pair.extent) if pair is not None else 1
 
     def blocked(self) -> tirx.Stmt | None:
-        """The copy by blocks, of which the last overlap where they must; None where that cannot be."""
+        """The copy by blocks, the last of which may overlap the ones before; None if it has no such form."""
         if not self._is_transposed() or self.lanes == 1:
             return None
         begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, self.block))
-        if self._is_in_registers():  # which have no indices that vary
+        if self._is_in_registers():  # registers have constant indices only
             return sequence([self._block(index(a), index(b)) for a in begins_a for b in begins_b])
         last_a, last_b = begins_a[-1], begins_b[-1]
         counts = len(begins_a), len(begins_b)
@@ -92,12 +93,12 @@ class _Copy:
 
     @cached_property
     def rows(self) -> int:
-        """How many vectors are loaded for a block: two, or as many as it has elements along its shorter side."""
+        """The number of vectors that are loaded for a block: two, or as many as its shorter side is long."""
         return 2 if self.extents[1] == 2 else _widest(min(self.extents))
 
     @cached_property
     def lanes(self) -> int:
-        """How many elements of a block a vector has; 1: there are too few."""
+        """The number of a block's elements in one vector; 1 if there are too few to vectorise."""
         if self.extents[1] == 2:
             return _widest(self.extents[0])
         simple = self.pair is None and not self._chooses and self._apart == self._stored_apart == 1
@@ -105,7 +106,7 @@ class _Copy:
 
     @cached_property
     def block(self) -> tuple[int, int]:
-        """How many elements a block has along `a` and `b`."""
+        """The block's elements along `a` and along `b`."""
         return (self.lanes, self.rows) if self.extents[0] > self.extents[1] else (self.rows, self.lanes)
 
     def _is_in_registers(self) -> bool:
@@ -118,18 +119,18 @@ class _Copy:
 
     @cached_property
     def _apart(self) -> int:
-        """How far neighbours along `a` lie apart in the source, in pairs where it has these."""
+        """The stride of neighbours along `a` in the source, in elements, or in pairs."""
         return (step_of(self._load.indices, self.a) or 0) // self.run
 
     @cached_property
     def _chooses(self) -> bool:
-        """Whether a condition tells a vector's lanes apart."""
+        """Whether a condition differs between a vector's lanes."""
         lanes = [self.a, self.pair] if self.pair is not None else [self.a]
         return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
 
     @property
     def _is_all_or_nothing(self) -> bool:
-        """Whether a condition holds for all of a block or for nothing of it."""
+        """Whether there is a condition that is the same for all elements of a block."""
         lanes = [self.a, self.b, *([self.pair] if self.pair is not None else [])]
         return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
 
@@ -144,7 +145,7 @@ class _Copy:
         return 1 <= self._apart <= most and 1 <= self._stored_apart <= most_stored
 
     def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
-        """Whether the two of a pair, if there is one, are neighbours, as pairs along both axes are."""
+        """Whether pairs, if there are any, are contiguous in the source and in the copy."""
         if self.pair is None:
             return True
         steps = [step_of(indices, self.pair) for indices in (load.indices, self.store.indices)]
@@ -153,7 +154,7 @@ class _Copy:
 
     @cached_property
     def _stored_apart(self) -> int:
-        """How far neighbours along `b` lie apart in the copy, in pairs where it has these."""
+        """The stride of neighbours along `b` in the copy, in elements, or in pairs."""
         return (step_of(self.store.indices, self.b) or 0) // self.run
 
     def _block(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
@@ -161,13 +162,13 @@ class _Copy:
         value = self.store.value
         if not self._is_all_or_nothing:
             return self._copied(a, b, value)
-        condition, loaded, instead = value.args  # asked here, since each load would ask for itself
+        condition, loaded, instead = value.args  # tested here once, since each load would test it again
         filled = [tirx.Broadcast(instead, self.lanes * self.run)] * self.rows
         return tirx.IfThenElse(condition, self._copied(a, b, loaded), sequence(self._stored(a, b, filled)))
 
     def _copied(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        """A block of a value. Lanes that a condition leaves out, and elements between those that are taken, are loaded
-        nevertheless, if they lie in the buffer."""
+        """One block of `value`. Lanes that a condition replaces by zeros, and elements between strided ones, are
+        loaded, too, if they lie in the buffer; otherwise the block is copied element by element."""
         if not self._chooses and self._apart == 1:
             return self._transposed(a, b, value)
         (place,) = self._load.indices
@@ -186,7 +187,7 @@ class _Copy:
         return tirx.IfThenElse(inside, self._transposed(a, b, chosen), by_element)
 
     def _in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
-        """The place in a pair, where there are pairs."""
+        """The value of the loop variable over a pair; empty without pairs."""
         return {} if self.pair is None else {self.pair: index(place)}
 
     def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
@@ -220,7 +221,7 @@ class _Copy:
         return tirx.SeqStmt(statements + self._stored(a, b, vectors))
 
     def _stored(self, a: tvm.ir.Expr, b: tvm.ir.Expr, vectors: Sequence[tvm.ir.Expr]) -> list[tirx.Stmt]:
-        """What stores a block's transposed vectors, in parts that are neighbours along `b`."""
+        """The stores of a block's transposed vectors, in parts that are contiguous along `b`."""
         statements: list[tirx.Stmt] = []
         length = self.lanes if self.rows == 2 else min(self.block[1], self.lanes)
         for number, vector in enumerate(vectors):

@@ -1,7 +1,7 @@
-"""A candidate as MetaSchedule holds it: the workload with our choice noted at its root. Importing this imports TVM.
+"""A candidate in MetaSchedule's form: the workload with our choice annotated at its root. Importing this imports TVM.
 
-Programs of ours cannot be replayed: layouts and loops change with the decisions, and the last rewrites of a schedule
-are no instructions of a trace. So a trace holds the draws by name, and who needs the program schedules anew.
+A trace of our schedules could not be replayed: layouts and loops change with the decisions, and the last rewrites are
+no instructions of a trace. So a trace has only the draws by name, and the program is made by scheduling again.
 """
 
 from __future__ import annotations

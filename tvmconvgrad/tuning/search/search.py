@@ -62,11 +62,11 @@ class Found:
     default_seconds: float = 0.0
     winner: Choice | None = None
     gain: float = 1.0
-    """How much faster the winner is than the default, run in turn."""
+    """The default's time divided by the winner's, both run in turn."""
     seconds: float = 0.0
-    """Of the winner, or of the default where nothing is better."""
+    """The seconds of a call of the winner, or of the default if nothing is better."""
     why: str = ""
-    """Why nothing is better than the default, where that is so."""
+    """Why nothing is better than the default, if so."""
     exhausted: bool = False
     """Whether the space has no candidate that was not measured."""
 
@@ -102,7 +102,7 @@ class Search:
         self.found = Found(task, list(self._trials.times))
 
     def run(self, limits: Limits) -> Found:
-        """Measure candidates until the limits are met, then let the best run against the default. SearchFailed."""
+        """Measure candidates until a limit is reached, then compare the best with the default. Raises SearchFailed."""
         begin = time.monotonic()
         default = self._build_default()
         # the finalists are built once more, some at a time; then they run

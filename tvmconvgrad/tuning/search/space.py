@@ -36,32 +36,33 @@ _SECONDS = 60.0  # to describe a candidate
 _TRIES = 40
 _KEPT = 1024  # descriptions that are kept in memory
 _TASKS = 16
-"""How many parallel tasks a candidate must have, unless the default has fewer: few and large ones may be the fastest on
-the threads of a search, and would leave the cores of another machine idle."""
+"""The least number of parallel work items of a candidate, unless the default has fewer. A few large work items may be
+the fastest on the threads of a search, but would leave the cores of another machine idle."""
 
 _HOPELESS = 8.0  # times the cheapest rule's cost
 _CHEAPEST = 0.6
-"""How likely a random candidate is of the cheapest rule; each further one takes the same part of what is left."""
+"""The probability that a random candidate is of the cheapest rule; each further rule takes the same share of the
+rest."""
 
 _CHANGED = 0.5
-"""How likely a decision of a random candidate is drawn, and not the rule's own."""
+"""The probability that a decision of a random candidate is drawn at random, and is not the rule's default."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program that a task may be computed by, with the choice that it is made by."""
+    """A program for a task, with the choice that makes it."""
 
     choice: Choice
     measured: Any = field(repr=False, compare=False)
     """MetaSchedule's MeasureCandidate."""
     open: Mapping[str, Sequence[int]] = field(default_factory=dict, repr=False, compare=False)
-    """What each decision may be, given those before it."""
+    """For each decision its candidates, given the decisions before it."""
     features: NDArray[np.float32] | None = field(default=None, repr=False, compare=False)
-    """What MetaSchedule's cost model sees, stores x features; None: it extracts them itself."""
+    """The input of MetaSchedule's cost model, (stores, features); None: the model extracts it itself."""
 
 
 class DecisionSpace:
-    """The candidates of a task. Those with the same program are one. They are described in a pool, if there is one."""
+    """The candidates of a task; those with the same program are one. The workers of `pool`, if given, describe them."""
 
     name = "decisions"
     instructions = traces.OURS
@@ -205,7 +206,8 @@ class DecisionSpace:
 
 
 def _promising(task: Task) -> list[str]:
-    """The rules that take the task, the cheapest first, without those that are hopeless by their own account."""
+    """The rules that take the task, cheapest first, without those whose cost is `_HOPELESS` times the cheapest
+    one's."""
     costs = {rule.name: rule.cost(task.problem) for rule in schedules.rules(task.target)}
     usable = schedules.applicable(task.problem, task.target)
     limit = _HOPELESS * (costs[usable[0]] or 0.0)

@@ -1,11 +1,13 @@
 """The search: MetaSchedule's evolution, on decisions instead of traces. Importing this imports TVM.
 
-MetaSchedule's own EvolutionarySearch mutates traces and replays them. Ours cannot be replayed: layouts and loops
-change with the decisions, and the last rewrites of a schedule are no instructions of a trace. So the same loop is run
-here, and makes each candidate by scheduling anew. It begins with the default, with what was found before, and with what
-differs from the default in one decision. Then comes a population of the best that were measured, of neighbours of the
-very best and of random ones; generations of mutations, with parents chosen by the cost model's scores; the best
-unmeasured ones are measured, and a few random ones.
+MetaSchedule's own EvolutionarySearch mutates traces and replays them. Traces of our schedules cannot be replayed:
+layouts and loops change with the decisions, and the last rewrites are no instructions of a trace. So the same search
+runs here, and makes each candidate by scheduling again.
+
+The first candidates are the default, results of earlier searches, and what differs from the default in one decision.
+Then a population is made of the best measured candidates, of neighbours of the very best, and of random ones. In each
+generation it is mutated, with parents chosen by the cost model's scores. The best unmeasured candidates are measured,
+and a few random ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A task's measured candidates on disk, in the files of MetaSchedule's JSONDatabase. Importing this imports TVM.
 
-MetaSchedule appends to its files without a lock, and can read none that was cut off. So lines are written here, one at
-a time and to the disk at once, and a line that cannot be read is left out when a search goes on. A candidate that
-failed is a record without times, which MetaSchedule never takes for a result.
+MetaSchedule appends to its files without a lock, and cannot read a file that was cut off. So lines are written here,
+one at a time and at once to the disk, and a line that cannot be read is skipped when a search continues. A candidate
+that failed is a record without times, which MetaSchedule never takes for a result.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from tvmconvgrad.tuning.search.space import Candidate
 
 WORKLOADS, RECORDS, ABOUT = "database_workload.json", "database_tuning_record.json", "task.json"
 DIGESTS = "digests.txt"
-"""Of the lines that were written: TVM ends the process for a value in a record of another type than it expects."""
+"""Digests of the lines that were written here. Only such lines are read: a value of an unexpected type in a record
+makes TVM end the process."""
 _MOST = 1 << 30
 """Bytes of a file of records."""
 
 
 class Space(Protocol):
-    """What a task's candidates are of."""
+    """The space that a task's candidates are taken from."""
 
     name: str
     task: Task
     instructions: frozenset[str]
-    """Of traces, that may be replayed."""
+    """The instructions of traces that may be replayed."""
 
     def workload(self) -> tvm.IRModule:
         """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""

@@ -1,7 +1,7 @@
-"""How the sums of a register tile read their operands and write their results.
+"""How a register tile reads its operands and writes its results: in place, packed, transposed.
 
-A copy of an operand costs as much as many products, and a result that is written against the memory's order more
-still. Which of that a tile needs follows from where its vectors lie, so it is asked of each tile before one is chosen.
+Packing an operand costs as much as many products, and writing a result against the memory's order costs even more.
+Which of them a tile needs follows from its vectorised axis. So all of this is asked of every tile before one is chosen.
 """
 
 from __future__ import annotations
@@ -21,25 +21,28 @@ from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.annotations import LEAST_SIDE
 
 SUMMED = 16
-"""Channels that are summed in one run: a cache line of f32."""
+"""BLOCK_K: so many channels of K are innermost in packed operands. It is a cache line of f32."""
 
 LEAST_FMAS = 48
-"""How many an iteration of the innermost loop should have, where registers are few: small tiles make loops so short
-that they wait for their instructions while another thread shares the core."""
+"""FMAs that an iteration of the innermost loop should have on CPUs with 16 vector registers. Their tiles are small, and
+a loop of 12 FMAs waits for its instructions while another thread shares the core: with 48, 71 gradients were 1.034
+times as fast in the mean (Zen 3)."""
 
 FEW_ROWS = 256
-"""How many positions a panel must serve to be worth a copy without being transposed."""
+"""A filter that need not be transposed is packed if at least so many positions use a panel. Not measured on its own."""
 
 LEAST_RUN = 2 * CACHE_LINE
-"""Bytes of a channel's positions that a tile must read to read them where they lie."""
+"""With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. Not measured on
+its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
-"""The share of the L2 cache that a panel may take, and one that is read faster than L2 brings it."""
+"""The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
+measured on their own."""
 
 
 @dataclass(frozen=True)
 class DataAccess:
-    """What a tile of sums of these sizes reads and writes, on a machine."""
+    """What a register tile reads and writes, for sums of these sizes on a machine."""
 
     machine: CpuMachine
     sizes: DataSizes
@@ -47,15 +50,15 @@ class DataAccess:
 
     @property
     def along(self) -> bool:
-        """Whether the tile's vectors lie along the memory of data and result."""
+        """Whether the tile's vectors are contiguous in the user's data and result."""
         return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis == "positions")
 
     # ---- what is read ----
 
     @cached_property
     def pairs(self) -> bool:
-        """Whether the operands are bf16, of which an instruction adds up two summed channels at a time. Groups have
-        enough of them to be transposed by pairs."""
+        """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
+        vectors over groups, K must be long enough for pairs to be transposed in registers."""
         if not self.machine.multiplies_pairs or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis == "groups":
@@ -68,7 +71,7 @@ class DataAccess:
         return BF16_BYTES if self.pairs else F32_BYTES
 
     def summed(self, in_place: bool) -> int:
-        """How many channels are summed in one run, of data that is read where it lies or packed."""
+        """BLOCK_K in channels, for data that is read in place or packed."""
         if self.tile.vector_axis == "positions":
             return 1
         if self.tile.vector_axis == "k":
@@ -78,16 +81,16 @@ class DataAccess:
 
     @cached_property
     def products(self) -> int:
-        """Multiply-adds, with all that is rounded up, and without what is left out."""
+        """Multiply-adds, including what tiles and BLOCK_K round up, without taps that are left out as padding."""
         sizes, run = self.sizes, self.summed(self.data_in_place)
         return sizes.products(self.tile) // sizes.k * ceil_to(sizes.k, run)
 
     @property
     def steps(self) -> int:
-        """How many summed channels an iteration of the innermost loop adds, one after the other.
+        """How many K channels an iteration of the innermost loop adds, one after the other.
 
-        One where a row's last tile has a single position, which LLVM computes alone, but only in a short loop; and of
-        tall tiles of one vector, which LLVM would spill.
+        One if a row's last tile has a single position: LLVM computes that alone, but only in a short loop. One also
+        for tiles of one vector, which LLVM would spill.
         """
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         leaves_one = any(size.positions[-1] % self.tile.positions == 1 for size in self.sizes.sums)
@@ -96,18 +99,19 @@ class DataAccess:
         return max(LEAST_FMAS // (rows * columns), 1)
 
     def multiples(self, in_place: bool, implicit_axes: int = 0) -> Multiples:
-        """What the tensor expression is rounded up to, and the type of its operands."""
+        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
         return self.sizes.multiples(self.tile, self.summed(in_place), implicit_axes, self.pairs)
 
     @property
     def implicit_axes(self) -> int:
-        """Along how many axes a tile has one position, and no pads are packed before all work items."""
+        """The number of spatial axes along which a tile has one position, so padding may be implicit in data that is
+        packed before all work items."""
         return self.sizes.problem.geometry.rank - (1 if self.tile.rows == 1 else 2)
 
     @cached_property
     def data_in_place(self) -> bool:
-        """Whether the data is read where it lies: it is f32, needs no zeros, the tile's order is the memory's, and its
-        rows, where they are far apart, don't displace each other from the cache."""
+        """Whether the data is read in place: it is f32 without padding, the tile's vectors or rows follow its memory,
+        and the rows that a tile reads side by side do not displace each other from L1."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if not self.along or tile.vector_axis == "groups":
             return False
@@ -121,7 +125,7 @@ class DataAccess:
 
     @cached_property
     def filter_in_place(self) -> bool:
-        """Whether the filter is read where it lies: where its lanes are side by side, and few rows share a panel."""
+        """Whether the filter is read in place: its N channels are contiguous, and few positions would use a panel."""
         if self.tile.vector_axis == "k":
             return True
         problem, sizes = self.sizes.problem, self.sizes
@@ -132,12 +136,12 @@ class DataAccess:
 
     @property
     def filter_stays(self) -> bool:
-        """Whether the filter stays in the L2 cache, beside data."""
+        """Whether the filter fits half of L2, beside data."""
         return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
 
     @cached_property
     def panel(self) -> int:
-        """Elements of a panel that a work item packs; 0 where the filter is read where it lies."""
+        """Elements of a panel that a work item packs; 0 if the filter is read in place."""
         if self.tile.vector_axis != "channels" or self.filter_in_place:
             return 0
         products = max((size.products for size in self.sizes.sums), default=0)
@@ -145,24 +149,24 @@ class DataAccess:
 
     @cached_property
     def has_panels(self) -> bool:
-        """Whether there may be room for panels: for all of them, or for one beside all data.
+        """Whether the workspace may have room for panels: for all of them, or for one beside all packed data.
 
-        There always is for one that L1 holds: a narrow tile for a small problem's few channels would save little.
+        A panel that fits L1 is always allowed: avoiding it, by a narrower tile, would save little.
         """
         data, weights = (prod(shape) for shape in self.sizes.problem.input_shapes)
         alone = self.panel + (0 if self.data_in_place else data)
         return self.bytes * self.panel <= self.machine.l1 or self.has_room(min(alone, weights))
 
     def has_room(self, elements: int) -> bool:
-        """Whether so many elements of the operands, packed, take no more memory than the tensors."""
+        """Whether a workspace of so many packed elements takes no more memory than the tensors."""
         return self.bytes * elements <= ROOM * self.sizes.problem.tensor_bytes
 
     # ---- what is written ----
 
     @cached_property
     def may_add(self) -> bool:
-        """Whether tiles may be added up in memory, in parts: they lie whole along that of the result, or its rows are
-        long enough to be transposed."""
+        """Whether K may be split into parts that are added up in memory: tiles are contiguous in the result, or its
+        rows are long enough to be transposed."""
         if self.tile.vector_axis != "channels":
             return False
         if self.along:
@@ -170,30 +174,30 @@ class DataAccess:
         return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
     def adds_aside(self, parts: int) -> bool:
-        """Whether so many parts are added up in memory of the work item, since the result has another order or type."""
+        """Whether so many K-parts are added up in a scratch accumulator, since the result has another order or type."""
         return parts > 1 and not (self.along and self.sizes.problem.dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
-        """Bytes of its panel that a tile of so many positions reads in a cycle, in which two FMAs start."""
+        """Bytes of its panel that a tile of so many positions reads in a cycle, at two FMAs a cycle."""
         return 2 * F32_BYTES * self.machine.lanes / positions
 
     @cached_property
     def parts(self) -> int:
-        """In how many parts a panel fits the L2 cache, beside data; where few positions use it, a small part of it."""
+        """The number of K-parts for which a panel fits its share of L2, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
         share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
         return -(-self.bytes * products * self.tile.n // int(share * self.machine.l2))
 
     @property
     def writes_apart(self) -> bool:
-        """Whether the results of a phase lie apart along the last axis."""
+        """Whether the results of one output phase are strided along the last axis."""
         problem = self.sizes.problem
         return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
 
     @cached_property
     def transposes_result(self) -> bool:
-        """Whether tiles are transposed in registers, to be written along positions, or along a group's channels: whole
-        ones of neighbours, since where parts of a tile are left out it is written element by element."""
+        """Whether tiles are transposed in registers, to be written along positions (NCX) or along a group's channels
+        (NXC). All tiles must be whole: others are written element by element."""
         tile = self.tile
         by_channels = self.sizes.problem.data_format == "NXC"
         if tile.vector_axis not in (("groups",) if by_channels else ("channels", "groups")):
@@ -207,34 +211,34 @@ class DataAccess:
 
     @property
     def writes_rows(self) -> bool:
-        """Whether some vectors of a tile go beyond the end of a row of the result, or of a position's channels, or may:
-        NCX has rows of any length."""
+        """Whether tiles are written by rows (tir/passes/rows.py): some vector may reach beyond the end of a row of the
+        result, or of a position's channels."""
         sizes, tile = self.sizes, self.tile
         if tile.vector_axis == "channels":
             in_order = {size.n for size in sizes.sums} == {sizes.n}
             return self.along and in_order and sizes.n % tile.n > 0
         if tile.vector_axis != "positions":
             return False
-        # of fewer channels in NXC, several positions share a line, and LLVM does as well
+        # With fewer channels in NXC several positions share a cache line, and LLVM's own code is as fast.
         cut = sizes.n >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
         return self.along or cut
 
     @property
     def writes_whole_lines(self) -> bool:
-        """Whether the vectors of a tile are neighbours in the result's memory, and none goes beyond it."""
+        """Whether a tile's vectors are contiguous in the result and none reaches beyond its end."""
         sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
         if tile.vector_axis == "groups":
             return sizes.n == 1 and geometry.groups % tile.groups == 0
         if tile.vector_axis == "positions":
             return self.along and not self.writes_apart
         if geometry.groups > 1 and sizes.n * F32_BYTES % CACHE_LINE:
-            return False  # groups share a line, which comes and goes for each of them
+            return False  # groups share a cache line, which is fetched and written back for each of them
         vector = largest_divisor(tile.n, self.machine.lanes)
         return all(size.n % tile.n == 0 and (size.n == sizes.n or sizes.n % vector == 0) for size in sizes.sums)
 
     @property
     def may_store_non_temporally(self) -> bool:
-        """Whether tiles may be written by non-temporal stores: each fills whole cache lines."""
+        """Whether tiles may be written by non-temporal stores: each tile fills whole cache lines."""
         tile, row = self.tile, self.sizes.problem.output_shape[-1]
         if not self.machine.non_temporal or tile.vector_axis == "k" or not self.along or not self.writes_whole_lines:
             return False
@@ -243,10 +247,11 @@ class DataAccess:
 
     @property
     def stores_non_temporally(self) -> bool:
-        """Whether they are, by default: a result that is small stays in the cache for who reads it.
+        """Whether they are by default: a result larger than a core's share of L3. A smaller one should stay in the
+        cache for its reader.
 
-        Depthwise sums wait for memory, so theirs stays as long as all tensors may be there, if each vector is a line:
-        else one that is not in the cache would be read from memory for its parts.
+        Depthwise sums are bound by memory. So their result stays in the cache as long as all tensors may, if each
+        vector is a whole cache line; otherwise each line that is written in parts would be read from memory first.
         """
         stays = self.sizes.is_depthwise and self.machine.lanes >= self.sizes.line
         fits = self.sizes.problem.tensor_bytes <= SHARED * self.machine.l3

@@ -1,8 +1,8 @@
-"""How the sums of a register tile are split into work items: partitions of positions, of groups and of columns.
+"""How the sums of a register tile are split into work items: partitions of positions, of groups and of N.
 
-There should be enough work items for many cores. More of them read panels, and data at their borders, more often;
-larger ones need more cache. So of partitions of positions those are taken that bring least from beyond the L2 cache,
-and groups and columns are split where these are too few.
+There should be enough work items for many cores. But more work items read the panels, and the data at their borders,
+more often, and larger ones need more cache. So positions are split in the way that brings the least data from beyond
+L2; where that gives too few work items, groups and then N are split, too.
 """
 
 from __future__ import annotations
@@ -19,39 +19,42 @@ from tvmconvgrad.schedules.cpu.data.tiles import cost
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 
 TASKS = 28
-"""How many parallel work items a sum should have at least: enough for many cores, few enough to stay large; and a
-divisor of many layers' rows."""
+"""The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
+28 divides the rows of many layers. Not measured on its own."""
 
 SURPLUS = 2
-"""How much more data than there is may be packed, before it is better packed once, by all threads, through memory."""
+"""Work items may together pack so many times the data (neighbours share some); if they would pack more, the data is
+packed once before all work items, which takes it through memory. Not measured on its own."""
 
 REPACKS = 4
-"""How many column partitions may pack the same data, each for itself; for more it is packed once, to memory."""
+"""At most so many partitions of N may each pack the same data; for more it is packed once, to memory. Not measured on
+its own."""
 
 NEAR = 0.1
-"""What a byte of panels from the last-level cache costs, one after the other, as a part of what one of memory costs."""
+"""What a byte of contiguous panels costs from the last-level cache, as a share of a byte from memory. Not measured on
+its own."""
 
 
 SLACK = 0.01
-"""How much longer a sum may take for partitions of which there are enough, as a part of what it takes."""
+"""To have enough work items, a sum may take longer by this share of its time."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """A way to split the positions into partitions."""
+    """One way to split the positions into partitions of so many `tiles`: of row blocks."""
 
     tiles: int
     work_items: int
     surplus: float
-    """How much more data the partitions read than there is: neighbours read the same at their border."""
+    """What all partitions read, as a multiple of the data: neighbours read the same elements at their border."""
     traffic: float
-    """Bytes that come from beyond the L2 cache, about."""
+    """Bytes that come from beyond L2, about."""
     read: int
     """Elements of a channel that a partition reads."""
 
 
 def _partitions(extents: Sequence[int], partition_tiles: int) -> int:
-    """How many partitions of about so many tiles there are of these images and tiles along each axis."""
+    """The number of partitions of about `partition_tiles` tiles; `extents` are images, and tiles along each axis."""
     return prod(extents) // prod(inner_extents(extents, partition_tiles))
 
 
@@ -63,11 +66,11 @@ class Splitting:
 
     @cached_property
     def partitions(self) -> Ranges:
-        """The partitions with about the least traffic from beyond the L2 cache, of those that have room; of these, the
-        largest of which there are enough.
+        """The partitions with about the least traffic from beyond L2 among those that have room; of these, the largest
+        that give enough work items.
 
-        A partition reads every panel, and its data for every column block, from wherever they fit. Panels that several
-        partitions share are written to memory before, and read from there.
+        A partition reads every panel, and reads its data once for every N block, from the cache that holds them. Panels
+        that several partitions share are packed to memory before, and read from there.
         """
         sizes, tile = self.access.sizes, self.access.tile
         if not sizes.sums:
@@ -79,8 +82,8 @@ class Splitting:
         limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._partition(extents, inner) for inner in sorted(inners)]
-        # panels take least where a single work item packs its own; else it is the data that may be packed by smaller
-        # partitions
+        # Panels take the least memory if a single work item packs its own. Without panels it is the packed data that
+        # takes memory, and smaller partitions pack less of it at a time.
         smallest = (
             self._partition(extents, extents)
             if self.access.panel
@@ -95,23 +98,24 @@ class Splitting:
 
     @property
     def group_partitions(self) -> int:
-        """Partitions of groups that make enough work items; of small images, so many that a work item's stay in half of
-        L1."""
+        """The number of partitions of groups that gives enough work items; with small images, at least so many that a
+        work item's groups fit half of L1."""
         wanted = -(-TASKS // self.partitions.work_items)
         if not self._has_small_images:
             return wanted
         return max(wanted, self.access.sizes.problem.geometry.groups * self._image // (self.access.machine.l1 // 2))
 
     def n_partitions(self, group_partitions: int) -> int:
-        """Partitions of columns that make enough work items together with so many of groups."""
+        """The number of partitions of N that gives enough work items, together with so many of groups."""
         return -(-TASKS // (self.partitions.work_items * group_partitions))
 
     def may_pack_by_work_item(self, n_partitions: int) -> bool:
-        """Whether work items may each pack their data, rather than all of it be packed before them."""
+        """Whether each work item may pack its own data, so that it need not be packed before all of them."""
         return n_partitions <= REPACKS and self._may_pack_again(self.partitions.surplus)
 
     def work_items_correspond(self, partition_tiles: int, n_partitions: int) -> bool:
-        """Whether all sums have as many work items, which are then joined (schedules/transforms/task_fusion.py)."""
+        """Whether all sums have the same number of work items, so they can be fused
+        (schedules/transforms/task_fusion.py)."""
         sizes, tile = self.access.sizes, self.access.tile
         counts = set()
         for size, rows in zip(sizes.sums, sizes.row_blocks(tile)):
@@ -120,13 +124,13 @@ class Splitting:
         return len(counts) == 1
 
     def position_partitions(self, partition_tiles: int) -> int:
-        """How many partitions of so many tiles there are, of that sum which has most."""
+        """The number of partitions of so many tiles, of the sum that has most."""
         rows = self.access.sizes.row_blocks(self.access.tile)
         return max((_partitions(extents, partition_tiles) for extents in rows), default=1)
 
     def has_room(self, partitions: Ranges) -> bool:
-        """Whether the packed filter, or the panels of a work item that shares them with no other, and the data of a
-        work item take no more memory than the tensors."""
+        """Whether the packed filter and a work item's packed data take no more memory than the tensors. A work item
+        that shares its panels with no other one packs them one at a time, so then only one panel counts."""
         access, sizes = self.access, self.access.sizes
         if access.filter_in_place:
             return True
@@ -135,7 +139,7 @@ class Splitting:
         return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
     def _partition(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
-        """Partitions of `inner` images and tiles along each axis, of `extents` in all."""
+        """The partitions of `inner` images and tiles along each axis, of `extents` in all, and their traffic."""
         access, sizes, geometry = self.access, self.access.sizes, self.access.sizes.problem.geometry
         read, work_items = self._read(inner), prod(extents) // prod(inner)
         surplus = work_items * read / self._read(extents)
@@ -145,7 +149,7 @@ class Splitting:
         times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < TASKS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
-            packed, times = 1.0, times + 2  # packed before all work items: to memory, and from there
+            packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
         data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
         again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
         once = 1 if work_items == 1 or access.filter_stays else 3
@@ -158,20 +162,20 @@ class Splitting:
         return max(self.access.sizes.row_blocks(self.access.tile), key=prod)
 
     def _read(self, extents: Sequence[int]) -> int:
-        """Elements of a channel that so many images and tiles along each axis read."""
+        """Elements of a channel that a partition of so many images and tiles along each axis reads."""
         images, *blocks = extents
         covered = self.access.tile.covered(blocks)
         axes = zip(covered, self.access.sizes.steps, self.access.sizes.halo)
         return images * prod(size * step + halo for size, step, halo in axes)
 
     def _may_pack_again(self, surplus: float) -> bool:
-        """Whether partitions may pack so much more data than there is."""
+        """Whether partitions may together pack `surplus` times the data."""
         return surplus <= SURPLUS or self._shares_rows
 
     @cached_property
     def _has_small_images(self) -> bool:
-        """Whether a work item takes whole images of some groups, with vectors over positions: groups share nothing, and
-        an image fits the cache."""
+        """Whether a work item takes whole images of some groups: in depthwise layers with vectors over positions groups
+        share no data, and the image of one fits half of L2."""
         sizes = self.access.sizes
         by_rows = self.access.tile.vector_axis == "positions" and sizes.problem.data_format == "NCX"
         return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2 // 2
@@ -183,14 +187,14 @@ class Splitting:
 
     @property
     def _shares_rows(self) -> bool:
-        """Whether phases of a depthwise gradient write to the same rows, one after the other: what they write, which is
-        several times what they read, should stay in the L2 cache until the last has done so."""
+        """Whether output phases of a depthwise gradient write to the same rows, one after the other. What they write,
+        several times what they read, should stay in L2 until the last phase has written."""
         sizes = self.access.sizes
         return self.access.tile.vector_axis == "groups" and len(sizes.sums) > 1 and sizes.k == 1
 
     @property
     def _most_tiles(self) -> int:
-        """How many row blocks a partition may have."""
+        """The most tiles along positions that a partition may have."""
         if not self._shares_rows:
             return 1 << 62
         sizes, tile = self.access.sizes, self.access.tile

@@ -1,7 +1,7 @@
-"""The numbers of a schedule of sums over positions, from a model of the machine, or drawn by a search.
+"""The numbers of the schedule of data gradients and forward convolutions: from a cost model, or from a search.
 
-The register tile is chosen first, since all else follows from it: what is read where it lies, how positions and
-channels are split into work items, and so what is packed, and where.
+The register tile is chosen first. Everything else follows from it: what is read in place, how positions and channels
+are split into work items, and so what is packed, and where.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class DataPlan:
 
     tile: DataTile
     block_k: int
+    """Channels of K that are innermost in packed operands."""
     packs: str
-    """Where the data is packed: in each "work_item", "before" all work items, or not at all: ""."""
+    """Where the data is packed: in each "work_item", "before" all work items, or "", which reads it in place."""
     packs_filter: str
     """Where panels are packed, likewise."""
     fetch: int
-    """How many positions ahead data that is read in place is fetched; 0: not at all."""
+    """Prefetch distance of data that is read in place, in positions; 0: none."""
     k_parts: int
-    """In how many parts the summed channels are added to the result."""
+    """The number of parts of K that are added to the result one after the other."""
     non_temporal: int
-    """Whether results are written by non-temporal stores."""
+    """1 if results are written by non-temporal stores, else 0."""
     partition_tiles: int
-    """How many row blocks a partition of positions should have."""
+    """Tiles along positions that a partition should have."""
     group_partitions: int
     n_partitions: int
 
@@ -53,7 +54,7 @@ class DataPlanner:
     sizes: DataSizes
 
     def takes(self) -> bool:
-        """Whether vectors may lie over these lanes."""
+        """Whether vectors may lie along `vector_axis`."""
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if self.vector_axis == "k":
@@ -63,7 +64,7 @@ class DataPlanner:
         )
 
     def _may_sum_lanes(self) -> bool:
-        """Whether the summed channels lie side by side in the data and in the filter, in whole vectors."""
+        """Whether the channels of K are contiguous in the data and in the filter, in whole vectors."""
         problem, sizes = self.sizes.problem, self.sizes
         last = "O" if problem.gradient is Gradient.DATA else "C"
         beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
@@ -75,11 +76,11 @@ class DataPlanner:
         return DataAccess(self.machine, self.sizes, tile)
 
     def least_cost(self) -> float:
-        """Cycles of one core, about, with the best tile."""
+        """The cost of the best tile, in cycles of one core."""
         return min(cycles for cycles, _ in _costs(self))
 
     def plan(self, decisions: Decisions) -> DataPlan:
-        """The numbers, as the model or whoever searches draws them."""
+        """The numbers of the schedule, as the model or a search draws them."""
         best = _best_tiles(self)
         tile = best[decisions.draw("tile", range(len(best)), 0)]
         access = self.access(tile)
@@ -117,8 +118,8 @@ class DataPlanner:
         )
 
     def _draw_packs_filter(self, decisions: Decisions, splitting: Splitting, partition_tiles: int) -> str:
-        """Where panels are packed: by work items, each of which uses its own at once, if they are large and no two
-        share them."""
+        """Where panels are packed: by each work item if they are large and no two work items share one; each is then
+        used at once."""
         access = splitting.access
         if access.filter_in_place:
             return ""
@@ -130,7 +131,7 @@ class DataPlanner:
     def _draw_packs(
         self, decisions: Decisions, splitting: Splitting, partition_tiles: int, n_partitions: int, packs_filter: str
     ) -> str:
-        """Where the data is packed: by work items where that is cheaper, or where there is no room for all of it."""
+        """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
         access, partitions = splitting.access, splitting.partitions
         places, default = ["before"], "before"
         if splitting.work_items_correspond(partition_tiles, n_partitions):
@@ -144,7 +145,7 @@ class DataPlanner:
         return places[decisions.draw("packs", range(len(places)), places.index(default))]
 
     def _has_room(self, access: DataAccess, packs_filter: str) -> bool:
-        """Whether what is packed before all work items takes no more memory than the tensors."""
+        """Whether all that is packed before the work items takes no more memory than the tensors."""
         data = self.sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
         panels = prod(self.sizes.problem.filter_shape) if packs_filter == "before" else 0
         return access.has_room(data + panels)
@@ -152,7 +153,7 @@ class DataPlanner:
 
 @lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
 def _costs(planner: DataPlanner) -> list[tuple[float, DataAccess]]:
-    """What each tile costs whose sums stay in registers."""
+    """The cost, in cycles, of each tile whose sums stay in registers."""
     accesses = map(planner.access, tiles(planner.machine, planner.vector_axis, planner.sizes))
     return [(cycles, access) for access in accesses if (cycles := cost(access)) < inf]
 
@@ -161,8 +162,8 @@ def _costs(planner: DataPlanner) -> list[tuple[float, DataAccess]]:
 def _best_tiles(planner: DataPlanner) -> list[DataTile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
 
-    A tile whose blocks cannot be split evenly may have partitions with much traffic, or a work item for each block,
-    which counts among the cheapest; and wide ones may have panels for which there is no room.
+    Among the cheapest, traffic and the start of work items count, too: a tile whose blocks cannot be split evenly may
+    have partitions with much traffic, or one work item for each block. Tiles whose panels have no room come last.
     """
     products = planner.sizes.products
     costs = [(not each.has_panels, cycles, products(each.tile), each.tile, each) for cycles, each in _costs(planner)]

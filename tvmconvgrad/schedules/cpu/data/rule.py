@@ -1,41 +1,44 @@
-"""Data gradients and forward convolutions on CPUs: an implicit GEMM with an element of C for each position and channel.
+"""Data gradients and forward convolutions on CPUs: an implicit GEMM C[M, N] = A[M, K] * B[K, N] for each group.
 
-Pattern. M are neighbouring positions along the last axis, N the channels of the result, K the taps and the channels of
-the other operand. A strided data gradient has one such GEMM for each combination of its output phases
-(te/data_gradient.py).
+Pattern. C is the result, A the data, B the filter. M are the positions of all images, N the channels of the result, K
+the taps and the channels of the data. A strided data gradient is one such GEMM for each combination of its output
+phases (te/data_gradient.py).
 
-Loop nest. A work item is a partition of positions, groups and channels:
+Loop nest. A work item is a partition of positions, groups and N; a block of M is a run along the last axis:
 
     parallel work item (partition of positions, of groups, of N)
       for K-part, group block, N block:
-        panel = filter[taps, K-part, N block]
+        panel = filter[taps, K-part, N block]               # packed before the work items, or here
         for image, position outside the last axis, M block:
           tile = 0                                          # micro-kernel: M block x N block, in registers
           for K block, tap, k: tile += data[M block + tap, k] * panel[tap, k, N block]
           result[M block, N block] += tile                  # epilogue
 
 Why it is fast.
-1. A panel is packed in the order in which it is read. It stays in L2 for a partition of positions, and so does the
-   partition's data.
-2. There is one K-part, and a tile is written once, unless a panel would be too large for L2. A result of 16 bits, or in
-   NCX, is then added up in a scratch accumulator, in f32, and converted when all K-parts are in it.
-3. Data that needs neither padding nor conversion is read where it lies and, with vectors over N, prefetched
-   (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what is packed next is
-   prefetched while products are added up (transforms/software_pipelining.py).
+1. A panel is packed in the order in which it is read. It stays in L2 for a partition of positions. So does the
+   partition's data, where it fits.
+2. K has one part, and each tile is written once, unless a panel would be too large for L2. With several K-parts, a
+   result in 16 bits or in NCX is added up in an f32 scratch accumulator, which is converted at the end.
+3. Data that needs neither padding nor conversion, and whose rows do not displace each other from L1, is read in place.
+   With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
+   of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py).
-5. Large results are written by non-temporal stores (tir/passes/non_temporal.py).
-6. Output phases whose work items correspond are fused: a work item packs its data once for all of them
+5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
+   (tir/passes/non_temporal.py).
+6. Output phases with the same number of work items are fused: a work item packs its data once for all of them
    (transforms/task_fusion.py).
-7. On CPUs with AVX512_BF16 operands of bf16 keep their 16 bits, and an instruction adds up two channels of K
-   (tir/passes/pairs.py). Those lie side by side in panels.
+7. On CPUs with AVX512_BF16 bf16 operands keep their 16 bits, and an instruction adds the products of two channels of K
+   (tir/passes/pairs.py). Panels have these two side by side. This holds for vectors over N, and over groups of 8 or
+   more channels of K.
 
-The vectorised axis is N; the groups, where a group has few channels; the positions, in NCX; or K, where it lies side by
-side in both operands. Then neither operand is copied, which pays for large filters that few positions read, and the
-lanes of a tile's vectors are added up at the end. With vectors over groups, a tile prefetches the lines that it will
-write, or is transposed in registers to write the channels of a group side by side.
+There is one rule for each vectorised axis: N; the groups, which is fast where a group has few channels; the positions,
+for NCX; and K, where its channels are contiguous in data and filter. With vectors over K the filter is not packed,
+which pays for large filters that few positions use, and the lanes of a tile's vectors are added up at the end. With
+vectors over groups, a tile is transposed in registers if that makes the channels of a group contiguous. Otherwise it
+prefetches the lines that it will write, unless it writes them by non-temporal stores.
 
-Not done: no zeros are inserted between elements of a strided gradient, since each of them would be multiplied. K is not
-split over work items: a data gradient has enough of them, and partial sums would go through memory.
+Not done: no zeros are inserted between the elements of a strided gradient, since each would be multiplied. K is not
+split over work items (split-K): positions give enough of them, and partial sums would go through memory.
 """
 
 from __future__ import annotations
@@ -67,8 +70,8 @@ from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 @dataclass(frozen=True)
 class DataRule:
-    """Data gradients and forward sums with vectors over `vector_axis`: "channels" (of the result), "groups",
-    "positions", or "k" channels."""
+    """Data gradients and forward convolutions with vectors over `vector_axis`: "channels" (N), "groups", "positions"
+    (M), or "k"."""
 
     machine: CpuMachine
     vector_axis: str
@@ -79,14 +82,14 @@ class DataRule:
         return f"data-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about."""
+        """Cycles of one core, about; None for filter gradients, and where vectors cannot lie along the axis."""
         if problem.gradient is Gradient.FILTER:
             return None
         planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem))
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `DataPlanner.plan`."""
         decisions = Decisions(given or {})
         sizes = sizes_of(problem)
         planner = DataPlanner(self.machine, self.vector_axis, sizes)
@@ -140,7 +143,7 @@ class DataRule:
     def _with_data(
         self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
     ) -> IRModule:
-        """With the data packed where the plan says; in a work item, once for all sums that are joined there."""
+        """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])
         if not plan.packs:
             sch.compute_inline(data)
@@ -154,8 +157,8 @@ class DataRule:
 
 @dataclass(frozen=True)
 class Nest:
-    """A sum's tile, the block that writes it, and loops: those over parallel work items, that over a work item's column
-    blocks, and the outermost that sums."""
+    """A sum's register tile, the block that writes it, and its loops: over work items, over the N blocks of a work
+    item, and the outermost one over K."""
 
     block: SBlockRV
     written: SBlockRV
@@ -219,7 +222,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
 
 
 def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, data_format: str) -> None:
-    """The loops that write a tile's vectors through their transposition, along positions or a group's channels."""
+    """The loops that transpose a tile's vectors and write them along positions, or along a group's channels."""
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     outer, lane = (channel, group) if tile.vector_axis == "groups" else (group, channel)
     along = row
@@ -231,7 +234,7 @@ def _transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, 
 
 
 def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lanes: int, by_rows: bool) -> None:
-    """The loops that write a tile along its vectors; `by_rows`, of which parts may lie beyond an end."""
+    """The loops that write a tile along its vectors; `by_rows` if vectors may reach beyond the end of a row."""
     tile = plan.tile
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     if plan.non_temporal:
@@ -249,7 +252,7 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lane
 
 
 def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access: DataAccess) -> None:
-    """Bring what a work item has added up aside into the result's type and order, when all parts are in it."""
+    """Convert a work item's scratch accumulator to the result's type and order, after the last K-part."""
     sch.reverse_compute_at(result, at, preserve_unit_loops=True)
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     outer, lane = sch.split(channel, [None, access.tile.n])
@@ -263,7 +266,8 @@ def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access:
 def _loops(
     sch: Schedule, block: SBlockRV, rank: int, lanes_are_summed: bool
 ) -> tuple[list[LoopRV], list[LoopRV], list[LoopRV]]:
-    """(n, g, positions, column), (taps, summed channels), and the lane that was split from those, if any."""
+    """(n, g, *positions, N channel), (*taps, K channel), and the loop over lanes that was split from the latter, if
+    any."""
     loops = sch.get_loops(block)
     spatial = rank + 3
     lane = [loops.pop()] if lanes_are_summed else []
@@ -271,7 +275,7 @@ def _loops(
 
 
 def _add_lanes(sch: Schedule, total: SBlockRV, at: LoopRV) -> None:
-    """Add up the lanes of a tile's sums."""
+    """Add up the lanes of a tile's vectors of sums."""
     sch.reverse_compute_at(total, at, preserve_unit_loops=True)
     *_, row, column, lane = sch.get_loops(total)
     for loop in (row, column, lane):

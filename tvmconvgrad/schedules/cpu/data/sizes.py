@@ -1,4 +1,4 @@
-"""What the numbers of a schedule of sums over positions depend on: the extents of the sums."""
+"""The register tile of data gradients and forward convolutions, and the extents of their sums."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 @dataclass(frozen=True, order=True)
 class DataTile:
-    """The register tile: `positions` in each of `rows` x `n` channels of the result x `groups`, with vectors over
-    `vector_axis`."""
+    """The register tile: `positions` along the last axis in each of `rows`, `n` channels of the result, and `groups`,
+    with vectors over `vector_axis`."""
 
     positions: int
     n: int
     groups: int
     vector_axis: str
     rows: int = 1
-    """How many neighbours along the last axis but one; more than one only with vectors over positions."""
+    """Positions along the last axis but one; more than one only with vectors over positions."""
 
     def extents(self, rank: int) -> tuple[int, ...]:
-        """How many positions the tile has along each of so many axes."""
+        """How many positions the tile has along each of `rank` spatial axes."""
         return ((1,) * (rank - 2) + (self.rows, self.positions))[-rank:]
 
     def blocks(self, positions: Sequence[int]) -> list[int]:
-        """How many tiles lie along each axis of so many positions."""
+        """How many tiles there are along each axis of so many positions."""
         return [count // extent for count, extent in zip(positions, self.extents(len(positions)))]
 
     def covered(self, blocks: Sequence[int]) -> list[int]:
-        """How many positions lie along each axis of so many tiles."""
+        """How many positions there are along each axis of so many tiles."""
         return [count * extent for count, extent in zip(blocks, self.extents(len(blocks)))]
 
     def vectors(self, lanes: int) -> tuple[int, int, int]:
-        """(rows, columns, lanes used) in vectors of so many lanes; rows and columns are loaded for their products."""
+        """(rows, columns, lanes used) of the tile, in vector registers of so many lanes. A step loads an operand for
+        each row and a vector for each column (two vectors with vectors over K), for rows x columns FMAs."""
         if self.vector_axis == "k":
             return self.positions, self.n, lanes
         rows, elements = (
@@ -55,7 +56,7 @@ class DataTile:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a sum: at tap j, position i reads the element `begin + i * stride + j * step` of `size`."""
+    """One axis of a sum: at tap j, position i reads element `begin + i * stride + j * step` of `size` elements."""
 
     positions: int
     taps: int
@@ -67,8 +68,8 @@ class Axis:
 
 @lru_cache(maxsize=256)  # filters may have many taps, and many tiles as many positions
 def _computed(axis: Axis, extent: int) -> int:
-    """Products along an axis of tiles of so many positions: those of a tap at which a tile reads nothing but padding
-    are left out (schedules/transforms/padding_elision.py)."""
+    """Pairs of position and tap that are computed along an axis in tiles of `extent` positions. Taps at which a tile
+    reads nothing but padding are left out (schedules/transforms/padding_elision.py)."""
     tiles, apart = -(-axis.positions // extent), extent * axis.stride
     count = 0
     for tap in range(axis.taps):
@@ -81,20 +82,20 @@ def _computed(axis: Axis, extent: int) -> int:
 
 @dataclass(frozen=True)
 class Size:
-    """The extents of one sum, of one group, before they are rounded up to a tile."""
+    """The extents of one group's sum, before they are rounded up to a tile."""
 
     axes: tuple[Axis, ...]
     n: int
     products: int
-    """Taps and channels that are summed for each element."""
+    """K: taps times channels that are summed for each element of the result."""
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """How many there are along each axis."""
+        """The number of positions along each axis."""
         return tuple(axis.positions for axis in self.axes)
 
     def met(self, tile: DataTile) -> int:
-        """Pairs of positions and taps that a tile computes."""
+        """Pairs of position and tap that are computed with such tiles."""
         return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
 
@@ -106,7 +107,7 @@ class DataSizes:
 
     @cached_property
     def sums(self) -> list[Size]:
-        """All sums."""
+        """The sums; a forward convolution has one."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
@@ -128,13 +129,13 @@ class DataSizes:
 
     @property
     def k(self) -> int:
-        """Channels that are summed, of one group."""
+        """Channels of the data, over which is summed, of one group."""
         c, o = group_sizes(self.problem.geometry)
         return o if self.problem.gradient is Gradient.DATA else c
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each sum is of products with a single channel, of many groups."""
+        """Whether there are several groups of one channel each."""
         return bool(self.sums) and self.k == self.n == 1 and self.problem.geometry.groups > 1
 
     @property
@@ -148,14 +149,15 @@ class DataSizes:
 
     @property
     def steps(self) -> list[int]:
-        """How far apart neighbouring positions read along each axis; a single tap reads what is kept of the data."""
+        """Along each axis, the distance in elements of what neighbouring positions read. It is 1 with a single tap: the
+        packed data then has only the elements that are read."""
         geometry = self.problem.geometry
         forward = self.problem.gradient is Gradient.FORWARD
         return [s if forward and k > 1 else 1 for k, s in zip(geometry.k, geometry.strides)]
 
     @property
     def halo(self) -> list[int]:
-        """How many more elements of the data a partition reads along each axis than its positions are apart."""
+        """Along each axis, how many elements of the data a partition reads beyond positions * step."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
@@ -166,13 +168,13 @@ class DataSizes:
         ]
 
     def multiples(self, tile: DataTile, summed: int, implicit_axes: int = 0, pairs: bool = False) -> Multiples:
-        """What the tensor expression is rounded up to, and the type of its operands."""
+        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
         by_c = self.problem.gradient is Gradient.DATA
         c, o = (tile.n, summed) if by_c else (summed, tile.n)
         return Multiples(tile.groups, c, o, tile.positions, implicit_axes=implicit_axes, pairs=pairs)
 
     def packed(self, multiples: Multiples) -> int:
-        """Elements of the data as a stage that is packed before all work items."""
+        """Elements of the data when it is packed before all work items."""
         geometry = self.problem.geometry
         views = data_views(self.problem, multiples)
         summed = multiples.o if self.problem.gradient is Gradient.DATA else multiples.c
@@ -180,27 +182,27 @@ class DataSizes:
         return geometry.batch * channels * prod(view.extent for view in views)
 
     def positions(self, tile: DataTile) -> list[list[int]]:
-        """How many positions each sum has along each axis, rounded up to a tile. Where a tile's columns are of several
-        phases, which may begin one apart, that is one more than each of them needs."""
+        """For each sum the number of positions along each axis, rounded up to a tile. If a tile's channels are of
+        several phases whose first positions differ by one, it is one more than each phase needs."""
         multiples = self.multiples(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
             return [positions_of(self.problem, multiples)]
         return [part.positions for part in parts(self.problem, multiples)]
 
     def row_blocks(self, tile: DataTile) -> list[list[int]]:
-        """For each sum the extents of its loops over images, positions, and row blocks along the last axis."""
+        """For each sum the number of images, and of tiles along each axis."""
         return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in self.positions(tile)]
 
     def group_blocks(self, tile: DataTile) -> int:
-        """How many tiles the groups take."""
+        """The number of tiles along the groups."""
         return ceil_to(self.problem.geometry.groups, tile.groups) // tile.groups
 
     def column_blocks(self, tile: DataTile) -> int:
-        """How many tiles the channels of the result take, of that sum which has most."""
+        """The number of tiles along N, of the sum that has most."""
         return max((-(-size.n // tile.n) for size in self.sums), default=1)
 
     def products(self, tile: DataTile) -> int:
-        """Multiply-adds, with all that is rounded up but the summed channels, and without what is left out."""
+        """Multiply-adds, including what tiles round up (but not BLOCK_K), without taps left out as padding."""
         geometry = self.problem.geometry
         return (
             geometry.batch
@@ -217,7 +219,7 @@ def sizes_of(problem: Problem) -> DataSizes:
 
 
 def _axes(part: Part) -> tuple[Axis, ...]:
-    """The axes of a data gradient's part. Where the sum goes over x, every element is met."""
+    """The axes of a data gradient's part. Where the sum goes over positions of y, every pair is computed."""
     axes = zip(part.positions, part.phase_groups, part.over_y, part.problem.geometry.y)
     return tuple(
         Axis(count, size, 0, 1, 0, count) if over_y else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)

@@ -1,8 +1,9 @@
-"""Which register tiles a sum over positions may have, and what each costs: by that one is chosen.
+"""The candidate register tiles of data gradients and forward convolutions, and the cost of each; the cheapest is
+chosen.
 
-A large tile loads fewer operands for each product; one that does not divide the sizes computes more than is asked for,
-and a small one reads nothing but padding at more taps, which are left out; and which way its vectors lie decides what
-must be moved before and after.
+A large tile loads fewer operands for each FMA. But a tile that does not divide the sizes computes surplus elements, and
+a large one reads only padding at fewer taps, so fewer are left out. The vectorised axis decides what must be packed
+before, and transposed after.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tvmconvgrad.te.plain import data_is_plain
 
 
 def tiles(machine: CpuMachine, lanes: str, sizes: DataSizes) -> list[DataTile]:
-    """All tiles with vectors over `lanes`, also those whose sums don't stay in registers."""
+    """All tiles with vectors over the axis `lanes`, including those whose sums don't stay in registers."""
     registers = machine.registers
     columns = {size.n for size in sizes.sums} or {sizes.n}
     few = sorted({d for count in columns for d in divisors(count) if d <= registers})
@@ -62,8 +63,8 @@ def tiles(machine: CpuMachine, lanes: str, sizes: DataSizes) -> list[DataTile]:
 
 
 def _rows(sizes: DataSizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
-    """How many rows a tile of so many positions may have: more than one if they are whole, since memory is read and
-    written row after row; and all `sums`, given by their positions, have a multiple of them."""
+    """The numbers of rows that a tile of `width` positions may have: more than one only if the tile has whole rows, so
+    memory is read and written row after row. They divide the rows of all `sums`, given by their positions."""
     whole = sums and all(width >= positions[-1] for positions in sums)
     if sizes.problem.data_format != "NCX" or sizes.problem.geometry.rank == 1 or not whole:
         return [1]
@@ -71,8 +72,8 @@ def _rows(sizes: DataSizes, width: int, sums: Sequence[Sequence[int]]) -> Sequen
 
 
 def cost(access: DataAccess) -> float:
-    """Cycles of one core, about, with a tile: of the products, and of moving data, filter and results. Infinitely many
-    where its sums don't stay in registers."""
+    """Cycles of one core, about, with a tile: for the products, for packing data and filter, and for writing the
+    result. Infinite if the tile's sums don't stay in registers."""
     problem, machine = access.sizes.problem, access.machine
     efficiency = _efficiency(access)
     if efficiency == 0:
@@ -86,33 +87,36 @@ def cost(access: DataAccess) -> float:
 
 
 def _efficiency(access: DataAccess) -> float:
-    """The share of peak that a tile may reach; 0 when it spills."""
+    """The share of peak FLOPs that a tile may reach; 0 if it spills."""
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
     if not machine.holds(rows, columns):
         return 0.0
     if tile.vector_axis == "groups":
-        # Each sum has data of its own, which LLVM keeps for the next tap of a single channel; and the sums are short.
+        # Each sum has its own data, which LLVM keeps in registers for the next tap if K is one channel. 8 sums are
+        # enough, since these sums are short and several tiles are in flight.
         fits = rows * (columns + 1) < machine.registers
         loading = PANELS if access.sizes.k == 1 else IN_PLACE
         return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
     if tile.vector_axis == "positions" and access.sizes.is_depthwise:
-        # The same, and what taps of three rows read is another one for each.
+        # The same; and taps in three rows read different data, which must fit the registers together.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
-    enough = 10 if tile.vector_axis == "k" else 11.7  # 3 x 3 was 1.2 to 1.9 times as fast as 12 x 1
+    # With vectors over K a 3 x 3 tile, of 9 sums, was 1.2 to 1.9 times as fast as 12 x 1. 11.7: not measured on its
+    # own.
+    enough = 10 if tile.vector_axis == "k" else 11.7
     return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
 
 
 def _panel_is_far(access: DataAccess) -> bool:
-    """Whether panels are too large for the L2 cache, and cannot be used in parts."""
+    """Whether a panel is too large for L2 and K cannot be split into parts."""
     return access.tile.vector_axis == "channels" and not access.may_add and access.parts > 1
 
 
 def _loading(access: DataAccess) -> tuple[float, float]:
-    """What a row's and a column's operand costs, as parts of an FMA."""
+    """What loading a row's and a column's operand costs, in FMAs."""
     if access.tile.vector_axis == "k":
-        within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the part of vectors that lie in one cache line
+        within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the share of vectors that cross no cache line
         each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
         return each, each
     if access.tile.vector_axis == "positions":
@@ -124,7 +128,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 
 
 def _packing(access: DataAccess) -> float:
-    """Cycles an element to pack the data."""
+    """Cycles for each element to pack the data."""
     sizes, tile = access.sizes, access.tile
     if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
@@ -134,14 +138,14 @@ def _packing(access: DataAccess) -> float:
 
 
 def _packing_filter(access: DataAccess) -> float:
-    """Cycles an element to pack panels."""
+    """Cycles for each element to pack the filter into panels."""
     sizes = access.sizes
     along = access.tile.vector_axis == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
     return PACKING if along else TRANSPOSING
 
 
 def _placing(access: DataAccess) -> float:
-    """Cycles an element to write the result."""
+    """Cycles for each element to write the result."""
     if access.tile.vector_axis == "k":
         return PLACING + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:

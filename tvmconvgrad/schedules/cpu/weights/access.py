@@ -1,8 +1,8 @@
 """The register tile of a filter gradient, and how it reads its operands and writes its sums.
 
-A copy puts side by side what a step of the sum reads, but costs as much as many products: where few wait for it, data
-is better read where it lies. And sums are better added up in the user's filter, where vectors lie along its memory,
-than brought there at the end.
+Packing makes contiguous what a step of the sum reads, but costs as much as many products. An operand that few tiles use
+is better read in place. If vectors are contiguous in the user's filter, tiles are added up there; otherwise they are
+added up in a scratch accumulator, and converted at the end.
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from tvmconvgrad.te.views import map_accesses
 T = TypeVar("T")
 
 LEAST_CHUNK = 32
-"""Positions of a cache block, at least: each cache block adds its tiles to memory."""
+"""A cache block has at least so many positions, since each cache block adds its tiles to memory. Not measured on its
+own."""
 
 CHUNK_IN_PLACE = 64
-"""Positions of a cache block of which nothing is packed."""
+"""Positions of a cache block if nothing is packed. Not measured on its own."""
 
 FEW_SWEEPS = 8
-"""How many times tiles of some of an operand's channels may read it where it lies: for more it is worth a copy."""
+"""Tiles may read an operand in place so many times; if they read it more often, it is packed. Not measured on its
+own."""
 
 
 @dataclass(frozen=True, order=True)
 class WeightsTile:
-    """The register tile: `taps` x `c` x `o` channels x `groups`, with vectors over `vector_axis`."""
+    """The register tile: `taps`, `c` and `o` channels, and `groups`, with vectors over `vector_axis`: "c", "o" or
+    "groups"."""
 
     taps: tuple[int, ...]
     """Taps along each axis."""
@@ -45,17 +48,17 @@ class WeightsTile:
 
     @property
     def vector(self) -> tuple[str, int]:
-        """The axis that vectors lie along, "G", "C" or "O", and how many of its elements the tile has."""
+        """The vectorised axis, "G", "C" or "O", and how many of its elements the tile has."""
         return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.vector_axis]
 
     def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
-        """The tile's loops in their order, the vector's last."""
+        """The tile's loops in their order, the vectorised one last."""
         channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
         return [*taps, *channels[self.vector_axis]]
 
 
 def _met(geometry: Geometry, axis: int) -> int:
-    """At how many positions along an axis the taps meet data, all of them together."""
+    """Pairs of position and tap along an axis that read data instead of padding."""
     k, stride, dilation, pad = (
         of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     )
@@ -66,7 +69,7 @@ def _met(geometry: Geometry, axis: int) -> int:
 
 @dataclass(frozen=True)
 class WeightsAccess:
-    """What a tile of a filter gradient reads and writes, on a machine."""
+    """How a tile of a filter gradient reads its operands and writes its sums, on a machine."""
 
     machine: CpuMachine
     problem: Problem
@@ -74,10 +77,11 @@ class WeightsAccess:
 
     @cached_property
     def pairs(self) -> bool:
-        """Whether the operands are bf16, of which an instruction adds up two images, or halves of images, at a time.
+        """Whether operands are bf16 dot-product pairs: an instruction adds up the same position of two images, or of
+        two halves of an image.
 
-        Where the halves of images have a row in common, each adds up half of it: a zero in one of them, times an
-        infinite x, would be no zero.
+        If the halves share the middle row, each takes it at weight 1/2. A zero in one half would not do: times an
+        infinite x it is NaN.
         """
         able = self.machine.multiplies_pairs and self.tile.vector_axis != "groups"
         return (
@@ -86,36 +90,36 @@ class WeightsAccess:
 
     @property
     def _image_halves_pay(self) -> bool:
-        """Whether rows in pairs are fewer steps than those rows alone that taps meet data at: of halves of images none
-        are left out."""
+        """Whether image halves take fewer steps than single rows do. Of single rows, those that read only padding at a
+        tap are left out; of halves none are."""
         g = self.problem.geometry
         return -(-g.y[0] // 2) * g.k[0] < _met(g, 0)
 
     @cached_property
     def multiples(self) -> Multiples:
-        """What the tensor expression is rounded up to, and the type of its operands."""
+        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
         tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
         return Multiples(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves)
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The steps of the sum: images, or pairs, and positions along each axis."""
+        """The extents of K: images, or pairs of images or halves, and positions along each axis."""
         geometry, image_halves = self.problem.geometry, self.multiples.image_halves
         images = geometry.batch * image_halves // (2 if self.pairs else 1)
         return (images, -(-geometry.y[0] // image_halves), *geometry.y[1:])
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
-        """How many channels of x, and of y, are packed together; 0: none.
+        """How many channels of x, and of y, are packed together; 0: the operand is read in place.
 
-        In matrix products, data whose cache block fits L1 as it lies is not packed, nor is x where few tiles read it,
-        nor y where few do beside such x.
+        If the sum is a plain matrix product, an operand is read in place if its cache block fits L1 unpacked. Both are
+        if few tiles read x, and y is if few tiles read it and x is read in place.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
         if self.tile.vector_axis == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
-            # Lanes side by side in memory are read where they lie; that a position is a pad holds for all of them. x is
-            # worth a copy without the pads where it is read for several blocks of taps.
+            # With one channel a group, vectors over groups are contiguous in memory, and a position is padding for all
+            # lanes or for none. So operands are read in place; but x is packed if several blocks of taps read it.
             whole = self.problem.geometry.groups % self.tile.groups == 0
             once = whole and self.tile.taps == self.problem.geometry.k
             return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
@@ -131,10 +135,10 @@ class WeightsAccess:
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
-        """How many channels of x, and of y, are packed together where a tile reads c and o of them.
+        """How many channels of x, and of y, are packed together if they are packed: multiples of the tile's c and o.
 
-        Some tiles' where that fills a vector, since they are copied that way; but no more than a vector where each tap
-        reads them again, from L1; and of groups, all are copied at once.
+        Those of several tiles if that fills a vector, since packing works by vectors. But with several taps no more
+        than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile.
         """
         lanes, once = self.machine.lanes, prod(self.problem.geometry.k) == 1
 
@@ -148,13 +152,13 @@ class WeightsAccess:
 
     @property
     def implicit_axes(self) -> int:
-        """Along how many axes no pads are stored of x, packed before all work items: a position is a step of its own,
-        and along all of them where taps are, too."""
+        """The number of axes along which padding is implicit in x that is packed before all work items: all if a tile
+        has a single tap and images are whole, otherwise none."""
         return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
 
     @cached_property
     def packed(self) -> tuple[int, int]:
-        """Elements of x, and of y, as stages that are packed before all work items."""
+        """Elements of x, and of y, when they are packed before all work items."""
         geometry, tile, image_halves = self.problem.geometry, self.tile, self.multiples.image_halves
         sweeps = map_accesses(geometry, geometry.y, self.implicit_axes)
         x_extents = [sweep.view.extent for sweep in sweeps]
@@ -165,14 +169,14 @@ class WeightsAccess:
 
     @property
     def met(self) -> float:
-        """The share of the products that meet data: where a tap reads nothing but padding they are left out."""
+        """The share of all pairs of position and tap that read data; the others read padding and are left out."""
         geometry = self.problem.geometry
         axes = range(geometry.rank)
         return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
 
     @cached_property
     def sums(self) -> int:
-        """Elements of the filter that whole tiles add up."""
+        """Elements of the filter, rounded up to whole tiles."""
         geometry, tile = self.problem.geometry, self.tile
         c_group, o_group = group_sizes(geometry)
         channels = ceil_to(c_group, tile.c) * ceil_to(o_group, tile.o)
@@ -180,8 +184,8 @@ class WeightsAccess:
 
     @cached_property
     def is_whole_product(self) -> bool:
-        """Whether the sum is a plain matrix product, or one for each tap with rows of its own, of f32 rows of channels,
-        none of them pads, in whole tiles."""
+        """Whether the sum is a plain matrix product for each tap: f32, NXC, one group, no padding, whole tiles, and
+        taps that read different positions."""
         geometry = self.problem.geometry
         plain = self.problem.data_format == "NXC" and self.problem.dtype == "f32" and geometry.groups == 1
         axes = zip(geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin, geometry.y, geometry.x)
@@ -190,21 +194,23 @@ class WeightsAccess:
 
     @cached_property
     def reads_far_in_place(self) -> bool:
-        """Whether the vectors of a matrix product are read where they lie, in tensors that come from memory."""
+        """Whether the vectors of a matrix product with one tap are read in place, in tensors too large for the
+        caches."""
         far = self.problem.tensor_bytes > SHARED * self.machine.l3
         block = self.blocks[self.tile.vector_axis == "o"]
         return far and self.is_whole_product and prod(self.problem.geometry.k) == 1 and block == 0
 
     @property
     def rows_displace(self) -> bool:
-        """Whether rows of the vectors' channels, in a cache block in place, lie so that they share few sets of L1."""
+        """Whether the rows that a cache block reads in place displace each other from L1: they share few of its
+        sets."""
         c_group, o_group = group_sizes(self.problem.geometry)
         channels = o_group if self.tile.vector_axis == "o" else c_group
         return self.machine.rows_apart(F32_BYTES * channels) < CHUNK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
-        """Whether y is as well read where it lies as in blocks of so many channels: it lies as those would, or few
-        tiles of vectors over o read it."""
+        """Whether y need not be packed into blocks of `o_block` channels: its layout is the same without packing, or
+        few tiles with vectors over o read it."""
         problem, tile = self.problem, self.tile
         if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
             return False
@@ -224,23 +230,24 @@ class WeightsAccess:
         return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)
 
     def l1_positions(self, channels: int) -> int:
-        """How many positions fit the L1 cache with a little left, each of so many channels."""
+        """How many positions of so many f32 channels fit 85 % of L1."""
         return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
 
     @property
     def writes_along(self) -> bool:
-        """Whether the tile's vectors lie along the filter's memory."""
+        """Whether the tile's vectors are contiguous in the user's filter."""
         return self.problem.filter_axes.endswith(self.tile.vector_axis.upper())
 
     @property
     def writes_result(self) -> bool:
-        """Whether tiles are added up in the result itself: f32, nothing rounded up, vectors along its memory."""
+        """Whether tiles are added up in place, in the result: it is f32, has whole tiles, and vectors are
+        contiguous."""
         return self.problem.dtype == "f32" and self.writes_along and self._has_whole_channels
 
     def finishes_by_work_item(self, split_k: int, partitions: Sequence[int]) -> bool:
-        """Whether each work item, of so many partitions of groups, o and c, brings its part of the filter into the
-        user's order and type: all of what it has added up, where no condition cuts off what is rounded up inside of its
-        vectors."""
+        """Whether each work item converts its part of the filter to the user's order and type, with so many
+        `partitions` of groups, o and c. It does if the filter needs no other work item's sums, and if no condition cuts
+        off surplus channels inside of its vectors."""
         if split_k > 1 or self.problem.geometry.groups > 1:
             return False
         c_group, o_group = group_sizes(self.problem.geometry)
@@ -254,14 +261,14 @@ class WeightsAccess:
 
     @property
     def _has_whole_channels(self) -> bool:
-        """Whether the channels of a group are a number of tiles."""
+        """Whether the channels of a group make whole tiles."""
         c_group, o_group = group_sizes(self.problem.geometry)
         return c_group % self.tile.c == 0 and o_group % self.tile.o == 0
 
     @property
     def packs_to_registers(self) -> bool:
-        """Whether all taps of depthwise sums are in one tile and read 16 bits: of a short run of positions these are
-        converted once, into registers that serve all taps."""
+        """Whether operands are packed to registers: in depthwise sums of 16 bits with all taps in one tile, a short run
+        of positions is converted once, and the registers serve all taps."""
         geometry, tile = self.problem.geometry, self.tile
         depthwise = tile.groups > 1 and group_sizes(geometry) == (1, 1)
         return depthwise and tile.taps == geometry.k and self.problem.dtype != "f32"

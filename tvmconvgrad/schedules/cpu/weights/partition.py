@@ -1,8 +1,9 @@
-"""How a filter gradient is split: its positions into cache blocks and splits, its channels into partitions.
+"""How a filter gradient is split into work items: positions (K) by split-K, and channels (M, N) and groups by
+partitions.
 
-A cache block is what stays in the cache while all of its products are summed. Splits and partitions are the parallel
-work items, of which there should be enough for many cores: a split costs memory, since it has a filter of its own, and
-a partition reads an operand once more, packed by itself or from memory.
+A cache block is a block of positions that stays in the cache while all of its products are summed. There should be
+enough work items for many cores. But each split of K needs a filter of its own for its partial sums, and each partition
+reads an operand once more, which it packs for itself or reads from memory.
 """
 
 from __future__ import annotations
@@ -20,40 +21,44 @@ from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
 
 TASKS = 16
-"""How many parallel work items a kernel should have at least: enough for many cores, few enough to stay large."""
+"""The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
+large. Not measured on its own."""
 
 PLACES = [(True, True), (True, False), (False, True), (False, False)]
-"""Whether x, and y, may be packed before all work items, which takes memory for all of it."""
+"""Whether x, and whether y, may be packed before all work items, which takes workspace for the whole operand."""
 
 ANYWHERE = (True, True)
-"""Both may."""
+"""Both operands may."""
 
 FEW_CHANNELS_FIT = 48
-"""Of channels of which L1 has room for so many positions, a product packs cache blocks that stay there."""
+"""A matrix product whose packed channels fit L1 at so many positions packs short cache blocks, which stay in L1. In f16
+and bf16 seven kernels became 1.12 to 1.28 times as fast in the mean."""
 
 RUN = 7
-"""Positions of a row that LLVM unrolls, so that what is packed for them stays in registers."""
+"""A cache block that is packed to registers has so many positions: LLVM unrolls the loop over them. Not measured on its
+own."""
 
 
 def _by_work_item(partitions: int, surplus: float = 1.0) -> float:
-    """Cycles an element that each of so many partitions packs for itself, into the cache; cache block by cache block,
-    which takes `surplus` times as many in all."""
+    """Cycles for each element of an operand that so many partitions each pack for themselves. By cache blocks,
+    `surplus` times the elements are packed, since neighbours share some. The numbers were not measured on their own."""
     return partitions * (0.8 + 0.4 * (surplus - 1))
 
 
 def _before(partitions: int) -> float:
-    """Cycles an element that is packed before all work items, to memory, and read from there by so many partitions."""
+    """Cycles for each element of an operand that is packed before all work items, to memory, and read from there by so
+    many partitions. The numbers were not measured on their own."""
     return 1.65 + 0.25 * partitions
 
 
 def adds_far(access: WeightsAccess) -> bool:
-    """Whether a work item's share of the filter, to which each cache block adds its tiles, lies beyond the L2 cache."""
+    """Whether a work item's share of the filter, to which each cache block adds its tiles, is too large for L2."""
     return F32_BYTES * prod(access.problem.filter_shape) >= TASKS * access.machine.l2
 
 
 def sweeps_small_groups(access: WeightsAccess) -> bool:
-    """Whether a tile is of one of many small groups: there is little to sum of what is packed for it, from memory, and
-    no row of the filter displaces another in the L2 cache, so that a group's sums may be added to often."""
+    """Whether the tile is of one of many small groups, in NXC with both operands packed. A group then has few products
+    for what it packs, and the filter fits L2, so adding to a group's sums often is cheap."""
     problem = access.problem
     grouped = access.tile.groups == 1 and problem.geometry.groups >= TASKS and all(access.blocks)
     small = F32_BYTES * prod(problem.filter_shape) <= access.machine.l2
@@ -61,9 +66,9 @@ def sweeps_small_groups(access: WeightsAccess) -> bool:
 
 
 def cache_block_size(access: WeightsAccess) -> int:
-    """How many positions are a cache block: what is packed stays in L2, and what a tile reads of it in L1; of small
-    groups or products of few channels all of it, or even in registers; what is read in place in L1, by whole cache
-    lines if each is read once."""
+    """The number of positions of a cache block. Packed operands should stay in L2, and what one tile reads of them in
+    L1; those of small groups, or of matrix products with few channels, in L1 altogether; and those of 16-bit depthwise
+    layers in registers. What is read in place should stay in L1."""
     geometry = access.problem.geometry
     c_group, o_group = group_sizes(geometry)
     map_accesses = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
@@ -79,21 +84,21 @@ def cache_block_size(access: WeightsAccess) -> int:
 
 
 def _depthwise_cache_block(access: WeightsAccess, map_accesses: int) -> int:
-    """Positions, of each of which `swept` ones of x are read, that L1 has room for."""
+    """The number of positions of a depthwise layer that fit L1, if each reads `map_accesses` positions of x."""
     geometry, machine, width = access.problem.geometry, access.machine, F32_BYTES * access.tile.groups
     if access.tile.taps != geometry.k:
         return access.l1_positions(access.tile.groups * map_accesses)
-    # Each line is read once by these groups, and maybe by the next.
+    # Each cache line is read once by these groups, and the rest of it maybe by the next groups.
     limit = machine.l1 // 2 // (max(width, CACHE_LINE) * (map_accesses + 1))
     if width >= CACHE_LINE or map_accesses > 1:
         return limit
-    # It is: there should be room for all rows, which lie so far apart that they share sets of the cache.
+    # Here it is read again: L1 needs room for all rows, which may lie so far apart that they share sets.
     rows = prod(geometry.k[:-1]) + 1
     return min(limit, 2 * machine.rows_apart(F32_BYTES * geometry.groups) // rows)
 
 
 def _packed_cache_block(access: WeightsAccess) -> int:
-    """Positions of which operands are packed, or one is and the other stays in L1 as it lies."""
+    """The number of positions of a cache block with both operands packed, or with one packed and the other in L1."""
     packed, in_place = 0, 0
     for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
         packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
@@ -107,44 +112,44 @@ def _packed_cache_block(access: WeightsAccess) -> int:
 
 
 def _panels_in_l1(access: WeightsAccess) -> int:
-    """Positions of which L1 has room for what a tile reads: two FMAs of 512 bits in a cycle want more vectors than come
-    from L2. It reads whole lines, a stride apart in x, between which sets of the cache are left unused. The fewer of a
-    cache block's products meet data, the more positions it takes for as many of them to a sum."""
+    """The number of positions for which L1 holds what a tile reads: two 512-bit FMAs a cycle need more vectors than L2
+    delivers. A strided tile uses only every stride-th set of L1. If few of the products read data and not padding, a
+    cache block takes more positions, so that each sum still gets as many products."""
     geometry, tile = access.problem.geometry, access.tile
     apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis == "c" else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
-    met = access.met or 1.0  # without any products all is the same
+    met = access.met or 1.0  # without any products the size does not matter
     return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / met), LEAST_CHUNK)
 
 
 @dataclass(frozen=True)
 class Splitting:
-    """Splits a tile's sums, in cache blocks of so many images and positions, into work items."""
+    """Splits a tile's sums into work items; `cache_block` is its images, and its positions along each axis."""
 
     access: WeightsAccess
     cache_block: tuple[int, ...]
     blocks: tuple[int, int]
-    """How many channels of x, and of y, are packed together; 0: none."""
+    """How many channels of x, and of y, are packed together; 0: the operand is read in place."""
 
     @property
     def cache_blocks(self) -> int:
-        """How many cache blocks there are."""
+        """The number of cache blocks."""
         return prod(self.access.extents) // prod(self.cache_block)
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """How many tiles the groups take, channels o and channels c."""
+        """The number of tiles along groups, channels o and channels c."""
         geometry, tile = self.access.problem.geometry, self.access.tile
         c_group, o_group = group_sizes(geometry)
         return -(-geometry.groups // tile.groups), -(-o_group // tile.o), -(-c_group // tile.c)
 
     @property
     def split_k(self) -> int:
-        """How many splits: they cost memory and its traffic, at most half of that of the operands.
+        """The number of splits of K. Their partial sums take at most half of the operands' memory.
 
-        Where data is packed before all work items, partitions of channels cost nothing, and neither do partitions of
-        small groups; where none is packed, they cost less than splits whose sums take a quarter of the operands' memory
-        or more. Then they are better if there are enough, and room for what is packed.
+        There is no split-K if partitions of channels and groups are cheaper, give enough work items, and leave room for
+        what is packed. They are cheaper where an operand is packed before all work items, where groups are small, and
+        where nothing is packed and partial sums would take a quarter of the operands' memory or more.
         """
         problem = self.access.problem
         operands = sum(tensor_bytes(shape, problem.dtype) for shape in problem.input_shapes)
@@ -165,25 +170,25 @@ class Splitting:
         return split_k
 
     def partitions(self, split_k: int) -> list[int]:
-        """Partitions of groups, of channels o and of channels c, that make enough work items together with the splits:
-        those to which it takes least to bring the operands, in what room there is."""
+        """The numbers of partitions of groups, of channels o and of channels c that give enough work items together
+        with the splits: of those whose workspace has room, the ones for which reading the operands costs least."""
         found = [(self._partitions(split_k, may), may) for may in PLACES]
         fitting = [each for each in found if self._has_room(split_k, *each)] or found[-1:]
         partitions, _ = min(fitting, key=lambda each: self._reading(*each))
         return partitions
 
     def packs(self, split_k: int, partitions: Sequence[int]) -> tuple[str, str]:
-        """Where x, and y, are packed: what so many partitions would pack too often before all work items, if there is
-        room."""
+        """Where x, and y, are packed: before all work items if so many partitions would pack it too often, and if there
+        is room; otherwise by each work item."""
         fitting = [may for may in PLACES if self._has_room(split_k, partitions, may)] or PLACES[-1:]
         return self._packs(partitions, min(fitting, key=lambda may: self._reading(partitions, may)))
 
     def has_room(self, split_k: int, partitions: Sequence[int]) -> bool:
-        """Whether there is a way to pack for which the workspace is no larger than the tensors."""
+        """Whether some way to pack needs no larger workspace than the tensors have."""
         return any(self._has_room(split_k, partitions, may) for may in PLACES)
 
     def _has_room(self, split_k: int, partitions: Sequence[int], may: tuple[bool, bool]) -> bool:
-        """Whether what is packed before all work items, and what is added up, take no more memory than the tensors."""
+        """Whether what is packed before all work items, and all partial sums, take no more memory than the tensors."""
         access, packs = self.access, self._packs(partitions, may)
         operands = zip(access.packed, self.blocks, packs)
         packed = sum(size for size, block, where in operands if block and where == "before")
@@ -194,10 +199,10 @@ class Splitting:
         return operand_bytes * packed + F32_BYTES * sums <= ROOM * access.problem.tensor_bytes
 
     def _partitions(self, split_k: int, may: tuple[bool, bool]) -> list[int]:
-        """Partitions for operands that may be packed before all work items, or may not.
+        """The partitions of groups, o and c if x, and y, `may` be packed before all work items, or may not.
 
-        Each partition of o reads all of x, and each of c all of y, so the larger one is better read less often. A
-        partition that ends inside of a block packs all of it.
+        Each partition of o reads all of x, and each of c all of y, so the larger operand should be read less often. A
+        partition that ends inside of a packed block packs the whole block, so that is avoided.
         """
         (groups, o_parts, c_parts), tile = self.parts, self.access.tile
         c_block, o_block = self.blocks
@@ -216,19 +221,19 @@ class Splitting:
         return [g_partitions, *min(enough, key=cost)]
 
     def _packs(self, partitions: Sequence[int], may: tuple[bool, bool]) -> tuple[str, str]:
-        """Where operands that may be packed before all work items, or may not, are packed at least cost."""
+        """The cheapest place to pack each operand, if it `may` be packed before all work items, or may not."""
         ways = zip(may, self._ways(partitions))
         x, y = ("before" if able and before < by_work_item else "work_item" for able, (by_work_item, before) in ways)
         return x, y
 
     def _reading(self, partitions: Sequence[int], may: tuple[bool, bool]) -> float:
-        """Cycles to bring the operands to so many partitions."""
+        """Cycles to pack and read the operands with so many partitions."""
         each = [min(ways) if able else ways[0] for able, ways in zip(may, self._ways(partitions))]
         shapes = self.access.problem.x_shape, self.access.problem.y_shape
         return sum(cycles * prod(shape) for cycles, shape in zip(each, shapes))
 
     def _ways(self, partitions: Sequence[int]) -> list[tuple[float, float]]:
-        """Cycles an element of x, and of y, packed by each partition and before all work items."""
+        """For x, and for y: cycles for each element if every partition packs it, and if it is packed before."""
         _, o_partitions, c_partitions = partitions
         return [
             (_by_work_item(o_partitions, self._surplus), _before(o_partitions)),
@@ -237,8 +242,8 @@ class Splitting:
 
     @cached_property
     def _surplus(self) -> float:
-        """How much more of x than there is all cache blocks pack, since neighbours read the same: from L1, where it
-        goes to registers."""
+        """What all cache blocks pack of x, as a multiple of x: neighbouring ones read the same elements. 1 if it is
+        packed to registers, since it then comes from L1."""
         if self.access.packs_to_registers:
             return 1.0
         geometry = self.access.problem.geometry

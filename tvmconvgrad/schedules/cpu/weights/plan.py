@@ -1,8 +1,7 @@
-"""The numbers of a schedule of filter gradients, from a model of the machine, or drawn by a search.
+"""The numbers of the schedule of weights gradients: from a cost model, or from a search.
 
-The register tile is chosen first, since all else follows from it: what is read where it lies, how large a cache block
-of positions stays in the cache, how the cache blocks and the channels are split into work items, and so where operands
-are packed.
+The register tile is chosen first. Everything else follows from it: what is read in place, how many positions a cache
+block has, how cache blocks and channels are split into work items, and so where operands are packed.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 
 AHEAD = 64
-"""How many positions ahead vectors over groups have their data fetched."""
+"""Prefetch distance of vectors over groups, in positions. Not measured on its own."""
 
 FEW_TASKS = 1.05
-"""By what factor the cost of a tile counts more that leaves no more than half as many work items as there should be."""
+"""The cost of a tile counts so many times if it leaves at most half of the work items that there should be. Not
+measured on its own."""
 
 NO_ROOM = 1.1
-"""By what factor the cost of a tile counts more whose sums, or packed data, take more memory than the tensors do."""
+"""The cost of a tile counts so many times if its workspace is larger than the tensors. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,28 @@ class WeightsPlan:
     tile: WeightsTile
     c_block: int
     o_block: int
-    """How many channels are packed together; 0 where the data is read where it lies."""
+    """How many channels c, and o, are packed together; 0: the operand is read in place."""
     packs: tuple[str, str]
-    """Where x, and y, are packed: "work_item" by work item, or "before" all work items, where too many work items would
-    pack the same."""
+    """Where x, and y, are packed: by each "work_item", or "before" all work items."""
     cache_block: tuple[int, ...]
+    """Images, and positions along each axis, of a cache block."""
     fetch: int
-    """How many positions ahead data is fetched, about: along several axes by whole rows; 0: only what is packed is, and
-    not far."""
+    """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed is prefetched,
+    at a short distance."""
     split_k: int
+    """The number of splits of K."""
     g_partitions: int
     o_partitions: int
     c_partitions: int
 
     @property
     def partitions(self) -> tuple[int, int, int]:
-        """Of groups, of channels o and of channels c."""
+        """The numbers of partitions of groups, of channels o and of channels c."""
         return self.g_partitions, self.o_partitions, self.c_partitions
 
     @property
     def fetches_blocks(self) -> bool:
-        """Whether a step also fetches what the next tiles read of x: a block that was packed before all work items, and
+        """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
         is in memory by now."""
         return self.c_block > 0 and self.packs[0] == "before" and self.tile.groups == 1
 
@@ -77,11 +78,11 @@ class WeightsPlanner:
         return WeightsAccess(self.machine, self.problem, tile)
 
     def least_cost(self) -> float:
-        """Cycles of one core, about, with the best tile."""
+        """The cost of the best tile, in cycles of one core."""
         return _ranked(self)[0][0]
 
     def plan(self, decisions: Decisions) -> WeightsPlan:
-        """The numbers, as the model or whoever searches draws them."""
+        """The numbers of the schedule, as the model or a search draws them."""
         best = _best_tiles(self)
         access = self.access(best[decisions.draw("tile", range(len(best)), 0)])
         blocks = self._draw_blocks(decisions, access)
@@ -98,7 +99,8 @@ class WeightsPlanner:
         return WeightsPlan(access.tile, *blocks, packs, splitting.cache_block, fetch, split_k, *partitions)
 
     def _draw_blocks(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, int]:
-        """How many channels are packed together: as a search draws where the data may as well be read where it lies."""
+        """How many channels c, and o, are packed together; a search may draw it where the operands may also be read in
+        place."""
         if not access.is_whole_product:
             return access.blocks
         c_block, o_block = access.packed_blocks
@@ -106,7 +108,7 @@ class WeightsPlanner:
         return found[decisions.draw("blocks", range(len(found)), found.index(access.blocks))]
 
     def _draw_cache_block(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, ...]:
-        """Images and positions along each axis of a cache block."""
+        """Images, and positions along each axis, of a cache block."""
         limits = [LEAST_CHUNK << power for power in range(6)]
         return tuple(inner_extents(access.extents, decisions.draw("cache_block", limits, cache_block_size(access))))
 
@@ -124,8 +126,9 @@ class WeightsPlanner:
     def _draw_fetch(
         self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
-        """What a product reads in place is fetched for the next cache block while all channels sweep this one, and what
-        is packed beside it; what vectors over groups read once, a little ahead. y that lies packed is near by then."""
+        """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
+        prefetched for the next cache block while this one is summed. What vectors over groups read is prefetched
+        `AHEAD` positions ahead. If both operands are packed, 0."""
         c_block, o_block = blocks
         if self.vector_axis == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
@@ -139,7 +142,8 @@ class WeightsPlanner:
 def _whole_blocks(
     splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str], partitions: Sequence[int]
 ) -> tuple[int, int]:
-    """Blocks, of fewer tiles where a work item would begin to pack inside of one: conditions would cut it off."""
+    """Packed blocks, of fewer tiles where a partition would otherwise begin inside of a block that it packs: conditions
+    would then cut off a part of the block."""
     (_, o_partitions, c_partitions), (_, o_parts, c_parts) = partitions, splitting.parts
     tile = splitting.access.tile
     channels = c_parts // c_partitions * tile.c, o_parts // o_partitions * tile.o
@@ -152,8 +156,7 @@ def _whole_blocks(
 
 @lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
 def _ranked(planner: WeightsPlanner) -> list[tuple[float, int, WeightsTile]]:
-    """What each tile costs, its products, and the tile, the cheapest first; of equally cheap ones, that with the least
-    surplus in work."""
+    """(cost in cycles, products, tile), the cheapest first; of equally cheap ones, that with the fewest products."""
     found = tiles(planner.machine, planner.vector_axis, planner.problem)
     costs = ((cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found)
     return sorted(each for each in costs if each[0] < inf)
@@ -168,9 +171,9 @@ def _best_tiles(planner: WeightsPlanner) -> list[WeightsTile]:
 
 
 def _slowed(access: WeightsAccess) -> float:
-    """By what factor a tile is slowed whose channels cannot be split well: that leaves few work items, as where it
-    makes a prime number of blocks, or work items that cannot finish their parts of the filter, all of which then waits
-    for them."""
+    """The factor by which a tile's cost counts because its channels cannot be split well. Few work items are left, for
+    example if the tile makes a prime number of blocks; or work items cannot finish their parts of the filter, which
+    then takes workspace for all of it."""
     splitting = Splitting(access, tuple(inner_extents(access.extents, cache_block_size(access))), access.blocks)
     split_k = splitting.split_k
     partitions = splitting.partitions(split_k)

@@ -5,31 +5,34 @@ Pattern. For each tap, M are the channels c of x, N the channels o of dy, and K 
 Loop nest. A work item is a split of K with a partition of groups and channels:
 
     parallel work item (split of K, partition of groups, of c, of o)
-      for cache block of positions:                   # what a tile reads of it fits L1
+      for cache block of positions:                   # packed operands fit L2, what one tile reads of them L1
         for group block, o block, c block, tap:
           tile = 0                                    # micro-kernel: c block x o block, in registers
           for position in cache block: tile += x[position + tap, c] * dy[position, o]
-          partial[split] += tile
+          partial[split] += tile                      # epilogue
     result = sum over splits                          # in a fixed order: the bits don't depend on the threads
 
 Why it is fast.
-1. K is far longer than M and N. In cache blocks of positions both operands are read from L1 for all taps and channels.
+1. K is far longer than M and N. A cache block of positions stays in the caches while all taps and channels use it.
 2. Split-K gives work items where the filter is small. The splits are fixed by the problem, not by the threads.
-3. x and dy are packed, for a cache block or before all work items, unless few tiles read a line of them: then they are
-   read where they lie.
-4. Without splits a tile is added up in the result itself, where type and order of axes allow it, and prefetches its
-   part of a large filter. Elsewhere it is added up in a scratch accumulator of the work item, and converted at the end.
-5. Each position prefetches what a later one reads (transforms/prefetch.py). What is packed for the next cache block is
-   fetched meanwhile (transforms/software_pipelining.py).
-6. On CPUs with AVX512_BF16 operands of bf16 keep their 16 bits, and an instruction adds up the same position of two
-   images (tir/passes/pairs.py). With an odd number of images, halves of images take their place; with an odd number of
-   rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
+3. x and dy are packed, by each work item for a cache block, or before all of them. They are read in place only in f32
+   and NXC, where that is as good: in matrix products whose cache block fits L1 or that few tiles read, in depthwise
+   layers, and dy if few tiles read it.
+4. A tile is added up in place, in the result, if that is f32 and the tile's vectors are contiguous in it. If the filter
+   is large, the tile prefetches its part of it. Otherwise it is added up in a scratch accumulator, which each work item
+   converts at the end; with split-K or several groups, a pass of its own does.
+5. A step prefetches what a later one reads in place, or from x that was packed before all work items
+   (transforms/prefetch.py). What a work item packs next is prefetched while it sums
+   (transforms/software_pipelining.py).
+6. On CPUs with AVX512_BF16 bf16 operands keep their 16 bits, and an instruction adds up the same position of two images
+   (tir/passes/pairs.py). With an odd number of images, two halves of an image take their place. If it has an odd number
+   of rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
 
-The vectorised axis is o; c, where o are few or c lies innermost in the filter; or the groups, where a group has few of
-both.
+There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
+groups, where a group has few of both.
 
-Not done: several taps share no tile, as they would in an im2col GEMM, unless channels are few: the tile would read x
-once for each of them all the same, and needs more registers.
+Not done: several taps share a register tile only if a group has few channels, or with vectors over groups. Elsewhere
+that gains nothing, and LLVM mixes up the loads of different positions.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from tvmconvgrad.te.tensors import group_sizes
 
 @dataclass(frozen=True)
 class WeightsRule:
-    """Filter gradients with vectors over `vector_axis`: channels "o" of y, "c" of x, or "groups"."""
+    """Weights gradients with vectors over `vector_axis`: channels "o" of dy, channels "c" of x, or "groups"."""
 
     machine: CpuMachine
     vector_axis: str
@@ -72,13 +75,13 @@ class WeightsRule:
         return f"weights-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about."""
+        """Cycles of one core, about; None for other gradients, and without groups to vectorise over."""
         if problem.gradient is not Gradient.FILTER or (self.vector_axis == "groups" and problem.geometry.groups == 1):
             return None
         return WeightsPlanner(self.machine, self.vector_axis, problem).least_cost()
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `WeightsPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = WeightsPlanner(self.machine, self.vector_axis, problem)
         plan = planner.plan(decisions)
@@ -122,8 +125,8 @@ class WeightsRule:
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _finish(self, sch: Schedule, problem: Problem, tile: WeightsTile, work_item: LoopRV | None) -> None:
-        """Bring the filter from the tiles' order, in which it lies by vectors, into the user's: all of it in parallel,
-        or each work item its part."""
+        """Convert the filter from the accumulator's order, which has vectors innermost, to the user's order and type:
+        in a parallel pass of its own, or by each `work_item` for its part."""
         geometry, axes, result = problem.geometry, problem.filter_axes, sch.get_sblock("result")
         if work_item is not None:
             sch.reverse_compute_at(result, work_item, preserve_unit_loops=True)
@@ -143,8 +146,8 @@ class WeightsRule:
 
 
 def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
-    """How far ahead of a step x, and y, are fetched, along the last axes in NXC: by whole rows, since a strided step
-    does not read next what follows in memory."""
+    """The prefetch distances of x, and of y, along the last axes in NXC. They are whole rows, since a strided step does
+    not read what follows in memory next."""
     geometry = problem.geometry
     rows, within = positions, [0]
     if geometry.rank > 1:
@@ -153,8 +156,8 @@ def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
 
 
 def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, direct: bool, pairs: bool) -> FilterNest:
-    """Split the sum over positions into splits, cache blocks and what a register tile adds up; `direct`ly into the
-    result."""
+    """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up; `direct`: in
+    place, in the result."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions, pair = sch.get_loops(total)[3 + rank :], []
     if pairs:
@@ -187,8 +190,8 @@ def _nest_tile(
     c_partition, c0, c1 = sch.split(c, [plan.c_partitions, None, plan.tile.c])
     o_partition, o0, o1 = sch.split(o, [plan.o_partitions, None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
-    # A thread takes neighbouring work items: in the filter's order none writes beside another's lines, which a core
-    # would fetch as well, maybe from a far one's cache.
+    # A thread takes neighbouring work items. In the filter's order they write neighbouring cache lines, so threads
+    # do not write beside each other's lines, which a core would prefetch, maybe from a far core's cache.
     partitions = {"C": c_partition, "O": o_partition}
     work_items = [*split, g_range, *(partitions[axis] for axis in problem.filter_axes if axis in partitions)]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
@@ -205,12 +208,12 @@ def _nest_tile(
             sch.annotate(vectors, LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
     if plan.fetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
-            sch.annotate(loop, EACH, min(taps, stride))  # a step brings so many rows, and columns, of x
+            sch.annotate(loop, EACH, min(taps, stride))  # a step reads so many new rows, and new positions, of x
     return FilterNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
 
 
 def _sum_split_k(sch: Schedule, total: SBlockRV, tile: WeightsTile, lanes: int) -> None:
-    """Add the splits up, in their order, along the axis that lies innermost in memory."""
+    """Add up the splits of K, in their order, with vectors along the innermost axis in memory."""
     g, *k, c, o, split = sch.get_loops(total)
     inner = tile.loops(k, c, o, g)[-1]
     row, vector = sch.split(inner, [None, largest_divisor(blocks.extent(sch, inner), lanes)])

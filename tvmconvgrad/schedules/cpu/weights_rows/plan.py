@@ -1,4 +1,4 @@
-"""The numbers of a schedule of filter gradients with vectors over positions, from a model of the machine."""
+"""The numbers of the schedule of weights gradients with vectors over positions: from a cost model, or from a search."""
 
 from __future__ import annotations
 
@@ -16,40 +16,42 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.annotations import MOST_APART
 
 TASKS = 16
-"""How many parallel work items a kernel should have at least: enough for many cores, few enough to stay large."""
+"""The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
+large. Not measured on its own."""
 
 ROWS = (14, 8)
-"""Rows of positions in a tile, at most, of up to two vectors each, and of more: more are a long program, and save
-little."""
+"""The most rows of positions in a tile: if a row has at most two vectors, and if it has more. More rows save little and
+make a long program. Not measured on their own."""
 
 WHOLE_ROWS = 16
-"""Vectors of whole rows in a tile, at most."""
+"""The most vectors in a tile of whole rows. Not measured on its own."""
 
 LOADING = 0.4
 LOADING_MANY, LOADING_MANY_UNMASKED = 1.0, 2.0
-"""What a vector that is loaded costs, as a part of an FMA. Two start in a cycle, and most are in two cache lines; where
-many channels meet, most come from the L2 cache, and without registers of masks the loop has others to spare."""
+"""What loading a vector costs, in FMAs: of depthwise layers; of other layers, where most vectors come from L2; and of
+those on CPUs without mask registers. Most vectors cross a cache line. Not measured on their own."""
 
 MASKED_LANES = 8
-"""Machines with vectors of at least so many lanes load some of them only; where shorter ones are, each lane would be
-asked for."""
+"""CPUs with vectors of at least so many f32 have masked loads (AVX, AVX-512). On others LLVM would test each lane."""
 
 AHEAD = 1024
-"""How many elements ahead data is fetched."""
+"""Prefetch distance in elements, rounded up to whole rows. Not measured on its own."""
 
 ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
-"""Cycles to add a vector of sums to one in the L2 cache, or beyond it."""
+"""Cycles to add a vector of sums to one in L2, or beyond it. Not measured on their own."""
 
 LEAST_CHUNK = 128
-"""Vectors of a cache block, at least: each cache block adds its tiles to memory."""
+"""A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. Not
+measured on its own."""
 
 ENOUGH = 8
-"""Sums that keep the units busy."""
+"""So many vectors of sums keep the FMA units busy: two units with a latency of four cycles."""
 
 
 @dataclass(frozen=True, order=True)
 class RowsTile:
-    """The register tile: vectors of `lanes` positions in `rows` rows, for `taps` x `c` x `o` channels of a group."""
+    """The register tile: for `taps` and `c` x `o` channels of a group one vector of sums each; a step reads vectors of
+    `lanes` positions in `rows` rows."""
 
     taps: tuple[int, ...]
     """Taps along each axis."""
@@ -60,7 +62,7 @@ class RowsTile:
 
     @property
     def sums(self) -> int:
-        """How many vectors of sums the tile has."""
+        """The number of vectors of sums in the tile."""
         return prod(self.taps) * self.c * self.o
 
 
@@ -70,15 +72,15 @@ class RowsPlan:
 
     tile: RowsTile
     in_place: bool
-    """Whether the data is read where it lies; else it is copied with zeros around it."""
+    """Whether data is read in place; otherwise it is packed with its padding."""
     cache_block: tuple[int, ...]
     """Images and positions of a cache block; along the last axis, vectors."""
     split_k: int
     g_partitions: int
     whole_rows: bool
-    """Whether a tile has whole rows: the masks of its vectors are then constants."""
+    """Whether a tile has whole rows, so that the masks of its vectors are constants."""
     fetch: int
-    """How many rows ahead the data is fetched that is read where it lies; 0: not at all."""
+    """Prefetch distance, in rows, of data that is read in place; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ class RowsPlanner:
     problem: Problem
 
     def takes(self) -> bool:
-        """Whether the rule is for this problem: a filter gradient of data that lies by channels, depthwise or not
-        grouped. Where many channels meet, each would pick anew what a stride sets apart, and have masks of its own."""
+        """Whether the rule takes this problem: NCX, depthwise or without groups. Without groups only with stride 1
+        along the last axis, since every pair of channels would pick the strided elements again; and only with a single
+        tap on CPUs without mask registers, since each pair would need masks of its own."""
         geometry = self.problem.geometry
         ncx = self.problem.gradient is Gradient.FILTER and self.problem.data_format == "NCX"
         whole = geometry.strides[-1] == 1 and (self.machine.masked_stores or prod(geometry.k) == 1)
@@ -101,11 +104,11 @@ class RowsPlanner:
         return self.problem.geometry.groups == self.problem.geometry.c == self.problem.geometry.o
 
     def least_cost(self) -> float:
-        """Cycles of one core, about, with the best tile."""
+        """The cost of the best tile, in cycles of one core."""
         return min(self._cost(tile) for tile in self._tiles())
 
     def plan(self, decisions: Decisions) -> RowsPlan:
-        """The numbers, from the machine and the sizes of the problem."""
+        """The numbers of the schedule, as the model or a search draws them."""
         tiles = self._best_tiles()
         tile = tiles[decisions.draw("tile", range(len(tiles)), 0)]
         geometry = self.problem.geometry
@@ -124,23 +127,23 @@ class RowsPlanner:
         )
 
     def _with_rows(self, tile: RowsTile, cache_block: tuple[int, ...]) -> RowsTile:
-        """The tile with a number of rows that the cache block has whole."""
+        """The tile with a number of rows that divides the cache block's."""
         return replace(tile, rows=largest_divisor(cache_block[-2], tile.rows))
 
     def _in_place(self) -> bool:
-        """Whether data is read where it lies: it is f32, the machine loads vectors in parts, and a
-        stride leaves out few elements."""
+        """Whether data is read in place: it is f32, the CPU has masked loads, and the stride is at most
+        `MOST_APART`."""
         in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
         return in_place and self.problem.geometry.strides[-1] <= MOST_APART
 
     def _fetch(self) -> int:
-        """How many rows ahead data is fetched."""
+        """The prefetch distance in rows."""
         geometry = self.problem.geometry
         return -(-AHEAD // geometry.x[-1]) if geometry.rank > 1 else 0
 
     def _cache_block(self, tile: RowsTile) -> int:
-        """How many vectors of positions are a cache block: an image or several small ones, so that groups follow each
-        other as they lie in memory. What is read again for a group's other channels stays in L2."""
+        """The number of vectors of positions in a cache block: about one image, or several small ones, so that groups
+        follow each other in memory. What is read again for a group's other channels stays in L2."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
@@ -155,7 +158,7 @@ class RowsPlanner:
         return sorted(self._tiles(), key=lambda tile: (self._cost(tile), tile))[:BEST_TILES]
 
     def _tiles(self) -> list[RowsTile]:
-        """All tiles whose sums stay in registers, with two operands and one register to spare."""
+        """All tiles whose sums stay in registers, beside two operands and one spare register."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         *_, height = (1, *geometry.y[:-1])
@@ -167,21 +170,22 @@ class RowsPlanner:
         return [tile for tile in tiles if tile.sums + 3 <= self.machine.registers]
 
     def _row(self, lanes: int) -> int:
-        """How many vectors a row of positions takes."""
+        """The number of vectors in a row of positions."""
         return -(-self.problem.geometry.y[-1] // lanes)
 
     def _has_whole_rows(self, lanes: int) -> bool:
-        """Whether tiles have whole rows: a stride needs more masks than stay in registers, unless they are constant."""
+        """Whether tiles have whole rows: with a stride there are more masks than registers, unless they are
+        constants."""
         return self._in_place() and self.problem.geometry.strides[-1] > 1 and self._row(lanes) <= WHOLE_ROWS // 2
 
     def _most_rows(self, lanes: int) -> int:
-        """How many rows a tile may have."""
+        """The most rows that a tile may have."""
         if self._has_whole_rows(lanes):
             return min(WHOLE_ROWS // self._row(lanes), ROWS[0])
         return ROWS[self._row(lanes) > 2]
 
     def _cost(self, tile: RowsTile) -> float:
-        """Cycles of one core, about: of the products, of copying, and of adding up lanes."""
+        """Cycles of one core, about: for the products, for packing, and for adding up lanes."""
         geometry = self.problem.geometry
         last = ceil_to(geometry.y[-1], tile.lanes)
         positions = geometry.batch * prod(geometry.y[:-1]) * last
@@ -190,7 +194,7 @@ class RowsPlanner:
         return fmas / 2 / self._efficiency(tile) + moving + self._adding(tile, positions)
 
     def _adding(self, tile: RowsTile, positions: int) -> float:
-        """Cycles of one core, about, to add each cache block's tiles to memory, and each split's lanes."""
+        """Cycles of one core, about, to add each cache block's tiles to memory, and to add up each split's lanes."""
         sums = prod(self.problem.filter_shape)
         cache_blocks = positions / (tile.lanes * self._cache_block(tile))
         near = F32_BYTES * tile.lanes * sums <= self.machine.l2 // 2
@@ -199,12 +203,12 @@ class RowsPlanner:
 
     @property
     def _least_split_k(self) -> int:
-        """How many splits there should be at least, so that there are enough work items."""
+        """The least number of splits of K that gives enough work items."""
         return -(-TASKS // self.problem.geometry.groups)
 
     def _efficiency(self, tile: RowsTile) -> float:
-        """The share of peak that a tile may reach: each row of x that it meets is loaded for every tap along the last
-        axis, and each row of y once."""
+        """The share of peak FLOPs that a tile may reach. Each row of x that it reads is loaded for every tap along the
+        last axis, and each row of dy once."""
         rows = self._rows_met(tile)
         apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
         loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
@@ -214,7 +218,7 @@ class RowsPlanner:
         return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + loading * loads)
 
     def _rows_met(self, tile: RowsTile) -> int:
-        """How many rows of x meet a tile's rows of y."""
+        """The number of rows of x that a tile reads."""
         geometry = self.problem.geometry
         if geometry.rank == 1:
             return tile.rows

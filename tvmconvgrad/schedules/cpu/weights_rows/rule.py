@@ -1,7 +1,8 @@
-"""Weights gradients of few channels a group on CPUs, in NCX, vectorised over positions.
+"""Weights gradients with few channels in a group on CPUs, in NCX, vectorised over positions.
 
-Pattern. Data lies position after position, and so do the vectors: nothing is transposed. K, the positions, is the
-vectorised axis. The sums of all taps and channel pairs of a group are kept as vectors, so these must be few.
+Pattern. NCX, either depthwise, or one group with stride 1 along the last axis. In NCX positions are contiguous, so
+nothing is transposed: the vectorised axis is K, the positions. Each tap and pair of channels has a vector of sums, so
+there should be few of them; where there are many, the cost model prefers weights/rule.py.
 
 Loop nest. A work item is a split of K with a partition of groups:
 
@@ -17,13 +18,14 @@ Loop nest. A work item is a split of K with a partition of groups:
     result = sum over splits             # in a fixed order: the bits don't depend on the threads
 
 Why it is fast.
-1. A step of the innermost loop takes several rows of positions: a row of x that is loaded once is read by several taps.
-2. f32 is read where it lies and prefetched. Masked loads put zeros in place of padding and behind the end of a row, and
-   elements a stride apart are picked from several loads (tir/passes/masking.py).
-3. Other types are copied with their padding, and so is data for CPUs without masked loads; along a strided last axis x
-   is then copied phase by phase, so that vectors are whole.
+1. A step of the innermost loop takes several rows of positions, so that several taps use a row of x that is loaded
+   once.
+2. f32 is read in place and prefetched, on CPUs with AVX or AVX-512 and at strides up to 4. Masked loads give zeros for
+   padding and behind the end of a row; elements a stride apart are picked from several loads (tir/passes/masking.py).
+3. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors
+   are contiguous.
 
-Not done: channels are not vectorised, since there are too few to fill a vector; weights/rule.py takes the others.
+Not done: channels are not vectorised, since there are too few to fill a vector.
 """
 
 from __future__ import annotations
@@ -48,23 +50,23 @@ from tvmconvgrad.te import Multiples, Sum, express
 from tvmconvgrad.tir.annotations import MASK
 
 FEW_LANES = 4
-"""The lanes of a vector are added up in vectors of so many first."""
+"""To add up the lanes of a vector, it is first reduced to a vector of so many."""
 
 
 @dataclass(frozen=True)
 class RowsRule:
-    """Filter gradients with vectors over positions."""
+    """Weights gradients with vectors over positions."""
 
     machine: CpuMachine
     name: str = "weights-rows"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about."""
+        """Cycles of one core, about; None for problems outside of the pattern."""
         planner = RowsPlanner(self.machine, problem)
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `RowsPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = RowsPlanner(self.machine, problem)
         plan = planner.plan(decisions)
@@ -95,12 +97,13 @@ class RowsRule:
 
 
 def _along_rows(expression: Sum) -> Sum:
-    """The expression without the window of the last axis: of a vector's positions hardly ever all meet pads."""
+    """The expression without the view of the last axis: padding is not left out along it, since a vector's positions
+    hardly ever all read padding."""
     return replace(expression, views=expression.views[:-1])
 
 
 def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> FilterNest:
-    """Split the sum over positions into splits, cache blocks, lanes and what a register tile adds up."""
+    """Split the sum over positions into splits of K, cache blocks, lanes, and what a register tile adds up."""
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
     vectors, lane = sch.split(positions[-1], [None, plan.tile.lanes])
@@ -157,7 +160,7 @@ def _nest_tile(
 
 
 def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:
-    """Add up the lanes of a group's sums: first in vectors of a few, then those."""
+    """Add up the lanes of a group's vectors of sums: first to vectors of `FEW_LANES`, then to one number."""
     _, few = sch.split(sch.get_loops(adding)[-1], [None, FEW_LANES])
     axes = len(sch.get(adding).writes[0].region)
     part = sch.rfactor(few, axes)

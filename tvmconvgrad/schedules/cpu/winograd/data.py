@@ -1,7 +1,8 @@
 """Data gradients and forward convolutions with three taps on CPUs, by Winograd's algorithm (te/winograd.py).
 
-Pattern. Stride 1, one group, three taps along one or two axes. For each of a tile's 4 or 16 products there is a GEMM:
-M are the tiles of the result, N its channels, K the channels of the other operand and the taps of other axes.
+Pattern. Stride 1, one group, three taps along one or two axes; in NCX whole vectors of N. For each of a tile's 4 or 16
+products there is a GEMM: M are the tiles of the result, N its channels, K the channels of the data and the taps of
+other axes.
 
 Loop nest:
 
@@ -16,18 +17,18 @@ Loop nest:
       result = transformed back                                 # vectorised over N
 
 Why it is fast.
-1. Two axes take 16 products where direct sums take 36.
+1. Along two axes there are 16 products where direct sums have 36.
 2. The transformed data of a work item, and its sums, stay in L2 if they fit. Where the filter is large and tiles are
-   few, it is the other way round: the data is transformed once, in parallel, and a work item transforms the filter of
-   its channels, so that what is 16/9 times as large never goes through memory.
-3. A vector of channels of a tile's 16 elements is loaded once, and all 16 operands follow from it in registers, of
-which
-   LLVM finds the common parts.
-4. Results in NCX, or with channels that don't fill vectors, are transformed back into memory of the work item, and
-   copied from there.
+   few, the data is transformed once, in parallel, and each work item transforms the filter of its own channels. The
+   transformed filter, which is 16/9 times as large, then never goes through memory.
+3. A tile's 16 elements are loaded once, as vectors of channels, and transformed in registers. LLVM finds the common
+   subexpressions of the 16 results.
+4. Results in NCX, or with channels that don't fill vectors, are transformed back into scratch memory of the work item,
+   and copied from there.
 
-Not done: strides, dilated taps that leave gaps, and larger tiles, whose rounding errors grow. Rounding differs from the
-direct sums', and an infinity reaches a whole tile: so only targets with `-algorithm=auto` have this rule.
+Not done: strides, dilations larger than the tensor, and larger tiles, whose rounding errors are greater. Results are
+rounded differently than direct sums, and an infinity reaches a whole tile, so only targets with `-algorithm=auto` have
+this rule.
 """
 
 from __future__ import annotations
@@ -54,24 +55,24 @@ from tvmconvgrad.te.winograd import TILE, Axis, axes_of, tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 ROW_BLOCKS = 8
-"""How many blocks of summed channels of the filter are copied one after the other: a core then reads ahead in its rows,
-which may lie a page apart."""
+"""So many blocks of the filter's K channels are packed one after the other, so that the core's prefetcher follows its
+rows, which may lie a page apart. Not measured on its own."""
 
 
 @dataclass(frozen=True)
 class WinogradDataRule:
-    """Sums that have an element for each position, by tiles of positions."""
+    """Data gradients and forward convolutions by Winograd's algorithm."""
 
     machine: CpuMachine
     name = "winograd-data"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about, and as much more as it must be worth."""
+        """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
         planner = WinogradDataPlanner(self.machine, problem)
         return WORTH * planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `WinogradDataPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = WinogradDataPlanner(self.machine, problem)
         plan = planner.plan(decisions)
@@ -108,8 +109,8 @@ class WinogradDataRule:
 def _nest_result(
     sch: Schedule, result: SBlockRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int, copied_to: str
 ) -> LoopRV:
-    """Split the result into work items, whose loop is returned: by images and positions, and by columns. Where it is
-    copied, rows to a data format."""
+    """Split the result into work items, by images, positions and N; returns their loop. `copied_to` is the data format
+    that rows are copied to, or "" if the result is not copied."""
     n, g, *y, column = sch.get_loops(result)
     sizes = [plan.partition[0], *(size * axis.covered // axis.runs for size, axis in zip(plan.partition[1:], axes))]
     parts = [sch.split(loop, [None, min(size, blocks.extent(sch, loop))]) for loop, size in zip([n, *y], sizes)]
@@ -131,7 +132,7 @@ def _nest_result(
 
 
 def _nest_tiles(sch: Schedule, y: list[LoopRV], column: LoopRV, axes: list[Axis], lanes: int) -> None:
-    """The results of a tile together, by vectors over columns."""
+    """Compute the results of a tile together, with vectors over N."""
     parts = [sch.split(loop, [None, TILE, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(y, axes)]
     beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
     vectors, lane = sch.split(column, [None, lanes])
@@ -142,10 +143,10 @@ def _nest_tiles(sch: Schedule, y: list[LoopRV], column: LoopRV, axes: list[Axis]
 def _nest_sum(
     sch: Schedule, total: SBlockRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int
 ) -> tuple[LoopRV, LoopRV]:
-    """The products of a work item, by register tiles. Returns the outermost loop that sums, and that over N blocks.
+    """The products of a work item, by register tiles. Returns the outermost loop over K, and the loop over N blocks.
 
-    A column block's panels of all products are made by the work item that uses them, or each serves several blocks of
-    rows.
+    If the work item transforms the filter, all products of one N block follow each other, since its panels were just
+    made. Otherwise all N blocks of one product do, and share its data.
     """
     many, rank = sum(axis.tiled for axis in axes), len(axes)
     _, n, *rest = sch.get_loops(total)
@@ -171,8 +172,8 @@ def _nest_sum(
 def _transform_filter(
     sch: Schedule, problem: Problem, axes: list[Axis], plan: WinogradDataPlan, lanes: int, at: LoopRV | None
 ) -> None:
-    """Panels of the transformed filter, each with all that is summed of a column block: inside of the loop `at`, or all
-    in parallel."""
+    """Transform the filter into panels, each with all of K for one N block: inside of the loop `at`, or all in
+    parallel."""
     many = sum(axis.tiled for axis in axes)
     block, source = sch.get_sblock("tiled_filter"), sch.get_sblock("filter")
     count = len(sch.get_loops(block))

@@ -1,4 +1,5 @@
-"""The numbers of sums over positions by Winograd's algorithm, from a model of the machine, or drawn by a search."""
+"""The numbers of data gradients and forward convolutions by Winograd's algorithm: from a cost model, or from a
+search."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd import TILE, tiled_axes
 
 LEAST_RANGE = 48
-"""Tiles of a work item, if there are so many: all of them share what each reads of the filter."""
+"""A work item has at least so many tiles, if there are so many: they share what it reads of the filter. Not measured on
+its own."""
 
 PANELS_FAR = 0.02
-"""Cycles that a byte of the transformed filter takes from beyond the L2 cache, which each work item reads."""
+"""Cycles for a byte of the transformed filter from beyond L2; each work item reads all of it. Not measured on its
+own."""
 
 FROM_MEMORY = 1.5
-"""How much more it costs to extend a filter that does not stay in the last-level cache."""
+"""Packing costs so many times as much if the filter does not fit the last-level cache. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,15 @@ class WinogradDataPlan:
     """All numbers of the schedule."""
 
     rows: tuple[int, ...]
-    """Tiles that a register tile has along each axis."""
+    """Tiles along each axis that a register tile has (M)."""
     columns: int
-    """Channels of the result that it has."""
+    """Channels of the result that a register tile has (N)."""
     multiples: tuple[int, ...]
-    """Of what numbers the tiles along each axis are multiples."""
+    """The tiles along each axis are rounded up to multiples of these."""
     summed: int
-    """Channels that are summed in one run."""
+    """Channels of K that are innermost in packed operands (BLOCK_K)."""
     partition: tuple[int, ...]
-    """Images, and tiles or positions along each axis, of a work item; tiles that interleave count as one."""
+    """Images, and tiles or positions along each axis, of a work item; interleaved tiles count as one."""
     n_partitions: int
     packs: str
     """Where data is transformed: in each "work_item", or "before" all work items, which then transform the filter."""
@@ -51,7 +54,7 @@ class WinogradDataPlan:
 
 @dataclass(frozen=True, order=True)
 class WinogradDataTile:
-    """A register tile: what is chosen first."""
+    """A register tile, which is chosen first; fields as in `WinogradDataPlan`."""
 
     rows: tuple[int, ...]
     columns: int
@@ -66,8 +69,8 @@ class WinogradDataPlanner:
     problem: Problem
 
     def takes(self) -> bool:
-        """Whether there is a data gradient or forward convolution with three taps along an axis; in NCX, with a number
-        of vectors of channels, since these are transposed."""
+        """Whether this is a data gradient or forward convolution with three taps along an axis; in NCX also with whole
+        vectors of N, since these are transposed."""
         by_vectors = self.problem.data_format == "NXC" or self.channels[1] % self.machine.lanes == 0
         return self.problem.gradient is not Gradient.FILTER and any(tiled_axes(self.problem)) and by_vectors
 
@@ -78,22 +81,23 @@ class WinogradDataPlanner:
 
     @property
     def channels(self) -> tuple[int, int]:
-        """How many are summed, and how many the result has."""
+        """The channels of the data (K), and of the result (N)."""
         geometry = self.problem.geometry
         return (geometry.o, geometry.c) if self.problem.gradient is Gradient.DATA else (geometry.c, geometry.o)
 
     @property
     def copies_result(self) -> bool:
-        """Whether the result is transformed back aside: it lies otherwise, or vectors would go beyond its channels."""
+        """Whether the result is transformed back into scratch memory and copied: it is in NCX, or vectors would reach
+        beyond its channels."""
         return self.problem.data_format == "NCX" or self.channels[1] % self.machine.lanes > 0
 
     @property
     def summed(self) -> int:
-        """Channels of a run."""
+        """BLOCK_K in channels."""
         return min(SUMMED, self.channels[0])
 
     def tiles(self) -> Iterator[WinogradDataTile]:
-        """All register tiles that stay in registers. Where one takes all of the last axis, it may have several rows."""
+        """All tiles that stay in registers. A tile that takes all of the last axis may have several rows."""
         *outer, last = self.sizes().axes
         before = (1,) * (len(outer) - 1)
         for width in range(1, min(last.tiles, self.machine.registers) + 1):
@@ -109,12 +113,12 @@ class WinogradDataPlanner:
                         yield tile
 
     def _vectors(self) -> list[int]:
-        """How many vectors of columns a register tile may have: in NCX, where none is cut off, parts of all."""
+        """The numbers of vectors of N that a register tile may have; in NCX, where none may be cut off, divisors."""
         whole = self.channels[1] // self.machine.lanes
         return [n for n in range(1, MOST_VECTORS + 1) if self.problem.data_format == "NXC" or whole % n == 0]
 
     def cost(self, tile: WinogradDataTile, by_work_item: bool) -> float:
-        """Cycles of one core, about: of the products, and of transforming data, filter and result."""
+        """Cycles of one core, about: for the products, and for transforming data, filter and result."""
         sizes, found = self.sizes(tile), self._partition(tile, by_work_item)
         summed, columns = ceil_to(self.channels[0], self.summed), ceil_to(self.channels[1], tile.columns)
         of_work_item, partitions = self._tiles_of(tile, found), self._column_partitions(tile, found, by_work_item)
@@ -137,12 +141,12 @@ class WinogradDataPlanner:
         return far * (PACKING if along else TRANSPOSING) * size
 
     def least_cost(self) -> float:
-        """Cycles of one core, about, with the best tile."""
+        """The cost of the best tile, in cycles of one core."""
         (tile, by_work_item), *_ = _best_tiles(self)
         return self.cost(tile, by_work_item)
 
     def plan(self, decisions: Decisions) -> WinogradDataPlan:
-        """The numbers, as the model or whoever searches draws them."""
+        """The numbers of the schedule, as the model or a search draws them."""
         best = _best_tiles(self)
         tile, by_work_item = best[decisions.draw("tile", range(len(best)), 0)]
         by_work_item = bool(decisions.draw("packs_by_work_item", (0, 1), int(by_work_item)))
@@ -171,15 +175,15 @@ class WinogradDataPlanner:
         return tensor_bytes(self.problem.output_shape, self.problem.dtype) > self.machine.l3
 
     def _column_partitions(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
-        """Into how many partitions columns are split: each column block, where work items transform the filter; else
-        each partition transforms its data anew, and there are as many as work items lack."""
+        """The number of partitions of N. If work items transform the filter, each N block is one. Otherwise each
+        partition transforms its data again, so there are only as many as make enough work items."""
         blocks = -(-self.channels[1] // tile.columns)
         work_items = max(self.sizes(tile).tiles // self._tiles_of(tile, found), 1)
         return nearest_divisor(blocks, -(-LEAST_TASKS // work_items)) if by_work_item else blocks
 
     def _partition_tiles(self, tile: WinogradDataTile, by_work_item: bool) -> int:
-        """How many tiles a work item should have: those of which data and sums stay in the L2 cache; all, where it
-        transforms the filter."""
+        """How many tiles a work item should have: so many that their data and sums fit L2; or all of them, if work
+        items transform the filter."""
         sizes, (summed, columns) = self.sizes(tile), self.channels
         if not by_work_item:
             return sizes.tiles
@@ -190,8 +194,8 @@ class WinogradDataPlanner:
         return prod(found) * self.sizes(tile).interleaved
 
     def _partition(self, tile: WinogradDataTile, by_work_item: bool, wanted: int = 0) -> tuple[int, ...]:
-        """Images, and along each axis tiles, of a work item, about `wanted` tiles. In NCX the last axis stays whole,
-        since rows are copied, and so do tiles that interleave."""
+        """Images, and along each axis tiles, of a work item: about `wanted` tiles. In NCX the last axis is not split,
+        since rows are copied; nor are interleaved tiles."""
         sizes, wanted = self.sizes(tile), wanted or self._partition_tiles(tile, by_work_item)
         last = sizes.axes[-1]
         run = last.runs
@@ -203,6 +207,6 @@ class WinogradDataPlanner:
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans
 def _best_tiles(planner: WinogradDataPlanner) -> list[tuple[WinogradDataTile, bool]]:
-    """The cheapest register tiles, and whether work items transform the data for them, cheapest first."""
+    """The cheapest register tiles, cheapest first, and for each whether work items transform the data."""
     every = [(tile, by_work_item) for tile in planner.tiles() for by_work_item in (False, True)]
     return sorted(every, key=lambda choice: (planner.cost(*choice), choice))[:BEST_TILES]

@@ -1,4 +1,4 @@
-"""A problem by Winograd's tiles: its sizes, and what its parts cost, in cycles, which two schedules share."""
+"""A problem in Winograd's tiles: its sizes, and the cost of its parts in cycles of one core. Both rules use it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd import PRODUCTS, Axis, axes_of, tiled_axes
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
-"""To load, combine and store a vector of products, in the L2 cache or beyond it."""
+"""Cycles to load, combine and store a vector of products, in L2 or beyond it. Not measured on their own."""
 
 OPERANDS, FAR_OPERANDS = (0.15, 0.3), (0.6, 0.9)
-"""What a row's and a column's operand of a register tile costs, as parts of an FMA, from the L2 cache or beyond it."""
+"""What loading a row's and a column's operand of a register tile costs, in FMAs, from L2 or beyond it. Not measured on
+their own."""
 
 WORTH = 1.25
-"""How much less than direct sums it must be expected to cost, since more memory is taken, and the model is coarse."""
+"""Winograd's algorithm is taken if its cost, times this, is below that of direct sums: it takes more memory, and the
+model is coarse. Not measured on its own."""
 
 SUMMED = 16
-"""Channels of a block: a cache line of f32."""
+"""BLOCK_K in channels: a cache line of f32."""
 
 LEAST_TASKS = 16
-"""Parallel work items, if there may be so many."""
+"""The least number of parallel work items that a kernel should have. Not measured on its own."""
 
 MOST_VECTORS = 6
-"""Columns of a register tile, in vectors."""
+"""A register tile has at most so many vectors of N."""
 
 
 @dataclass(frozen=True)
 class WinogradSizes:
-    """A problem by tiles, on a machine; tiles along each axis are rounded up to a multiple."""
+    """A problem in tiles, on a machine; the tiles along each axis are rounded up to `multiples`."""
 
     machine: CpuMachine
     problem: Problem
@@ -47,7 +49,7 @@ class WinogradSizes:
 
     @property
     def tiled(self) -> int:
-        """Along how many axes there are tiles."""
+        """The number of tiled axes."""
         return sum(tiled_axes(self.problem))
 
     @property
@@ -72,43 +74,44 @@ class WinogradSizes:
 
     @property
     def positions(self) -> int:
-        """The positions that they cover."""
+        """The positions that the tiles cover, of all images."""
         return self.problem.geometry.batch * prod(axis.covered for axis in self.axes)
 
     def efficiency(self, rows: int, columns: int, is_near: bool = True) -> float:
-        """The share of peak that a register tile may reach; 0 when it spills."""
+        """The share of peak FLOPs that a register tile of `rows` tiles x `columns` channels may reach; 0 if it
+        spills."""
         row, column = OPERANDS if is_near else FAR_OPERANDS
         row = row if self.machine.broadcasts else row + BROADCASTING
         return self.machine.tile_efficiency(rows, columns // self.machine.lanes, self.machine.lanes, (row, column))
 
     def summing(self, rows: int, columns: int, channels: int, is_near: bool = True) -> float:
-        """The products of so many pairs of channels, by register tiles of so many rows and columns."""
+        """Cycles for the products of so many pairs of `channels`, by register tiles of `rows` x `columns`."""
         multiplied = self.products * self.taps * self.tiles * channels
         return multiplied / (2 * self.machine.lanes * self.efficiency(rows, columns, is_near))
 
     def moving(self, channels: int) -> float:
-        """To extend data of so many channels, or to copy a result."""
+        """Cycles to pad data of so many channels, or to copy a result."""
         return (PACKING if self.problem.data_format == "NXC" else TRANSPOSING) * channels * self.positions
 
     def transforming(self, channels: int, is_near: bool) -> float:
-        """To transform data of so many channels, or a result."""
+        """Cycles to transform data of so many channels, or to transform a result back."""
         vectors = self.products * self.tiles * channels / self.machine.lanes
         return vectors * (TRANSFORMING if is_near else TRANSFORMING_FAR)
 
     def transforming_filter(self, channels: int, stays: bool = False) -> float:
-        """To transform the filter of so many pairs of channels, or its gradient; a large one goes through memory,
-        unless what is transformed `stays` with a work item."""
+        """Cycles to transform the filter of so many pairs of channels, or to transform its gradient back. A large one
+        goes through memory, unless the work item that transforms it also uses it (`stays`)."""
         vectors = self.products * self.taps * channels / self.machine.lanes
         is_near = stays or self.is_near(self.products * self.taps * channels)
         far = 0.0 if is_near else 2 * TRAFFIC * F32_BYTES * self.machine.lanes  # stored, and loaded again
         return vectors * (TRANSFORMING + far)
 
     def part(self, images: int, units: Sequence[int], wanted: int) -> list[int]:
-        """Of `images`, and of tiles or positions along each axis, how many belong together: a multiple of `units` along
-        each, about `wanted` tiles.
+        """The images, and the tiles or positions along each axis, of one work item: a multiple of `units` along each,
+        and about `wanted` tiles in all.
 
-        The last axis counts most, then axes that are summed directly, since neighbours along them share data. Tiles
-        that interleave stay together, and count as one here.
+        It is longest along the last axis, then along axes that are summed directly, since neighbours along them share
+        data. Interleaved tiles stay together and count as one.
         """
         extents = [images, *(axis.runs for axis in self.axes)]
         last = len(extents) - 1
@@ -125,13 +128,14 @@ class WinogradSizes:
 
     @property
     def interleaved(self) -> int:
-        """How many tiles interleave, along all axes together."""
+        """The number of tiles that interleave, over all axes."""
         return prod(axis.interleaved for axis in self.axes)
 
     def adding(self, sums: int, times: float) -> float:
-        """To add to so many sums in memory, so many times."""
+        """Cycles to add to so many f32 sums in memory, so many times."""
         return times * sums / self.machine.lanes * (TRANSFORMING if self.is_near(sums) else TRANSFORMING_FAR)
 
     def is_near(self, elements: int) -> bool:
-        """Whether so many elements fit the L2 cache, of which today's cores have twice what the machine promises."""
+        """Whether so many f32 elements fit L2. It counts as twice the size that the machine's model promises, since
+        most of today's cores have that."""
         return F32_BYTES * elements <= 2 * self.machine.l2

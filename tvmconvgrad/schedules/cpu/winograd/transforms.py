@@ -1,4 +1,4 @@
-"""Rewrites that the schedules of Winograd's algorithm share: how data is transformed."""
+"""How the data is padded and transformed: schedule primitives that both of Winograd's rules use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tvmconvgrad.te.tensors import Index
 
 @dataclass(frozen=True)
 class Data:
-    """A stage of data, and one that transforms it along `tiled` axes; stored by blocks of so many channels."""
+    """A stage `source` of data, and the stage `name` that transforms it along `tiled` axes and is stored by blocks of
+    `channels`."""
 
     source: str
     name: str
@@ -22,7 +23,8 @@ class Data:
     channels: int
 
     def by_blocks(self, *index: Index) -> tuple[Index, ...]:
-        """Where (n, *f, channel, *tiles) lies: as a register tile reads it, a block of channels for each tile."""
+        """The storage index of (n, *f, channel, *tiles): in the order in which a register tile reads it, with a block
+        of channels for each tile."""
         *outer, channel = index[: 2 + self.tiled]
         return (*outer, channel // self.channels, *index[2 + self.tiled :], channel % self.channels)
 
@@ -30,8 +32,9 @@ class Data:
 def transform_data(
     sch: Schedule, data: Data, data_format: str, lanes: int, at: LoopRV | None, in_parallel: bool = False
 ) -> None:
-    """Extend data by zeros, and transform it by vectors over channels: all of it, or inside of the loop `at` what its
-    body reads. Where it is done `in_parallel`, each work item extends what it transforms."""
+    """Pad data with zeros and transform it, with vectors over channels: all of it, or, inside of the loop `at`, what
+    its body reads. With `in_parallel` the transformation has work items of its own, each of which pads what it
+    transforms."""
     block, source = sch.get_sblock(data.name), sch.get_sblock(data.source)
     count = len(sch.get_loops(block))
     blocks.transform_written(sch, block, data.by_blocks)
@@ -50,8 +53,8 @@ def transform_data(
 
 
 def together(sch: Schedule, within: Sequence[LoopRV], lane: LoopRV) -> None:
-    """Unroll the loops within a tile around a vector: then each element is loaded once, and LLVM finds what sums have
-    in common."""
+    """Vectorise the loop `lane` and unroll the loops `within` a tile. Each element is then loaded once, and LLVM finds
+    the common subexpressions of the sums."""
     for loop in within:
         sch.unroll(loop)
     sch.vectorize(lane)

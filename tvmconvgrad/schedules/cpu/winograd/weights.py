@@ -5,26 +5,25 @@ M are the channels c of x, N the channels o of dy, K all tiles of all images.
 
 Loop nest:
 
-    parallel work item (split of K)                     # where channels are few, and with them the sums
+    parallel work item (split of K)                     # where few channels keep the partial sums small
       for cache block of tiles:
-        pad and transform x and dy                      # of the block; in parallel where there are no splits
-        for product f:                                  # likewise
+        pad and transform x and dy                      # of the block; without split-K in parallel
+        for product f:                                  # without split-K in parallel
           for tap of other axes, o block, c block:
-            tile = 0                                    # micro-kernel, in registers
-            for tile in cache block: tile += x[f, tile, c] * dy[f, tile, o]
-            partial[split, f] += tile
+            sums = 0                                    # micro-kernel: c block x o block, in registers
+            for tile in cache block: sums += x[f, tile, c] * dy[f, tile, o]
+            partial[split, f] += sums
     sum = sum over splits                               # in a fixed order
     result = transformed back                           # vectorised over o
 
 Why it is fast.
-1. Two axes take 16 products where direct sums take 36.
-2. What is transformed of a cache block stays in the cache of the core that takes a split, or of all cores, which share
-   the block's products.
-3. A vector of channels of a tile's 16 elements is loaded once, and all 16 operands follow from it in registers, of
-which
-   LLVM finds the common parts.
+1. Along two axes there are 16 products where direct sums have 36.
+2. The transformed operands of a cache block stay in the cache: of one core with split-K, otherwise of all cores, which
+   share the block's products.
+3. A tile's 16 elements are loaded once, as vectors of channels, and transformed in registers. LLVM finds the common
+   subexpressions of the 16 results.
 
-Not done: as in data.py.
+Not done: what data.py leaves out, for the same reasons.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ from tvmconvgrad.tir.annotations import TRANSPOSE
 
 @dataclass(frozen=True)
 class WinogradWeightsRule:
-    """Filter gradients by tiles of y."""
+    """Weights gradients by Winograd's algorithm, by tiles of dy."""
 
     machine: CpuMachine
     name = "winograd-weights"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about, and as much more as it must be worth."""
+        """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
         planner = WinogradWeightsPlanner(self.machine, problem)
         return WORTH * planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `WinogradWeightsPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = WinogradWeightsPlanner(self.machine, problem)
         plan = planner.plan(decisions)
@@ -84,7 +83,7 @@ class WinogradWeightsRule:
 
 
 def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:
-    """Split the sum into splits, cache blocks and register tiles, and nest the loops as the module's text says."""
+    """Split the sum into splits of K, cache blocks and register tiles, and nest the loops as the module's text says."""
     total, rank = sch.get_sblock("sum"), len(plan.cache_block) - 1
     positions = sch.get_loops(total)[rank + 2 :]
     cache_blocks = blocks.split_cache_blocks(sch, positions, plan.cache_block)
@@ -109,7 +108,7 @@ def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -
 
 
 def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
-    """Add the splits up, in their order, by vectors over o."""
+    """Add up the splits of K, in their order, with vectors over o."""
     *rows, o, split = sch.get_loops(total)
     vector, lane = sch.split(o, [None, lanes])
     sch.reorder(*rows, vector, split, lane)
@@ -118,7 +117,7 @@ def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
 
 
 def _nest_result(sch: Schedule, problem: Problem, is_copied: bool, lanes: int) -> None:
-    """Transform the sums back, by vectors over o; and copy them where the filter lies otherwise."""
+    """Transform the sums back, with vectors over o; and copy them if the user's filter has another order of axes."""
     result, axes, rank = sch.get_sblock("result"), problem.filter_axes, problem.geometry.rank
     loops = sch.get_loops(result)
     if not is_copied:
@@ -141,7 +140,7 @@ def _nest_result(sch: Schedule, problem: Problem, is_copied: bool, lanes: int) -
 
 
 def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
-    """All taps of a vector of channels together; the loops over channels and vectors are returned."""
+    """Compute all taps of a vector of channels together; returns the loops over channels and vectors."""
     *taps, c, o = loops
     vector, lane = sch.split(o, [None, largest_divisor(blocks.extent(sch, o), lanes)])
     sch.reorder(c, vector, *taps, lane)

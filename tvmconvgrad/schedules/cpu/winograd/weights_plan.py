@@ -1,4 +1,4 @@
-"""The numbers of filter gradients by Winograd's algorithm, from a model of the machine, or drawn by a search."""
+"""The numbers of weights gradients by Winograd's algorithm: from a cost model, or from a search."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd import tiled_axes
 
 CHUNKS = (56, 112, 224)
-"""Tiles of a cache block, at least, whose sums stay in the L2 cache, in the last-level cache, or in memory."""
+"""The least number of tiles in a cache block if the sums fit L2, if they fit the last-level cache, and if they don't.
+Not measured on their own."""
 
 LEAST_SPLITS = 8
-"""Where sums may not be kept so many times, the products of a cache block are the work items."""
+"""With room for fewer splits of K there is no split-K: the work items are a cache block's products. Not measured on its
+own."""
 
 SUMS = 2
-"""How many times the tensors' memory, in f32, the sums of all splits may take."""
+"""The partial sums of all splits may take so many times the memory of the tensors in f32. Not measured on its own."""
 
 SURPLUS = 1.08
-"""How many times more tiles there may be, so that there are splits."""
+"""Tiles may be rounded up to so many times as many, to make split-K possible. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,20 @@ class WinogradWeightsPlan:
 
     c: int
     o: int
-    """Channels of x, and of y, of a register tile."""
+    """Channels of x (M), and of dy (N), of a register tile."""
     c_block: int
-    """Channels of x that are stored together: some tiles'."""
+    """Channels of x that are stored together: those of one or several tiles."""
     multiples: tuple[int, ...]
-    """Of what numbers the tiles along each axis are multiples."""
+    """The tiles along each axis are rounded up to multiples of these."""
     cache_block: tuple[int, ...]
     """Images, and tiles or positions along each axis, of a cache block."""
     split_k: int
-    """How many there are of the cache blocks; 1: work items are a cache block's products."""
+    """The number of splits of K; 1: the work items are a cache block's products."""
 
 
 @dataclass(frozen=True, order=True)
 class WinogradWeightsTile:
-    """A register tile: what is chosen first."""
+    """A register tile, which is chosen first: channels of x and of dy."""
 
     c: int
     o: int
@@ -68,17 +70,18 @@ class WinogradWeightsPlanner:
     problem: Problem
 
     def takes(self) -> bool:
-        """Whether there is a filter gradient with three taps along an axis."""
+        """Whether this is a weights gradient with three taps along an axis."""
         return self.problem.gradient is Gradient.FILTER and any(tiled_axes(self.problem))
 
     @cached_property
     def sizes(self) -> WinogradSizes:
-        """The problem by tiles."""
+        """The problem in tiles."""
         return WinogradSizes(self.machine, self.problem, (1,) * self.problem.geometry.rank)
 
     @property
     def copies_result(self) -> bool:
-        """Whether the result is transformed back aside: it lies otherwise, or vectors would go beyond its channels."""
+        """Whether the result is transformed back into scratch memory and copied: its innermost axis is not O, or
+        vectors would reach beyond its channels."""
         return not self.problem.filter_axes.endswith("O") or self.problem.geometry.o % self.machine.lanes > 0
 
     def tiles(self) -> Iterator[WinogradWeightsTile]:
@@ -89,11 +92,11 @@ class WinogradWeightsPlanner:
                     yield WinogradWeightsTile(c, vectors * self.machine.lanes)
 
     def channels(self, tile: WinogradWeightsTile) -> tuple[int, int]:
-        """Channels of x and of y, rounded up."""
+        """Channels of x and of dy, rounded up to the tile."""
         return ceil_to(self.problem.geometry.c, tile.c_block), ceil_to(self.problem.geometry.o, tile.o)
 
     def cost(self, tile: WinogradWeightsTile) -> float:
-        """Cycles of one core, about: of the products, of adding them up, and of transforming data and result."""
+        """Cycles of one core, about: for the products, for adding them up, and for transforming data and result."""
         sizes, (c, o), cache_block = self.sizes, self.channels(tile), self._cache_block_tiles(tile)
         near = sizes.is_near(sizes.products * cache_block * (c + o))
         cycles = sizes.summing(tile.c, tile.o, c * o, sizes.is_near(cache_block * (c + o)))
@@ -103,11 +106,11 @@ class WinogradWeightsPlanner:
         return cycles + (FINISHING * prod(self.problem.filter_shape) if self.copies_result else 0.0)
 
     def least_cost(self) -> float:
-        """Cycles of one core, about, with the best tile."""
+        """The cost of the best tile, in cycles of one core."""
         return self.cost(_best_tiles(self)[0])
 
     def plan(self, decisions: Decisions) -> WinogradWeightsPlan:
-        """The numbers, as the model or whoever searches draws them."""
+        """The numbers of the schedule, as the model or a search draws them."""
         best = _best_tiles(self)
         tile = best[decisions.draw("tile", range(len(best)), 0)]
         limits = [14 << power for power in range(6)]
@@ -121,8 +124,9 @@ class WinogradWeightsPlanner:
         return WinogradWeightsPlan(tile.c, tile.o, tile.c_block, sizes.multiples, cache_block, split_k)
 
     def _runs(self, wanted: int) -> list[int]:
-        """How many tiles along each axis belong together, about `wanted` of them; first along axes that are summed
-        directly, since neighbours there share data, but for the last one."""
+        """How many tiles along each axis a cache block takes as one run, about `wanted` in all. If some axis is summed
+        directly, only the last axis has runs: neighbours along the direct axis share data, so a cache block should be
+        long there instead."""
         axes, left = self.sizes.axes, wanted // self.sizes.interleaved
         shares = any(axis.taps > 1 and not axis.tiled for axis in axes)
         runs = [1] * len(axes)
@@ -133,8 +137,8 @@ class WinogradWeightsPlanner:
         return runs
 
     def _rounded(self, runs: Sequence[int], split_k: int) -> WinogradSizes:
-        """The problem rounded up to whole runs along each axis; along one of them to several, where that is little and
-        cache blocks could not be split as often as wanted."""
+        """The problem rounded up to whole runs along each axis. Along one axis it is rounded up to several runs, if
+        that adds few tiles and cache blocks could not be split as often as wanted otherwise."""
         place = max((at for at, axis in enumerate(self.sizes.axes[:-1]) if axis.tiled), default=len(runs) - 1)
         for times in (1, 2, 4, 8):
             multiples = tuple(run * times if at == place else run for at, run in enumerate(runs))
@@ -147,21 +151,21 @@ class WinogradWeightsPlanner:
         return found
 
     def _cache_block(self, sizes: WinogradSizes, runs: Sequence[int], wanted: int) -> tuple[int, ...]:
-        """Images, and along each axis tiles, of a cache block."""
+        """Images, and tiles or positions along each axis, of a cache block of about `wanted` tiles."""
         images, *found = sizes.part(self.problem.geometry.batch, [1, *runs], wanted)
         return (images, *(size * axis.interleaved for size, axis in zip(found, sizes.axes)))
 
     def _sums(self, tile: WinogradWeightsTile) -> int:
-        """Elements of a split's sums."""
+        """Elements of one split's partial sums."""
         return self.sizes.products * self.sizes.taps * prod(self.channels(tile))
 
     def _split_k(self, tile: WinogradWeightsTile) -> int:
-        """How many splits' sums there is memory for, no more than there should be work items."""
+        """The number of splits whose partial sums have room, at most the number of work items that there should be."""
         return min(SUMS * self.sizes.elements // self._sums(tile), LEAST_TASKS)
 
     def _cache_block_tiles(self, tile: WinogradWeightsTile) -> int:
-        """How many tiles a cache block should have: those whose data stays in the L2 cache, and, where sums do not,
-        more."""
+        """How many tiles a cache block should have: so many that their data fits L2; more, if the sums do not fit L2
+        (`CHUNKS`)."""
         room = self.machine.l2 // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
         beyond = sum(F32_BYTES * self._sums(tile) > size for size in (self.machine.l2, SHARED * self.machine.l3))
         return max(room, CHUNKS[beyond])

@@ -15,29 +15,30 @@ from tvmconvgrad.schedules.cuda.depthwise.plan import (
 from tvmconvgrad.schedules.decisions import Decisions
 
 WHOLE = 128
-"""Products for one position, of all phases, up to which all taps are written out."""
+"""All taps are unrolled if a position has at most so many products, over all output phases. Not measured on its own."""
 POSITIONS, RESULTS = 16, 28
-"""Positions of a thread by default, at most, and results for each group that it has."""
+"""By default a thread has at most so many positions, and so many results for each of its groups. Not measured on their
+own."""
 RUNS = 4, 7, 2, 1
-"""Runs by default, the best first: 7 where fewer of its places are left over, as in images of 7 and 14."""
+"""Lengths of a run by default, the best first; 7 if it leaves fewer surplus positions, as in images of 7 and 14."""
 ROWS_AT_HAND = 3
-"""Of a window, about: what is multiplied, and what comes meanwhile."""
+"""The rows of data that a thread has in registers, about: the one that is multiplied, and those in flight."""
 
 
 @dataclass(frozen=True)
 class PositionsPlanner(DepthwisePlanner):
-    """By default a thread has a word of groups, which alone is enough for whole lines of a warp."""
+    """By default a thread has a word (4 bytes) of groups, so that a warp reads whole cache lines."""
 
     @property
     def space(self) -> tuple[int, ...]:
-        """Positions along each axis, of the phase that has most."""
+        """The positions along each axis, of the output phase that has most."""
         if not self.phase_groups:
             return self.problem.geometry.y
         return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phase_groups)))
 
     @property
     def results(self) -> int:
-        """Results for each position: one of each phase and phase."""
+        """Results for each position: one for each output phase."""
         return sum(phase.channels for phase in self.phase_groups) or 1
 
     @property
@@ -47,7 +48,7 @@ class PositionsPlanner(DepthwisePlanner):
 
     @property
     def whole(self) -> bool:
-        """Whether all taps are written out."""
+        """Whether all taps are unrolled."""
         return self.products <= WHOLE and self.results <= RESULTS
 
     @property
@@ -72,7 +73,7 @@ class PositionsPlanner(DepthwisePlanner):
 
     @property
     def _has_runs(self) -> bool:
-        """Not where neighbouring threads have the only axis."""
+        """Whether a thread has runs: not if neighbouring threads lie along the only axis."""
         return self.in_vectors or self.problem.geometry.rank > 1
 
     @property
@@ -80,7 +81,7 @@ class PositionsPlanner(DepthwisePlanner):
         return self.whole and self.axis > 0
 
     def _fits(self, lanes: int, run: int, rows: int) -> bool:
-        """Whether a thread has enough registers: for its sums, the weights, and some rows of its window."""
+        """Whether a thread has enough registers for its sums, the weights, and some rows of data."""
         geometry = self.problem.geometry
         if self.whole and run * rows * self.products > MOST_PRODUCTS:
             return False
@@ -91,7 +92,7 @@ class PositionsPlanner(DepthwisePlanner):
         return self.registers(lanes, self.together * run * rows, vectors) <= MOST_REGISTERS
 
     def _best(self, lanes: int) -> tuple[int, int]:
-        """The run and the rows of a thread: as many results as it may have, while there are threads for all SMs."""
+        """The run and the rows of a thread: as many results as it may have, if there are still threads for all SMs."""
         geometry, space = self.problem.geometry, self.space
         if not self._has_runs:
             return 1, 1

@@ -1,6 +1,6 @@
-"""Reading a depthwise operand: vectors of neighbouring groups, of which each has a single channel.
+"""Reads of depthwise operands, as vectors of neighbouring groups of one channel each.
 
-A thread has a tile of neighbouring positions, which meet many of the same elements: each is read once, into a window of
+A thread has a tile of neighbouring positions, which read many of the same elements. Each element is loaded once, to
 registers.
 """
 
@@ -24,39 +24,39 @@ THREADS = 256
 SPACE = 3
 """The first spatial axis of a stage of data."""
 AHEAD = 2
-"""Rows of a window whose loads are under way while one is multiplied."""
+"""Rows of data whose loads are in flight while a row is multiplied. Not measured on its own."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """What a sum reads of one operand, for `count` groups at once."""
+    """A sum's reads of one operand, as vectors of `count` groups."""
 
     total: Stage
     load: TensorLoad
     stage: Stage
     count: int
     contiguous: bool
-    """Whether neighbouring groups are neighbours in the user's tensor, and come in whole vectors."""
+    """Whether neighbouring groups are contiguous in the user's tensor, in whole vectors."""
     packed: tirx.Buffer | None = None
-    """The data as (n, *space, group), in place of the user's tensor."""
+    """The packed data (n, *space, group), which is read instead of the user's tensor."""
 
     @property
     def group(self) -> int:
-        """Which axis of the stage is the groups'."""
+        """The number of the stage's axis of groups."""
         return 0 if self.stage.name.startswith("w") else 1
 
     def where(self, index: Sequence[Index], summed: Sequence[Index]) -> list[Index]:
-        """Which element of the stage belongs to an element of the sum (of the first group) and to a summed index."""
+        """The index in the stage that an element of the sum (of the first group) reads at an index of K."""
         bound = dict(zip((*self.total.variables, *self.total.summed), (*index, *summed)))
         return [replaced(each, bound) for each in self.load.indices]
 
     def raw(self, name: str, count: int) -> tirx.Buffer:
-        """Registers for so many elements of all groups, as they lie in memory."""
+        """Registers for so many vectors, in the user's type."""
         source, _ = self.stage.read(self.stage.variables)
         return writing.memory(name, (count * self.count,), str(source.source.dtype), "local")
 
     def fetch(self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()) -> tirx.Stmt:
-        """Load the elements of all groups, raw[at : at + count]; nothing where a condition does not hold."""
+        """Load a vector to raw[at : at + count]; nothing is loaded unless all conditions hold."""
 
         def lane(i: Index) -> tirx.Stmt:
             return writing.store(raw, self._element(where, i), at + i)
@@ -66,7 +66,7 @@ class Lanes:
         return writing.when([*conditions, *inside], each("lane", self.count, lane))
 
     def fetch_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
-        """The same of data, nothing where the stage has no such place: of the last tiles some lie beyond it."""
+        """The same for data; nothing is loaded beyond the stage, where parts of the last tiles may lie."""
         axes = range(SPACE, len(self.stage.shape))
         return self.fetch(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
 

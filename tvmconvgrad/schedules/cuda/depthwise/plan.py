@@ -1,8 +1,8 @@
-"""What the plans of schedules/cuda/depthwise/rule.py share, and a small model of the machine.
+"""What the plans of schedules/cuda/depthwise/rule.py share, and the rule's cost model.
 
-Depthwise gradients wait for memory. What counts is that elements come from the GPU's memory once and from the L1 cache
-seldom, which is why threads have tiles of positions, and that enough loads are under way, which is why tiles are small:
-an SM has as many threads as their registers allow.
+Depthwise gradients are bound by memory. Elements should come from global memory once, and seldom from L1: therefore
+threads have tiles of positions. And enough loads must be in flight: therefore tiles are small, since the registers of a
+thread limit the number of threads on an SM.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from tvmconvgrad.te.tensors import Index
 THREADS = 256
 WORD = 4
 MOST_TAPS = 32
-"""Taps along the run at most: windows are in registers."""
+"""The most taps along the unrolled axis, since what they read is kept in registers."""
 MOST_REGISTERS = 184
-"""Of a thread, by the estimate below, as far as a search may go: up to 50 more are needed."""
+"""The most registers of a thread that a search may choose, by the estimate below; up to 50 more are needed."""
 MOST_PRODUCTS = 800
-"""For each group of a thread: they are written out, and TVM's passes take long with many."""
+"""The most products for each group of a thread: they are unrolled, and TVM's passes take long with many. Not measured
+on its own."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,23 @@ class DepthwisePlan:
     tile: tuple[int, ...]
     """Neighbouring positions of a thread, along each spatial axis."""
     axis: int
-    """Along which axis neighbours meet the same elements with taps that are written out: the run."""
+    """The axis along which a thread has a run of positions and unrolled taps."""
     whole: bool
-    """Whether all taps are, and not only those along the run; of data gradients, those of all phases."""
+    """Whether the taps along all axes are unrolled; in data gradients, those of all output phases."""
     blocks: int = 1
-    """Parts of all positions, each a block's, of filter gradients."""
+    """In weights gradients, the splits of K: each has a block of its own."""
 
     def tiles(self, space: Sequence[int]) -> tuple[int, ...]:
-        """How many tiles so many positions along each axis are."""
+        """The number of tiles along each axis of so many positions."""
         return tuple(-(-extent // size) for extent, size in zip(space, self.tile))
 
     def positions(self, at: Sequence[Index]) -> list[list[Index]]:
-        """The positions of a tile, which is the so many-th along each axis."""
+        """The positions of the tile with the number `at` along each axis."""
         offsets = itertools.product(*map(range, self.tile))
         return [[begin * size + i for begin, size, i in zip(at, self.tile, offset)] for offset in offsets]
 
     def inside(self, position: Sequence[Index], space: Sequence[int], tiles: Sequence[int]) -> list[Index]:
-        """Whether there is such a position, where not all tiles are full."""
+        """The conditions for a position to exist, where not all tiles are full."""
         axes = zip(position, space, tiles, self.tile)
         bounds = (writing.below(at, extent, count * size) for at, extent, count, size in axes)
         return [*itertools.chain(*bounds)]
@@ -76,17 +77,17 @@ class DepthwisePlanner(ABC):
 
     @property
     def is_filter(self) -> bool:
-        """Whether the filter's gradient is asked for."""
+        """Whether this is a weights gradient."""
         return self.problem.gradient is Gradient.FILTER
 
     @property
     def in_vectors(self) -> bool:
-        """Whether groups lie innermost in what is read: in NXC, or when it is packed."""
+        """Whether groups are innermost in the operands: in NXC, or because they are packed."""
         return self.problem.data_format == "NXC" or self.is_filter
 
     @property
     def axis(self) -> int:
-        """The axis of the run: the last, unless neighbouring threads have that."""
+        """The axis of the run: the last one, or, if neighbouring threads lie along that, the one before."""
         rank = self.problem.geometry.rank
         return rank - 1 if self.in_vectors else max(rank - 2, 0)
 
@@ -96,7 +97,8 @@ class DepthwisePlanner(ABC):
         return parts(self.problem, Multiples()) if self.problem.gradient is Gradient.DATA else []
 
     def cost(self) -> float | None:
-        """Microseconds, about: what memory takes. None for what the rule does not take."""
+        """Microseconds, about: the longer of memory's time and the products'. None for problems outside of the
+        pattern."""
         geometry = self.problem.geometry
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return None
@@ -107,21 +109,21 @@ class DepthwisePlanner(ABC):
         return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
 
     def _computing(self) -> float:
-        """Microseconds of the products, most of which wait for data in the caches."""
+        """Microseconds of the products, at 0.3 of the peak since most wait for the caches. Not measured on its own."""
         return self.problem.flops / (0.3 * self.machine.f32_flops)
 
     @property
     def widths(self) -> list[int]:
-        """How many groups a thread may have."""
+        """The numbers of groups that a thread may have."""
         return [width for width in (1, 2, 4, 8) if self.problem.geometry.groups % width == 0 and self.in_vectors] or [1]
 
     def words(self, lanes: int) -> float:
-        """Registers of a vector of groups, as it lies in memory."""
+        """Registers (words) of a vector of groups in the user's type."""
         return lanes * ITEM_BYTES[self.problem.dtype] / WORD
 
     def registers(self, lanes: int, sums: int, vectors: int) -> float:
-        """Registers of a thread, about: with f32, which needs no conversion, the compiler has half of the data at hand
-        that it might have."""
+        """Registers of a thread, about. With f32, which needs no conversion, the compiler keeps about half of the data
+        in registers at a time."""
         data = vectors * max(self.words(lanes), 1)
         return lanes * sums + (data / 2 + 20 if self.problem.dtype == "f32" else data + 6 * lanes)
 

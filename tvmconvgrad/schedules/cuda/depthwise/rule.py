@@ -1,6 +1,8 @@
-"""Depthwise gradients on GPUs: groups of one channel each. There is no GEMM, and memory is the limit.
+"""Depthwise gradients on GPUs: groups of one channel each. There is no GEMM, and memory bandwidth is the limit.
 
-Data gradient and forward. A thread has some neighbouring groups, and a tile of neighbouring positions: of a strided
+Pattern. As many groups as channels on both sides, and at most 32 taps along the unrolled axis.
+
+Data gradient and forward. A thread has some neighbouring groups, and a tile of neighbouring positions; in a strided
 data gradient those of all output phases, which read the same elements.
 
     accumulators = 0                            # in registers: positions of the tile x groups
@@ -9,9 +11,9 @@ data gradient those of all output phases, which read the same elements.
       for positions and taps that read the row: accumulators += row * filter
       result = accumulators                     # of positions that have all their products
 
-With many taps, or many phases, only the taps along one axis are unrolled, and those along others are loops.
+With many taps, or many output phases, only the taps along one axis are unrolled; those along the others are loops.
 
-Weights. A thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
+Weights gradient. A thread has some neighbouring groups, and the sums of all taps, or of those along the last axis.
 
     accumulators = 0                            # taps x groups
     for tiles of positions in the block's split of K, each thread's:
@@ -21,11 +23,11 @@ Weights. A thread has some neighbouring groups, and the sums of all taps, or of 
     partial[split] = sums over the threads of the block that share groups
     result = sum over splits of partial         # in a fixed order
 
-Why it is fast. Each row is loaded once for all taps, as vectors of neighbouring groups. Groups lie innermost in NXC: a
-warp reads whole lines. In NCX the tile goes along another axis than the last, so that neighbouring threads have
-neighbouring positions; for the weights gradient, data is packed first.
+Why it is fast. Each row is loaded once for all taps, as vectors of neighbouring groups. In NXC groups are innermost, so
+a warp reads whole cache lines. In NCX the tile lies along another axis than the last, so that neighbouring threads have
+neighbouring positions; for the weights gradient, data is packed to NXC first.
 
-Not done: no shared memory, since a row that neighbours read, too, comes from L1.
+Not done: no shared memory, since a row that neighbouring threads also read comes from L1.
 """
 
 from __future__ import annotations

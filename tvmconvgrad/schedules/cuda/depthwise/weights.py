@@ -1,4 +1,4 @@
-"""The kernel of depthwise filter gradients: see schedules/cuda/depthwise/rule.py."""
+"""The kernel of depthwise weights gradients: see schedules/cuda/depthwise/rule.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SHARED = 48 << 10
 
 @dataclass(frozen=True)
 class FilterKernel:
-    """The sum's kernel: blocks of threads that share vectors of groups, each with a part of the positions."""
+    """The kernel that sums: threads of a block share vectors of groups, and each block has a split of K, the
+    positions."""
 
     results: Results
     x: Lanes
@@ -40,12 +41,12 @@ class FilterKernel:
 
     @property
     def own_taps(self) -> tuple[int, ...]:
-        """Those of one thread: all, or those along the last axis."""
+        """The taps of one thread along each axis: all, or those along the last axis."""
         return self.taps if self.plan.whole else (*(1 for _ in self.taps[:-1]), self.taps[-1])
 
     @property
     def tap_blocks(self) -> tuple[int, ...]:
-        """How many blocks of threads share the taps of each axis."""
+        """Along each axis, the number of blocks that the taps are distributed over."""
         return tuple(all_taps // own for all_taps, own in zip(self.taps, self.own_taps))
 
     @property
@@ -66,7 +67,7 @@ class FilterKernel:
 
     @cached_property
     def partial(self) -> tirx.Buffer:
-        """The sums of each block's part of the positions."""
+        """The partial sums of each split of K: (split, group, tap, 1)."""
         shape = (self.plan.blocks, self.x.total.shape[0], prod(self.taps), 1)
         return writing.memory("sum_partial", shape, ACCUMULATOR, "global")
 
@@ -97,11 +98,11 @@ class FilterKernel:
         return writing.kernel(prod(grid), sharing.threads, body)
 
     def _is_vector(self, vector: Index) -> list[Index]:
-        """Whether there is such a vector, where not all chunks are full."""
+        """The condition for a vector to exist, where not all blocks of groups are full."""
         return writing.below(vector, self.sharing.vectors, self.sharing.chunks * self.sharing.width)
 
     def _tile(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], tile: Index) -> tirx.Stmt:
-        """Add the products of a tile, row by row of what its positions meet."""
+        """Add the products of a tile, row by row of what its positions read."""
         n, *at = writing.unflatten(tile, self.work)
         positions = [[n, *position] for position in self.plan.positions(at)]
         taps = list(itertools.product(*map(range, self.own_taps)))
@@ -130,7 +131,7 @@ class FilterKernel:
     def _add_up(
         self, sums: tirx.Buffer, part: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]
     ) -> list[tirx.Stmt]:
-        """Add up the sums of the threads that share groups, in their order, and write them: some taps at a time."""
+        """Add up the sums of the threads that share groups, in a fixed order, and write them, some taps at a time."""
         lanes, own = self.plan.lanes, prod(self.own_taps)
         width, threads = self.sharing.width, self.sharing.threads
         together = min(max(SHARED // (threads * lanes * WORD), 1), own)

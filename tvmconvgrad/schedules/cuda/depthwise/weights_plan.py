@@ -1,4 +1,4 @@
-"""The numbers of depthwise filter gradients."""
+"""The numbers of depthwise weights gradients."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 SUMS, MOST_SUMS = 54, 98
-"""Sums of a thread at most that has two words of groups by default, and of one that has less."""
+"""The most sums of a thread by default: with two words of groups, and with fewer. Not measured on their own."""
 CHUNK = 128
-"""Bytes of neighbouring groups that a block has at most: a line of the caches. With more, fewer threads would share
-groups, and more sums be left to be added up."""
+"""The most bytes of neighbouring groups that a block has: a cache line. With more, fewer threads would share groups,
+and more partial sums would be left to add up."""
 RUN, ROWS = 2, 4
-"""Positions of a thread along the last axis by default, and along the one before: at least, if they divide that."""
+"""By default the least positions of a thread along the last axis, and along the one before if they divide it. Not
+measured on their own."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """How the threads of a filter gradient's block share groups."""
+    """How the threads of a weights gradient's block share groups."""
 
     vectors: int
-    """All vectors of groups."""
+    """The number of vectors of groups."""
     chunks: int
-    """Into how many the vectors fall, which blocks share."""
+    """The number of blocks of neighbouring vectors; a thread block has one of them."""
 
     @classmethod
     def of(cls, problem: Problem, lanes: int) -> Sharing:
@@ -43,7 +44,7 @@ class Sharing:
 
     @property
     def width(self) -> int:
-        """Vectors of a chunk: neighbouring threads read along memory."""
+        """The vectors of one such block, which neighbouring threads read along memory."""
         return -(-self.vectors // self.chunks)
 
     @property

@@ -1,4 +1,4 @@
-"""The kernel of schedules/cuda/gemm/rule.py."""
+"""The multiplying kernel of schedules/cuda/gemm/rule.py: what each of its thread blocks does."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
 
 RESULT_PAD = 8
-"""Elements between rows of sums in shared memory: lanes of a fragment then write to different banks."""
+"""Padding, in elements, between rows of sums in shared memory, so that lanes of a fragment write to different banks."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One product's kernel: what each of its blocks does."""
+    """The thread blocks of one product."""
 
     product: Product
     operands: tuple[Operand, Operand]
@@ -59,7 +59,7 @@ class Block:
 
     @property
     def units(self) -> FmaUnits | TensorCores | WarpGroups | DirectCores:
-        """What multiplies."""
+        """The units that multiply."""
         (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
         if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
             return DirectCores(dtype, a, b, workers[0])
@@ -75,17 +75,17 @@ class Block:
 
     @property
     def threads(self) -> int:
-        """All threads of a block: there is a warp more where TMA copies."""
+        """All threads of a block: with TMA there is one more warp, the producer."""
         return self.workers + (WARP if self.plan.copies.by_engine else 0)
 
     @property
     def steps(self) -> int:
-        """Stages that a block adds up."""
+        """The number of BLOCK_K steps of a block."""
         return -(-self.product.k // self.plan.block_k // self.plan.split_k)
 
     @property
     def split_k(self) -> int:
-        """Parts of the sum, none of which is empty."""
+        """The number of splits of K, none of which is empty."""
         return -(-self.product.k // (self.plan.block_k * self.steps))
 
     @property
@@ -95,7 +95,8 @@ class Block:
 
     @cached_property
     def partial(self) -> tirx.Buffer | None:
-        """The sums of each split, or of those that clusters have added up; None where there is one."""
+        """The partial sums (split, group, m, n) in global memory, after clusters have added up theirs; None with one
+        split."""
         count = self.grid[0] // self.plan.in_cluster
         if count == 1:
             return None
@@ -105,7 +106,7 @@ class Block:
 
     @property
     def grid(self) -> tuple[int, int, int, int]:
-        """Splits, groups, tiles of rows, tiles of columns: as many as fill clusters."""
+        """The numbers of splits, groups, tiles along M and tiles along N, rounded up to whole clusters."""
         rows = -(-self.product.m // self.plan.tile.block_m)
         columns = -(-self.product.n // self.plan.tile.block_n)
         along_rows, along_columns = self.plan.copies.pair
@@ -113,7 +114,7 @@ class Block:
         return split_k, self.product.groups, ceil_to(rows, along_rows), ceil_to(columns, along_columns)
 
     def _tile(self, block: Index) -> list[Index]:
-        """The split, group, and tile of rows and of columns of a block; the blocks of a cluster follow each other."""
+        """The split, the group, and the tiles along M and N of a block; the blocks of a cluster follow each other."""
         split_k, groups, rows, columns = self.grid
         pair, in_cluster = self.plan.copies.pair, self.plan.in_cluster
         extents = (split_k // in_cluster, groups, rows // pair[0], columns // pair[1], in_cluster, *pair)
@@ -122,7 +123,7 @@ class Block:
 
     @property
     def rounds_first(self) -> bool:
-        """Whether sums are rounded before they are in shared memory: those of 16 bits that nothing is added to."""
+        """Whether sums are rounded before they go to shared memory: to 16 bits, if nothing more is added to them."""
         lanes = self.results.lanes * self.plan.units.item == VECTOR_BYTES
         return self.plan.units.item == 2 and lanes and self.partial is None and self.plan.in_cluster == 1
 
@@ -134,19 +135,19 @@ class Block:
 
     @property
     def words(self) -> int:
-        """Shared memory of a block: for stages first, then for the sums."""
+        """Shared memory of a block, in words: for stages and later for the sums, and for barriers."""
         barriers = 2 * self.plan.stages * BARRIER if self.plan.copies.by_engine else 0
         return self._barriers + barriers
 
     @property
     def _barriers(self) -> int:
-        """The word behind the stages, and the sums."""
+        """The word at which the barriers begin: behind the stages, and behind the sums."""
         sums = self.plan.tile.block_m * self.stride // (2 if self.rounds_first else 1)
         return max(self.plan.stages * sum(tile.words for tile in self.tiles), sums)
 
     @cached_property
     def tma_tiles(self) -> list[TmaTiles]:
-        """What TMA copies."""
+        """A's and B's tiles if TMA copies them, otherwise none."""
         if not self.plan.copies.by_engine:
             return []
         a, b = self.tiles
@@ -185,11 +186,11 @@ class Block:
         )
 
     def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
-        """What the threads that multiply do, and what others do meanwhile."""
+        """`work` for the threads that multiply, and `others` for the producer warp, if there is one."""
         return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
 
     def _pipeline(self, words: tirx.Buffer, place: OutputMap, cluster: Cluster, thread: Index) -> Pipeline:
-        """The stages of the sum that begins at a place."""
+        """The pipeline that copies the operands of the tile at `place`."""
         a, b = self.tiles
 
         def at(step: Index) -> OutputMap:
@@ -239,8 +240,8 @@ class Block:
 
 
 def kernel(blocks: Sequence[Block]) -> tirx.Stmt:
-    """One kernel for several products with the same plan: those of a data gradient's phases. The first ones, which have
-    most to sum, begin first."""
+    """One kernel for several products with the same plan: those of a data gradient's output phases. Blocks of the first
+    products start first, since they have the longest sums."""
     words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn", ALIGNMENT)
     registers = blocks[0].units.registers()
 

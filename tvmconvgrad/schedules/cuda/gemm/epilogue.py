@@ -1,7 +1,7 @@
-"""Results on their way to the user's tensor: from a block's tile in shared memory, or added up over splits.
+"""The epilogue: a block's sums go from shared memory to the user's tensor, or to partial sums, which are then added up.
 
-A warp writes along memory, whatever the layout: vectors of 16 bytes where channels lie innermost and come in whole
-vectors, else neighbouring elements by neighbouring threads. Sums are rounded here, once.
+A warp writes along memory in every layout. If channels are innermost and come in whole vectors, a thread writes 16
+bytes; otherwise neighbouring threads write neighbouring elements. Sums are rounded here, once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap
 THREADS = 256
 WARP = 32
 PARTS = 32
-"""Warps that share the splits of some vectors, at most: where results are few, each warp's loads then follow on few."""
+"""At most so many warps share the splits of the same vectors, so that each has few loads one after the other."""
 PARTIAL_LANES = 4
 
 
@@ -36,7 +36,7 @@ def result(problem: Problem) -> tirx.Buffer:
 
 
 def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., OutputMap]]:
-    """Where the elements of each sum belong."""
+    """For each sum, the map from its elements to the user's tensor."""
     if problem.gradient is Gradient.FILTER:
         return [place_of_sum(problem, multiples)]
     return list(expression.output_maps[len(expression.zeros) :])
@@ -49,18 +49,18 @@ class Results:
     product: Product
     out: tirx.Buffer
     place: Callable[..., OutputMap]
-    """Where an element of the sum belongs."""
+    """The map from an element of the sum to the user's tensor."""
 
     @property
     def by_columns(self) -> bool:
-        """Whether neighbouring columns are neighbours in memory, and not rows."""
+        """Whether N, and not M, is contiguous in the user's tensor."""
         problem = self.product.problem
         last = problem.filter_axes[-1] if self.product.is_filter else problem.data_format[-1]
         return last == ("O" if self.product.is_filter else "C")
 
     @property
     def lanes(self) -> int:
-        """How many columns one vector stores."""
+        """The number of columns that one store writes."""
         problem = self.product.problem
         c_group, o_group = tensors.group_sizes(problem.geometry)
         channels = c_group if problem.gradient is Gradient.DATA else o_group
@@ -68,11 +68,11 @@ class Results:
         return wanted if self.by_columns and channels % wanted == 0 else 1
 
     def write(self, group: Index, row: Index, column: Index, value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
-        """Write `lanes` columns of a row; `value` of each is f32."""
+        """Write `lanes` columns of a row; `value` gives each as f32."""
         return self.write_at(self.product.index(group, row, column), value, lanes)
 
     def write_at(self, index: Sequence[Index], value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
-        """Write `lanes` neighbours, of which the first one is the sum's element `index`; `value` of each is f32."""
+        """Write `lanes` contiguous elements from the sum's element `index` on; `value` gives each as f32."""
         place = self.place(*index)
         *outer, last = place.index
         registers = writing.memory("rounded", (lanes,), str(self.out.dtype), "local")
@@ -93,16 +93,16 @@ class Results:
 
 @dataclass(frozen=True)
 class SumTile:
-    """The sums of a block's tile in shared memory, f32 or rounded already: rows lie `stride` elements apart."""
+    """The sums of a block's tile in shared memory, in f32 or already rounded; rows are `stride` elements apart."""
 
     words: tirx.Buffer
     stride: int
     rows: int
     columns: int
     first: tuple[Index, Index, Index]
-    """The group, row and column that it begins with."""
+    """The group, row and column at which the tile begins."""
     cluster: Cluster
-    """Other blocks of which may have the sums of other splits."""
+    """The block's cluster, whose other blocks may have other splits of the tile."""
 
     def at(self, row: Index, column: Index) -> tuple[Index, Index, Index]:
         """The group, row and column of an element."""
@@ -114,7 +114,8 @@ class SumTile:
         return writing.load(self.words, row * self.stride + column)
 
     def total(self, row: Index, column: Index, lanes: int) -> tuple[tirx.Stmt | None, Callable[[Index], Index]]:
-        """Neighbouring elements, added up over the cluster's splits: what has to be done before, and each."""
+        """`lanes` neighbouring elements, added up over the cluster's splits: the statement that adds them up, if any,
+        and a function that gives each."""
         if self.cluster.split_k == 1:
             return None, lambda lane: self.load(row, column + lane)
         width = PARTIAL_LANES if lanes % PARTIAL_LANES == 0 and self.stride % PARTIAL_LANES == 0 else 1
@@ -136,7 +137,7 @@ class SumTile:
 
 
 def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> tirx.Stmt:
-    """Write a block's tile to the result, or the part of it that is this block's of those that add it up."""
+    """Write a block's tile to the result; with in-cluster split-K, the block's share of the tile."""
     lanes, product, split_k = results.lanes, results.product, tile.cluster.split_k
     count = tile.rows * tile.columns // lanes
     steps = -(-count // (threads * split_k))
@@ -159,7 +160,7 @@ def write_tile(results: Results, tile: SumTile, thread: Index, threads: int) -> 
 def write_partial(
     product: Product, partial: tirx.Buffer, split: Index, tile: SumTile, thread: Index, threads: int
 ) -> tirx.Stmt:
-    """Write a block's tile to the sums of a split, all f32; of splits that a cluster adds up, its part of them."""
+    """Write a block's tile to the partial sums of its split, in f32; with in-cluster split-K, the block's share."""
     vectors, split_k = tile.columns // PARTIAL_LANES, tile.cluster.split_k
     steps = -(-tile.rows * vectors // (threads * split_k))
 
@@ -181,10 +182,10 @@ def write_partial(
 
 
 def sum_split_k(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
-    """The kernel that adds the splits up and writes the result.
+    """The kernel that adds up the splits and writes the result.
 
-    The threads of a warp have neighbouring vectors; its warps each add up some of the splits, then one of them what
-    these have: always in the same order.
+    The threads of a warp have neighbouring vectors. Each warp of a block adds up some of the splits, and the first warp
+    then adds up their sums, always in the same order.
     """
     product, split_k = results.product, int(partial.shape[0])
     lanes = PARTIAL_LANES if results.lanes % PARTIAL_LANES == 0 else 1

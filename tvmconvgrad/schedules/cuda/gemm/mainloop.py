@@ -1,4 +1,4 @@
-"""A block's sum over its stages: the stages in shared memory, and the loop of units that load to registers."""
+"""The main loop: stages in shared memory that copies fill ahead, and the loop of units that multiply from registers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tvmconvgrad.te.tensors import Index
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages in shared memory, which steps fill one after the other, and then again."""
+    """A ring of stages in shared memory, which BLOCK_K steps fill in turn."""
 
     stages: int
     tiles: tuple[int, int]
-    """Words of A's tile and of B's."""
+    """The words of A's tile and of B's."""
     fill: Callable[[Index], tirx.Stmt]
-    """Begins to copy what a step multiplies to its stage."""
+    """Begins to copy a step's operands to its stage."""
     vector: Callable[[Index, Index, Index], tuple[Index, Index]] | None = field(default=None, kw_only=True)
-    """Where A's vector lies that begins with a step's row and summed element, and whether it is not zero: for tiles
-    that are not in shared memory."""
+    """For A that is not in shared memory: the address of the vector at (step, row, k), and whether it is data, not
+    zero."""
 
     def begins(self, step: Index) -> tuple[Index, Index]:
         """Where a step's tiles of A and B begin."""
@@ -32,29 +32,29 @@ class Pipeline:
         return begin, begin + self.tiles[0]
 
     def begin(self) -> tirx.Stmt | None:
-        """What has to be done before the first copies."""
+        """The prologue: what precedes the first copies."""
         return None
 
     def copy(self, step: Index) -> tirx.Stmt | None:
-        """Begin to copy what a step multiplies, as a group of copies."""
+        """Begin to copy a step's operands, as one commit group."""
         return writing.seq(self.fill(step), base.commit())
 
     def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
-        """Wait until all copies of a step have come, of the `ahead` steps whose copies are under way; and let tensor
-        cores that read shared memory by themselves see them. What threads have read before, they read no more."""
+        """Wait until the copies of a step have arrived; those of `ahead` steps are in flight. `shown`: make them
+        visible to tensor cores that read shared memory. Behind it no thread reads an earlier stage any more."""
         show = wgmma.show_copies() if shown else None
         return writing.seq(base.wait(ahead - 1), show, base.barrier())
 
     def leave(self, step: Index) -> tirx.Stmt | None:
-        """Let it be known that a step's stage is read no more, if the wait for another step does not tell."""
+        """Release a step's stage, if the wait for a later step does not imply it."""
         return None
 
     def supply(self) -> tirx.Stmt | None:
-        """What a warp does that copies, beside those that multiply."""
+        """The producer: what a warp does that only copies, if there is one."""
         return None
 
     def end(self) -> tirx.Stmt | None:
-        """What has to be done after the last step, before stages are used otherwise."""
+        """What follows the last step, before shared memory is used for the sums."""
         return base.wait(0)
 
 
@@ -62,12 +62,12 @@ Registers = tuple[tirx.Buffer, ...]
 
 
 class ThroughRegisters(ABC):
-    """Units that multiply what threads have loaded from shared memory to their registers."""
+    """Units that multiply operands from registers, to which threads load them from shared memory."""
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Into how many parts a stage's summed elements fall, which are loaded and multiplied one after the other."""
+        """The number of parts of BLOCK_K that are loaded and multiplied one after the other."""
 
     @abstractmethod
     def load(
@@ -82,10 +82,10 @@ class ThroughRegisters(ABC):
     def sum(
         self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
     ) -> list[tirx.Stmt]:
-        """Copies ahead of the first of `count` steps, and the loop over all of them.
+        """The copies of the first steps, and the loop over all `count` steps.
 
-        What is loaded to registers is multiplied a part later. So the wait for a stage falls among the last products of
-        the one before. From then on nobody reads of the latter, and copies begin to take its place.
+        Registers are double-buffered: a part is multiplied while the next one is loaded. So the wait for a stage lies
+        before the last products of the stage before. Nobody reads that one any more, so copies to it begin there.
         """
         ahead = pipeline.stages - 1
 

@@ -1,8 +1,8 @@
-"""The operands of a matrix product, as vectors of 16 bytes: where the user's tensor has them, or packed.
+"""The operands of a matrix product, as vectors of 16 bytes: read in place from the user's tensor, or packed.
 
-A tensor with channels last is read where it lies, if they come in whole vectors. Any other operand is packed by a
-kernel of its own: channels last, in whole vectors, padded with zeros. That costs one more pass over an operand, which
-the products of all taps share; NVIDIA's own library changes layouts for tensor cores in the same way.
+A tensor with channels last is read in place, if its channels come in whole vectors. Any other operand is packed by a
+kernel of its own: channels last, in whole vectors, padded with zeros. That costs one more pass over the operand, which
+the products of all taps share. cuDNN changes layouts for tensor cores in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
 
 What = Literal["y", "x", "filter"]
-"""The user's tensors that are read."""
+"""The tensors that may be operands: data on the side of y or of x, or the filter."""
 
 VECTOR_BYTES = 16
 PACKING_THREADS = 256
@@ -38,15 +38,15 @@ class Operand:
     problem: Problem
     stage: Stage
     is_filter: bool
-    """Whether it is a filter, and not data."""
+    """Whether it is the filter, and not data."""
     packed: tirx.Buffer | None
-    """Where it is packed; None: it is read from the user's tensor."""
+    """The packed operand; None: it is read in place from the user's tensor."""
     along: str
-    """What the lanes of its vectors are: "rows" (of A), "columns" (of B) or "summed"."""
+    """The axis along which its vectors lie: "rows" (M), "columns" (N) or "summed" (K)."""
 
     @classmethod
     def of(cls, problem: Problem, stage: Stage, number: int) -> Operand:
-        """The operand as it is best read."""
+        """The operand of a stage: in place if its vectors are contiguous, else packed."""
         what = operands(problem)[number]
         is_filter, last = what == "filter", _last_axis(problem, what)
         direct = lies_in_vectors(problem, what)
@@ -55,21 +55,21 @@ class Operand:
         return cls(problem, stage, is_filter, packed, _role(problem, axis, number))
 
     def vector(self, index: list[Index]) -> tuple[Index, Index]:
-        """The address of the vector that begins with an element of the stage, and whether it is not zero."""
+        """The address of the vector from an element of the stage on, and whether it is data, not zero."""
         if self.packed is not None:
             return writing.address(self.packed, vector_lanes(self.problem), *self._order(index)), tirx.const(True)
         source, inside = self.stage.read(index)
         return tirx.address_of(source), inside
 
     def element(self, index: list[Index]) -> tuple[tirx.Buffer, list[Index]]:
-        """What an element of the stage is read from, and where it lies there, even if it is outside."""
+        """The buffer that an element of the stage is read from, and its index there, which may lie outside."""
         if self.packed is not None:
             return self.packed, self._order(index)
         source, _ = self.stage.read(index)
         return source.source, list(source.indices)
 
     def pack(self) -> tirx.Stmt | None:
-        """The kernel that packs, if any is needed: a thread for each vector."""
+        """The kernel that packs the operand, with a thread for each vector; None if it is read in place."""
         if self.packed is None:
             return None
         packed, lanes = self.packed, vector_lanes(self.problem)
@@ -111,14 +111,15 @@ class Operand:
         return [n, g, channel, *space]
 
     def _reading_order(self, rank: int) -> list[int]:
-        """The packed axes such that neighbouring threads read neighbouring elements: of NCX along space."""
+        """An order of the packed axes in which neighbouring threads read neighbouring elements: in NCX positions
+        last."""
         if self.is_filter or self.problem.data_format == "NXC":
             return list(range(rank))
         return [0, 1, rank - 1, *range(2, rank - 1)]
 
 
 def operands(problem: Problem) -> tuple[What, What]:
-    """What A and B are."""
+    """The tensors that are A and B."""
     found: dict[Gradient, tuple[What, What]] = {
         Gradient.FILTER: ("x", "y"),
         Gradient.DATA: ("y", "filter"),
@@ -128,7 +129,7 @@ def operands(problem: Problem) -> tuple[What, What]:
 
 
 def lies_in_vectors(problem: Problem, what: What) -> bool:
-    """Whether the user's tensor is read where it lies, and needs no packing."""
+    """Whether the user's tensor is read in place: its channels are innermost, in whole vectors."""
     last = _last_axis(problem, what)
     return last is not None and _sizes(problem)[last] % vector_lanes(problem) == 0
 

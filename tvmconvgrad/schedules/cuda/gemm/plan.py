@@ -1,4 +1,4 @@
-"""The numbers of schedules/cuda/gemm/rule.py, by a small model of the machine."""
+"""The numbers of schedules/cuda/gemm/rule.py: from the cost model in cost.py, or from a search."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 MOST_BLOCKS = 8
-"""Blocks for an SM that a sum is split for by default, at most."""
+"""Split-K makes at most so many blocks for each SM by default. Not measured on its own."""
 LEAST_SUMMED = 256
-"""Products that are worth a block of their own."""
+"""A split of K has at least so many elements. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class GemmPlan:
 
     tile: GemmTile
     block_k: int
-    """Summed elements of a stage."""
+    """Elements of K in a stage."""
     stages: int
     split_k: int
     in_cluster: int
-    """How many splits of a tile are a cluster, which adds them up."""
+    """The number of splits of a tile that are one cluster, which adds them up."""
     copies: Copies
     chunk: int
-    """How many channels meet all taps before the next ones do; 0: all."""
+    """The size of a block of A's channels (`Product.chunk`); 0: all."""
     units: Units
 
     def __str__(self) -> str:
         return f"{self.tile.block_m}x{self.tile.block_n}x{self.block_k}"
 
     def numbers(self) -> dict[str, int | list[int]]:
-        """By name, for people."""
+        """The numbers by name, as `inspect` shows them."""
         return {
             "tile": [self.tile.block_m, self.tile.block_n, self.block_k],
             "workers": list(self.tile.workers),
@@ -64,7 +64,7 @@ class GemmPlan:
 
 
 class Choice(NamedTuple):
-    """What the model chooses, in the order in which it is drawn."""
+    """What the model chooses, in the order in which the numbers are drawn."""
 
     tile: int
     split_k: int
@@ -84,26 +84,27 @@ class GemmPlanner:
 
     @property
     def units(self) -> Units:
-        """What multiplies."""
+        """The units that multiply."""
         dtype = self.problem.dtype
         return Units(self.machine, "tf32" if dtype == "f32" and self.may_round else dtype)
 
     def multiples(self, tile: GemmTile) -> Multiples:
-        """Channels in whole vectors. Phases of a data gradient either fill tiles of columns, or share positions."""
+        """The multiples that the expression is rounded up to: channels come in whole vectors. In a data gradient, a
+        tile along N has channels of one phase, or all phases share their first positions."""
         lanes = vector_lanes(self.problem)
         if self.problem.gradient is Gradient.DATA:
             return Multiples(c=tile.block_n, o=lanes)
         return Multiples(c=lanes, o=lanes)
 
     def least_cost(self) -> float | None:
-        """Microseconds, about; None where the sums are no matrix products, or the GPU is too old."""
+        """Microseconds, about, of the best choice; None if the sums are no matrix products, or the GPU is too old."""
         if not self.machine.has_copies or not self.is_product():
             return None
         return min(cost for cost, _ in self._choices) + self._packing()
 
     @cached_property
     def _choices(self) -> list[tuple[float, Choice]]:
-        """All choices with what they cost."""
+        """(microseconds, choice) of all choices."""
         found: list[tuple[float, Choice]] = []
         for number in self.usable():
             tile = self.units.tiles[number]
@@ -117,15 +118,15 @@ class GemmPlanner:
         return found
 
     def cost(self, tile: GemmTile, copies: Copies, block_k: int | None = None) -> Cost:
-        """What the kernel costs with a tile that is copied in one way, by default with the usual depth."""
+        """The cost of the kernel with a tile, a way to copy, and a BLOCK_K (by default the tile's usual one)."""
         block_k = block_k or self.units.depths(tile)[0]
         return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, block_k, copies)
 
     def usable(self) -> list[int]:
-        """The tiles that suit the sums, by their numbers.
+        """The numbers of the tiles that suit the sums.
 
-        A is read directly where one tile has all columns, and vectors of A and B are along summed elements: those of a
-        data gradient are, unless its filter has the result's channels innermost.
+        A tile that reads A directly must have all of N, and vectors of A and B must lie along K. Those of a data
+        gradient do, unless its filter has the result's channels innermost.
         """
         c_group, _ = group_sizes(self.problem.geometry)
         by_columns = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
@@ -142,13 +143,13 @@ class GemmPlanner:
         return bool(found) and not any(by_y for part in found for by_y in part.over_y)
 
     def plan(self, decisions: Decisions) -> GemmPlan:
-        """The numbers of the program, drawn one after the other: by default as is best after those before."""
+        """The numbers of the program, drawn one after the other; each default is the best one after those before."""
         left = self._choices
 
         def draw(name: str, options: Sequence[int]) -> int:
             nonlocal left
             drawn = decisions.draw(name, options, getattr(min(left)[1], name))
-            # what is drawn may be nothing that the model would choose: then as if it were not drawn
+            # If no choice of the model has the drawn number, the later defaults ignore it.
             left = [each for each in left if getattr(each[1], name) == drawn] or left
             return drawn
 
@@ -164,21 +165,21 @@ class GemmPlanner:
         return GemmPlan(tile, block_k, stages, split_k, in_cluster, copies, chunk, self.units)
 
     def _stages(self, cost: Cost) -> list[int]:
-        """How many stages there may be."""
+        """The numbers of stages that fit shared memory."""
         units, room = self.units, self.units.room(cost.kept)
         options = units.stages(cost.tile, cost.copies)
         fitting = [each for each in options if units.stage_bytes(cost.tile, cost.block_k, each) <= room]
         return fitting or [min(options)]
 
     def _most_stages(self, cost: Cost) -> list[int]:
-        """The most stages with which an SM has so many blocks, one or more. Where threads load what they multiply, few
-        more blocks are no gain, and the compiler spills registers for them: then the most of all."""
+        """For each occupancy the most stages that allow it. Units that multiply from registers get only the most stages
+        of all: they gain little by more blocks, for which the compiler spills registers."""
         found = {cost.together(stages): stages for stages in self._stages(cost)}
         return list(found.values()) if self.units.by_groups(cost.tile) else [max(found.values())]
 
     def ways(self, tile: GemmTile) -> list[Copies]:
-        """How operands may be copied, the simplest first: by way of the L1 cache where taps meet the same elements, and
-        there is room. Where A is read directly there is no other way."""
+        """The ways to copy operands: by TMA, past L1, or through L1 if taps read the same elements and there is room
+        for them. A tile that reads A directly reads it through L1."""
         if tile.direct:
             return [Copies.CACHED]
         units, block_k, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
@@ -187,8 +188,9 @@ class GemmPlanner:
         return [*self._tma_tiles(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
     def _tma_tiles(self, tile: GemmTile) -> list[Copies]:
-        """How TMA may copy: whole lines of channels, each of one tap, and tiles of one phase; so are those of
-        two blocks that share A. Of groups there is one, since what is behind the last channel has to be zero."""
+        """The ways to copy by TMA. A line of a tile must be channels of one tap, and a tile (or the tiles of two blocks
+        that share A) must be of one phase. There must be one group, since what lies behind the last channel must be
+        zero."""
         problem, units = self.problem, self.units
         geometry, data = problem.geometry, problem.gradient is Gradient.DATA
         (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
@@ -202,26 +204,27 @@ class GemmPlanner:
         return [Copies.BOXES, *pairs]
 
     def split_k(self, tile: GemmTile) -> list[int]:
-        """Into how many parts the sum may be split: each has some stages to add up."""
+        """The numbers of splits of K; each split has at least `LEAST_SUMMED` elements."""
         most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
         return [split_k for split_k in SPLITS if split_k <= most]
 
     def joins(self, split_k: int, copies: Copies) -> list[int]:
-        """How many splits may be a cluster: as many as every GPU with clusters takes, or fewer."""
+        """The numbers of splits that may be one cluster, at most as many as every GPU with clusters supports."""
         most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
         return [1, *(count for count in (2, 4, 8) if count <= most and split_k % count == 0)]
 
     def sizes(self) -> list[Size]:
-        """The products of a group, one for each sum."""
+        """The sizes of a group's products, one for each sum."""
         return list(sizes(self.problem))
 
     def _moved(self) -> int:
-        """Bytes that come from memory, or go there, at least: operands and the result, each once."""
+        """Bytes of the operands and the result, each once."""
         shapes = (*self.problem.input_shapes, self.problem.output_shape)
         return ITEM_BYTES[self.problem.dtype] * sum(prod(shape) for shape in shapes)
 
     def _packing(self) -> float:
-        """Microseconds of packing what is not read where it lies, about."""
+        """Microseconds, about, to pack the operands that are not read in place. The factor 2.5 was not measured on its
+        own."""
         geometry, lanes = self.problem.geometry, vector_lanes(self.problem)
         c_group, o_group = group_sizes(geometry)
         c, o = geometry.groups * ceil_to(c_group, lanes), geometry.groups * ceil_to(o_group, lanes)

@@ -1,6 +1,8 @@
-"""Gradients as implicit GEMMs on GPUs: the rule for all that has enough channels.
+"""Gradients as implicit GEMMs on GPUs.
 
-Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: product.py says what M, N and K of each sum are.
+Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: product.py says what M, N and K of each sum are. It
+takes all gradients on sm_80 and later, except data gradients whose sum goes over positions of dy (te/data_gradient.py).
+Layers with few channels a group are cheaper by other rules.
 
 Loop nest:
 
@@ -8,23 +10,25 @@ Loop nest:
       accumulators = 0                               # in registers, f32
       for k in the split, by BLOCK_K:                # mainloop.py
         wait for A's and B's tiles of k              # in shared memory
-        begin to copy those `stages` - 1 later       # cp.async, 16 bytes a thread, or TMA
+        begin to copy the tiles of a later stage     # cp.async, 16 bytes a thread, or TMA
         for a few elements of k at a time:
-          load the next ones' A and B                # to registers
+          load the next ones' A and B                # to registers; wgmma reads shared memory itself
           accumulators += A * B                      # mma, wgmma, or FMAs
       result, or partial[split] = accumulators       # epilogue.py: through shared memory, along the user's memory
     result = sum over splits of partial              # in a fixed order: the same bits on every run
 
 Why it is fast.
-1. Copies of later stages are under way while a stage is multiplied (software pipelining).
-2. Where tiles are few, split-K occupies all SMs. The splits of a tile may be a cluster, which adds up what is in each
-   other's shared memory (in-cluster split-K): then there are fewer partial sums, or none.
-3. Neighbouring taps read nearly the same elements of A. Its copies stay in L1 where that is worth it (sizes.py).
-4. On Hopper, TMA copies whole tiles, for two blocks at once if they share them (copies/tma_tiles.py).
-5. f16 and bf16 go to tensor cores, with f32 accumulators. f32 goes to FMA units, unless the target's `fpmath_mode`
-   allows TF32.
+1. Copies of later stages are in flight while a stage is multiplied (software pipelining).
+2. Where tiles are few, split-K occupies all SMs. The splits of a tile may be a cluster, whose blocks add up the
+   accumulators in each other's shared memory (in-cluster split-K): then there are fewer partial sums in global memory,
+   or none.
+3. Neighbouring taps read nearly the same elements of A. They are copied through L1 where that is worth it (sizes.py).
+4. On Hopper TMA copies whole tiles, and multicasts them to two blocks of a cluster if these share them
+   (copies/tma_tiles.py).
+5. f16 and bf16 are multiplied on tensor cores, with f32 accumulators. f32 is multiplied on FMA units, unless the
+   target's `fpmath_mode` allows TF32.
 
-Not done: no im2col matrix is made, and no stream-K: its order of summation depends on the number of SMs.
+Not done: no im2col matrix is stored. There is no stream-K, since its order of summation depends on the number of SMs.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ from tvmconvgrad.te import Multiples, Sum, express
 
 @dataclass(frozen=True)
 class GemmRule:
-    """Tiles of matrix products."""
+    """The rule that the module's text describes."""
 
     machine: GpuMachine
     may_round: bool
@@ -59,11 +63,11 @@ class GemmRule:
     name: str = "gemm"
 
     def cost(self, problem: Problem) -> float | None:
-        """Microseconds, about; None for sums that are no matrix products."""
+        """Microseconds, about; None for sums that are no matrix products, and for GPUs before sm_80."""
         return GemmPlanner(self.machine, problem, self.may_round).least_cost()
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `Planner.plan`."""
+        """The program that the module's text describes, with the numbers of `GemmPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = GemmPlanner(self.machine, problem, self.may_round)
         plan = planner.plan(decisions)
@@ -81,7 +85,7 @@ class _Program:
     multiples: Multiples
 
     def module(self) -> IRModule:
-        """Kernels that pack, multiply and add up."""
+        """The program: kernels that pack operands, fill zeros, multiply, and add up splits."""
         parameters, found = stages(self.expression)
         out = epilogue.result(self.problem)
         operands: dict[str, Operand] = {}

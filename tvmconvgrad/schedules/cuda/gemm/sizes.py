@@ -1,8 +1,8 @@
-"""The sizes of a gradient's matrix products, and how often a tile of them meets the same data of A.
+"""The sizes of a gradient's matrix products, and how much of A a tile finds in L1.
 
-Taps beside each other meet nearly the same elements. A tile whose rows are positions meets them tap after tap, one
-whose rows are taps at once, or a row of positions later: if they stay in the L1 cache meanwhile, few come from the L2
-cache.
+Neighbouring taps read nearly the same elements. If M are positions, a tile reads these again at the next tap. If M are
+taps, it reads them for several taps at once, or one row of positions later. If the elements stay in L1 until then, few
+come from L2.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 LINE_BYTES = 128
-"""Of the L1 cache."""
+"""Bytes of a cache line of L1."""
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """What of A a tile finds in L1."""
+    """How much of A a tile finds in L1."""
 
     new: float
-    """The part that comes from L2, of all that is copied to shared memory."""
+    """The share of what is copied to shared memory that comes from L2."""
     bytes: int
-    """What has to stay in L1."""
+    """Bytes that must stay in L1 for that."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How the taps of one spatial axis meet data: `size` positions, `stride` elements apart, each with `taps` taps that
-    are `step` elements apart."""
+    """What is read along one spatial axis: `size` positions, `stride` elements apart, each with `taps` taps that are
+    `step` elements apart."""
 
     size: int
     stride: int
@@ -44,38 +44,38 @@ class Axis:
     step: int
 
     def met(self, positions: int) -> int:
-        """How many elements some neighbouring positions meet."""
+        """The number of elements that so many neighbouring positions read."""
         return (positions - 1) * self.stride + (self.taps - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
 class Size:
-    """Rows, columns and summed elements of one product of a group, before any rounding."""
+    """M (`rows`), N (`columns`) and K (`summed`) of one group's product, before they are rounded up to tiles."""
 
     rows: int
     columns: int
     summed: int
     axes: tuple[Axis, ...]
     channels: int
-    """Of A, which lie innermost."""
+    """Channels of A."""
     item: int
     """Bytes of an element."""
     by_taps: bool
-    """Whether rows are taps (and channels), and not positions."""
+    """Whether M are taps and channels, instead of positions."""
 
     def chunk(self, block_k: int) -> int:
-        """How many channels meet all taps before the next ones do (`Product.chunk`), with stages of so many summed
-        elements: at least a line of the cache, whose parts would take as much room."""
+        """The size of a block of A's channels (`Product.chunk`): at least a cache line, since a part of one takes as
+        much room in L1."""
         line = LINE_BYTES // self.item
         return line if self.by_taps else max(block_k, line)
 
     def reuse(self, rows: int, block_k: int) -> Reuse:
-        """What a tile of so many rows, with stages of so many summed elements, finds in L1."""
+        """What a tile of `rows` rows finds in L1, with stages of `block_k` elements of K."""
         rows = min(rows, self.rows)
         return self._by_taps(rows, block_k) if self.by_taps else self._by_positions(rows, block_k)
 
     def _by_positions(self, rows: int, block_k: int) -> Reuse:
-        """All taps meet a chunk of the channels one after the other, then the next one."""
+        """Reuse if M are positions: all taps read one block of channels, one after the other, then the next block."""
         met, left = 1, float(rows)
         for axis in reversed(self.axes):
             met *= axis.met(min(axis.size, ceil(left)))
@@ -85,8 +85,8 @@ class Size:
         return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(block_k), self.channels) * self.item))
 
     def _by_taps(self, rows: int, block_k: int) -> Reuse:
-        """A tile has a chunk of the channels at several taps. Each position is met by neighbouring ones; along the last
-        axis soon, along others rows of positions later."""
+        """Reuse if M are taps: a tile has one block of channels at several taps. An element is read again by
+        neighbouring positions: soon along the last axis, and rows of positions later along the others."""
         channels = min(self.chunk(block_k), self.channels)
         together = min(max(rows / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
@@ -103,7 +103,7 @@ def _line(size: int) -> int:
 
 @lru_cache(maxsize=256)
 def sizes(problem: Problem) -> tuple[Size, ...]:
-    """The products of a group, one for each sum."""
+    """The sizes of a group's products, one for each sum."""
     return tuple(_each_size(problem))
 
 

@@ -1,4 +1,7 @@
-"""The tiles of schedules/cuda/gemm/rule.py, and how fast a GPU computes them."""
+"""The tiles of schedules/cuda/gemm/rule.py, and how fast an SM computes them.
+
+Where a constant is not of the hardware, how it was measured is not recorded; cost.py tells of the model as a whole.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +16,46 @@ from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
 from tvmconvgrad.te.tensors import ceil_to
 
 ENOUGH_WARPS = 8
-"""Warps that an SM needs, so that some multiply while others wait."""
+"""The warps that an SM needs so that some multiply while others wait."""
 SHARED_BYTES = 128
-"""Bytes that an SM reads from shared memory, or writes, in a cycle."""
+"""Bytes that an SM reads from shared memory, or writes to it, in a cycle."""
 L2_BYTES = 64
-"""Bytes that one SM loads from the L2 cache in a cycle, if others don't (`Machine.l2_bytes`)."""
+"""Bytes that one SM loads from L2 in a cycle if the others don't (see also `GpuMachine.l2_bytes`)."""
 QUARTERS = 4
-"""Of an SM, which have units and warps of their own."""
+"""Partitions of an SM, which have their own units, schedulers and warps."""
 REGISTERS = 1 << 16
-"""Of an SM."""
+"""Registers of an SM."""
 ACCUMULATOR_BYTES = 4
 BARRIER_BYTES = 8
-"""Of two for each stage, if TMA fills it."""
+"""Bytes of a barrier; a stage that TMA fills has two, full and empty."""
 WARP = 32
 WARP_GROUP = 4 * WARP
 GROUP_ROWS = 64
-"""Of an instruction."""
+"""Rows of a `wgmma` instruction."""
 LOADING = 2.0
-"""What loading operands costs a thread that has one row, as part of its products."""
+"""What loading operands costs a thread that has one row, as a multiple of its FMAs."""
 DIRECT_CYCLES = 24 / 4
-"""Of an SM's four schedulers, for the instructions that come with a warp's direct read of vectors: their addresses,
-whether they are inside, zeros, products."""
+"""Cycles of an SM for a warp that reads vectors of A directly: 24 instructions for addresses, bounds, zeros and
+products, on four schedulers."""
 MOST_COPIED = 8
-"""Vectors of A's stage that a thread copies at most, of f32: it keeps their addresses in registers."""
+"""In f32, a thread copies at most so many vectors of A in a stage, since it keeps their addresses in registers."""
 BESIDE = 1.15
-"""What is done beside the products, of warps that wait for them: copies and their addresses, barriers."""
+"""The factor of units other than `wgmma` for what warps do besides multiplying: copies, addresses, barriers."""
 RESERVED_BYTES = 1 << 10
-"""Of shared memory, for each block."""
+"""Shared memory that CUDA reserves for each block."""
 
 
 @dataclass(frozen=True)
 class GemmTile:
-    """What a block computes, and by how many workers along rows and along columns: warps, groups of four warps, or, of
-    f32, threads."""
+    """The tile of a block, BLOCK_M x BLOCK_N, and its workers along M and N: warps, warpgroups, or, for f32,
+    threads."""
 
     block_m: int
     block_n: int
     workers: tuple[int, int]
     direct: bool = False
-    """Whether warps read A where it lies, and not from shared memory (units/tensor_cores_from_registers.py)."""
+    """Whether warps read A from global memory to registers, past shared memory
+    (units/tensor_cores_from_registers.py)."""
 
 
 TENSOR_TILES = (
@@ -69,7 +73,7 @@ TENSOR_TILES = (
     GemmTile(32, 32, (2, 1)),
     GemmTile(128, 16, (4, 1)),
 )
-"""Warps have up to 64 x 64 sums: then they read little from shared memory for each product."""
+"""Tiles for `mma`. A warp has up to 64 x 64 sums, so it reads little from shared memory for each product."""
 
 GROUP_TILES = (
     GemmTile(128, 256, (2, 1)),
@@ -84,7 +88,7 @@ GROUP_TILES = (
     GemmTile(64, 32, (1, 1)),
     GemmTile(128, 16, (2, 1)),
 )
-"""Groups of warps have all columns: then each reads B once for all of its 64 or 128 rows."""
+"""Tiles for `wgmma`. A warpgroup has all columns, so it reads B once for all of its 64 or 128 rows."""
 
 DIRECT_TILES = (
     GemmTile(256, 8, (4, 1), True),
@@ -92,7 +96,7 @@ DIRECT_TILES = (
     GemmTile(128, 16, (4, 1), True),
     GemmTile(128, 32, (4, 1), True),
 )
-"""For 16 bits, all columns, which are few, and vectors along summed elements."""
+"""Tiles that read A directly: for 16 bits, with all of N, which is small, and vectors along K."""
 
 FMA_TILES = (
     GemmTile(128, 128, (16, 16)),
@@ -106,12 +110,12 @@ FMA_TILES = (
     GemmTile(128, 16, (32, 4)),
     GemmTile(256, 4, (64, 1)),
 )
-"""Threads have up to 8 x 8 sums. The last one is for the data gradients of first layers."""
+"""Tiles for FMA units. A thread has up to 8 x 8 sums. The last tile is for the data gradients of first layers."""
 
 
 @dataclass(frozen=True)
 class Loads:
-    """Which parts of A's and B's tiles a block has to load from the L2 cache."""
+    """The shares of A's and B's tiles that a block loads from L2."""
 
     a: float
     b: float
@@ -120,11 +124,11 @@ class Loads:
 
 @dataclass(frozen=True)
 class Units:
-    """A GPU's tensor cores, or its units for f32, with the tiles that suit them."""
+    """A GPU's tensor cores, or its f32 FMA units, with the tiles that suit them."""
 
     machine: GpuMachine
     dtype: str
-    """What they multiply: "f16", "bf16" or "tf32" on tensor cores, "f32" on its own units."""
+    """What they multiply: "f16", "bf16" or "tf32" on tensor cores, "f32" on FMA units."""
 
     @property
     def is_tensor(self) -> bool:
@@ -132,7 +136,7 @@ class Units:
         return self.dtype != "f32"
 
     def by_groups(self, tile: GemmTile) -> bool:
-        """Whether groups of four warps multiply what lies in shared memory: 16 bits, along lines and across them."""
+        """Whether warpgroups multiply operands from shared memory (`wgmma`): 16-bit types on sm_90a."""
         return self.machine.has_warp_groups and self.item == 2 and not tile.direct
 
     @property
@@ -150,7 +154,7 @@ class Units:
         return (*(GROUP_TILES if self.machine.has_warp_groups else TENSOR_TILES), *DIRECT_TILES)
 
     def depths(self, tile: GemmTile) -> tuple[int, int]:
-        """Summed elements of a stage, the usual number first."""
+        """The choices of BLOCK_K, the usual one first."""
         if self.by_groups(tile):
             return 64, 32
         if self.is_tensor:
@@ -159,17 +163,19 @@ class Units:
         return (16, 8) if copied <= MOST_COPIED else (8, 16)
 
     def stages(self, tile: GemmTile, copies: Copies) -> range:
-        """How many stages a block may have. Groups of warps that copy need one more, which they may still multiply."""
+        """The numbers of stages that a block may have. Warpgroups that copy by themselves need one more, for the
+        products that are still pending."""
         if copies.by_engine:
             return range(2, 9)
         return range(3, 7) if self.by_groups(tile) else range(2, 5)
 
     def ahead(self, tile: GemmTile, stages: int, copies: Copies) -> int:
-        """How many of the stages are under way while others are multiplied."""
+        """The number of stages in flight while others are multiplied."""
         return stages - (2 if self.by_groups(tile) and not copies.by_engine else 1)
 
     def shared(self, tile: GemmTile, block_k: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
-        """A's and B's tiles in shared memory, with lines of positions, or of summed elements."""
+        """A's and B's tiles in shared memory. `by_position`: for each, whether its lines lie along K (a line for each
+        position) or along positions."""
         if tile.direct:
             return UnsharedTile(tile.block_m, block_k, self.item, True), ColumnTile(
                 tile.block_n, block_k, self.item, True
@@ -179,7 +185,7 @@ class Units:
         return kind(tile.block_m, block_k, self.item, a), kind(tile.block_n, block_k, self.item, b)
 
     def usable(self) -> list[int]:
-        """The tiles that fit into shared memory, by their numbers."""
+        """The numbers of the tiles that fit into shared memory."""
 
         def needed(tile: GemmTile) -> int:
             stages = min(self.stages(tile, Copies.PAST_L1))
@@ -188,17 +194,17 @@ class Units:
         return [i for i, tile in enumerate(self.tiles) if needed(tile) <= self.machine.shared]
 
     def room(self, kept: int) -> int:
-        """Shared memory of all blocks, where so many bytes have to stay in the L1 cache."""
+        """Bytes of shared memory for all blocks, if `kept` bytes should stay in L1."""
         return min(self.machine.shared, self.machine.shared_and_l1 - kept)
 
     def stage_bytes(self, tile: GemmTile, block_k: int, stages: int) -> int:
-        """Shared memory of a block's stages, at most."""
+        """Bytes of shared memory of a block's stages, at most."""
         lying, across = (self.shared(tile, block_k, (along, along)) for along in (True, False))
         words = sum(max(each.words for each in pair) for pair in zip(lying, across))
         return stages * (WORD * words + 2 * BARRIER_BYTES)
 
     def sum_bytes(self, tile: GemmTile) -> int:
-        """Shared memory of a block's sums, on their way to the result."""
+        """Bytes of shared memory of a block's sums in the epilogue."""
         return ACCUMULATOR_BYTES * tile.block_m * (tile.block_n + 8)
 
     def threads(self, tile: GemmTile) -> int:
@@ -210,23 +216,24 @@ class Units:
         return self.threads(tile) // WARP
 
     def busy(self, tile: GemmTile, together: int) -> float:
-        """The part of the units' speed that so many blocks reach: groups of warps do not wait for products."""
+        """The share of the units' speed that so many blocks reach; `wgmma` always reaches all, since it is
+        asynchronous."""
         return 1.0 if self.by_groups(tile) else min(1.0, together * self.warps(tile) / ENOUGH_WARPS)
 
     def even(self, tile: GemmTile, together: int) -> float:
-        """The part of the units' speed that so many blocks leave, as each quarter of an SM has some of the warps."""
+        """The share of the units' speed that remains if warps do not divide evenly over the quarters of an SM."""
         warps = together * self.warps(tile)
         return warps / ceil_to(warps, QUARTERS)
 
     def together(self, tile: GemmTile, block_k: int, stages: int, copies: Copies, kept: int) -> int:
-        """Blocks that an SM has at a time, if so many bytes of each have to stay in the L1 cache."""
+        """Occupancy: the blocks that an SM runs at a time, if `kept` bytes of each should stay in L1."""
         shared = max(self.stage_bytes(tile, block_k, stages), self.sum_bytes(tile)) + RESERVED_BYTES
         fitting = min((self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + kept))
         warps = self.warps(tile) + (1 if copies.by_engine else 0)
         return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
     def _registers(self, tile: GemmTile) -> int:
-        """Registers of a thread, about: its sums, what it multiplies and loads meanwhile, and addresses."""
+        """Registers of a thread, about: for sums, operands (two of each, double-buffered) and addresses."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
             return rows * columns // WARP_GROUP + 32
@@ -237,10 +244,10 @@ class Units:
         return rows * columns + 5 * (rows + columns) + 24
 
     def cycles(self, tile: GemmTile, loads: Loads) -> float:
-        """Cycles of an SM for a block's products of one summed element: of the units, of shared memory, or of its way
-        from the L2 cache.
+        """Cycles of an SM for a block's products of one element of K: the longest of the units' time, shared memory's
+        and L2's.
 
-        The L1 cache is the same memory as the shared one.
+        Reads through L1 count as shared memory's, since both are the same memory.
         """
         a, b = tile.block_m * self.item, tile.block_n * self.item
         moved = 0.0 if tile.direct else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
@@ -249,11 +256,11 @@ class Units:
         return found * (BESIDE if self.is_tensor and not self.by_groups(tile) else 1.0)
 
     def loaded(self, tile: GemmTile, loads: Loads) -> float:
-        """Bytes that a block loads from the L2 cache for one summed element."""
+        """Bytes that a block loads from L2 for one element of K."""
         return self.item * (tile.block_m * loads.a + tile.block_n * loads.b)
 
     def _multiplying(self, tile: GemmTile) -> float:
-        """Cycles of the units for one summed element."""
+        """Cycles of the units for one element of K."""
         products = float(tile.block_m * tile.block_n)
         if self.by_groups(tile):
             return products / self.machine.shared_products
@@ -263,8 +270,7 @@ class Units:
         return products / self.machine.f32_products * (1 + LOADING / min(rows, columns))
 
     def _reading(self, tile: GemmTile) -> float:
-        """Cycles that it takes to read a summed element from shared memory, or directly; of f32 it is counted with the
-        products."""
+        """Cycles to read one element of K from shared memory, or directly; for f32 it is part of `_multiplying`."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
             return tile.block_m * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES

@@ -5,9 +5,10 @@
               for positions, taps and channels of K: total += data * filter
               result = total
 
-It takes every problem: operands are read where they lie, with padding and conversion, and neighbouring threads write
-neighbouring elements. It loads two numbers for each product, and so is slow where products are many; the other rules
-are for those.
+Pattern. It takes every problem, also those that no other rule takes. Operands are read in place, with conditions for
+padding, and converted. Neighbouring threads write neighbouring elements.
+
+Not done: no reuse. It loads two numbers for each product, so it is slow where there are many products.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, express
 
 BLOCKS = (64, 128, 256, 512)
-"""Threads of a block."""
+"""The numbers of threads that a block may have."""
 _MOST_STEPS = 2**31
 _PRODUCTS = 5e5
-"""How many products a GPU does so in a microsecond, about."""
+"""Multiply-adds of the GPU in a microsecond by this rule, about. Not measured on its own."""
 _THREAD_PRODUCTS = 50.0
-"""How many a thread does in a microsecond: each waits for memory."""
+"""Multiply-adds of one thread in a microsecond, each of which waits for memory. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,13 @@ class NaiveRule:
 
 
 def fill_zeros(sch: Schedule, expression: Sum, threads: int = 256) -> None:
-    """Write an expression's zeros, each by a thread."""
+    """Schedule an expression's stages of zeros, with a thread for each element."""
     for name in expression.zeros:
         _bind(sch, sch.get_loops(sch.get_sblock(name)), threads)
 
 
 def order(problem: Problem) -> list[int]:
-    """The axes of a sum as their elements lie in the user's tensor, from the outermost one."""
+    """The axes of a sum in the order of the user's tensor, outermost first."""
     rank = problem.geometry.rank
     if problem.gradient is Gradient.FILTER:
         g, *taps, c, o = range(rank + 3)
@@ -86,9 +87,10 @@ def order(problem: Problem) -> list[int]:
 
 
 def _bind(sch: Schedule, loops: Sequence[LoopRV], threads: int) -> LoopRV:
-    """A thread for each step of some loops, neighbours along the last one.
+    """Bind some loops to threads, one for each step; neighbouring threads take neighbours along the last loop.
 
-    TVM has no divisor beyond 31 bits for the index of a fused loop: what is outside of so many steps is another axis.
+    The extent of a fused loop must fit 31 bits for TVM to divide by it, so loops outside of that become another axis of
+    blocks.
     """
     sch.reorder(*loops)
     sizes = [int(sch.get(loop).extent) for loop in loops]

@@ -1,4 +1,4 @@
-"""How operands come to shared memory."""
+"""The ways to copy operands to shared memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from math import prod
 
 
 class Copies(IntEnum):
-    """The ways of copies, of which a plan draws one by its number."""
+    """The ways to copy operands; a plan draws one by its number, so the numbers are part of tuning logs."""
 
     PAST_L1 = 0
-    """By all threads, from the L2 cache."""
+    """All threads copy by `cp.async` from L2, past L1."""
     CACHED = 1
-    """A by way of the L1 cache (gemm/sizes.py)."""
+    """The same, but A goes through L1 (gemm/sizes.py)."""
     BOXES = 2
-    """By TMA, as boxes (tma_tiles.py)."""
+    """TMA copies whole tiles (tma_tiles.py)."""
     B_FOR_TWO = 3
-    """Boxes; two blocks whose rows are neighbours are a cluster, and share B's tiles."""
+    """TMA; two blocks with neighbouring tiles along M are a cluster, and B's tiles are multicast to both."""
     A_FOR_TWO = 4
-    """Boxes; two blocks whose columns are neighbours share A's."""
+    """TMA; two blocks with neighbouring tiles along N are a cluster, and A's tiles are multicast to both."""
 
     @property
     def by_engine(self) -> bool:
@@ -27,16 +27,16 @@ class Copies(IntEnum):
 
     @property
     def shared(self) -> tuple[bool, bool]:
-        """Whether two blocks share A's tiles, or B's."""
+        """Whether two blocks share A's tiles, and whether they share B's."""
         return self is Copies.A_FOR_TWO, self is Copies.B_FOR_TWO
 
     @property
     def pair(self) -> tuple[int, int]:
-        """How many blocks with neighbouring rows share tiles, and how many with neighbouring columns."""
+        """The blocks of a pair along M, and along N."""
         a, b = self.shared
         return 1 + b, 1 + a
 
     @property
     def blocks(self) -> int:
-        """How many blocks share tiles."""
+        """The number of blocks that share tiles."""
         return prod(self.pair)

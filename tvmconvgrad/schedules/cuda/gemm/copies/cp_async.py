@@ -1,6 +1,6 @@
-"""Tiles of operands in shared memory: copied ahead by `cp.async`, a stage for each tile that is under way.
+"""Tiles of operands in shared memory, and their copies by `cp.async`.
 
-Everything is counted in words of 4 bytes.
+Positions are rows of A or columns of B. Everything in shared memory is counted in words of 4 bytes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from tvmconvgrad.te.tensors import Index
 WORD = 4
 VECTOR = VECTOR_BYTES // WORD
 TURNS = 2
-"""How many parts of a stage registers hold: one is multiplied, and the next one loaded meanwhile."""
+"""The parts of a stage that registers hold (double buffering): one is multiplied while the next one is loaded."""
 
 LANES = 4
-"""Lanes that share a row of A, or a column of B."""
+"""The lanes of a warp that share a row of A, or a column of B, in an `mma` fragment."""
 PART = LANES * VECTOR_BYTES // 2
-"""Summed elements of 16 bits of these lanes' vectors: two instructions multiply them."""
+"""The 16-bit elements of K in these lanes' vectors, which two instructions multiply."""
 
 
 @dataclass(frozen=True)
 class SharedTile(ABC):
-    """`positions` rows of A, or columns of B, by `depth` summed elements of `item` bytes.
+    """A tile of `positions` x `block_k` elements of `item` bytes.
 
-    Lines lie along what the operand's vectors lie along: a line for each position, or for each summed element.
+    Its lines lie along the axis of the operand's vectors: along K, a line `by_position`; or along positions, a line for
+    each element of K.
     """
 
     positions: int
@@ -42,7 +43,7 @@ class SharedTile(ABC):
 
     @property
     def lines(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self.positions if self.by_position else self.block_k
 
     @property
@@ -53,20 +54,20 @@ class SharedTile(ABC):
     @property
     @abstractmethod
     def words(self) -> int:
-        """All of the tile."""
+        """The words of the tile."""
 
     @abstractmethod
     def word(self, position: Index, k: Index) -> Index:
-        """Where the vector begins that begins with an element."""
+        """The word at which the vector from an element on begins."""
 
 
 @dataclass(frozen=True)
 class PaddedTile(SharedTile):
     """A tile that threads load to registers.
 
-    Lines are padded by 16 bytes: the eight lines of a matrix that `ldmatrix` reads, or that a warp reads as float4,
-    then lie in different banks; lines along positions of 4 bytes by 32, since a warp reads eight positions of each of
-    four (units/tensor_cores.py).
+    Lines are padded by 16 bytes, so that the eight lines that `ldmatrix`, or a warp by float4, reads together lie in
+    different banks. Lines of 4-byte elements along positions are padded by 32 bytes, since a warp reads eight positions
+    of each of four lines (units/tensor_cores.py).
     """
 
     @property
@@ -80,28 +81,28 @@ class PaddedTile(SharedTile):
         return self.lines * self.stride
 
     def word(self, position: Index, k: Index) -> Index:
-        """Where an element begins, or, of 16 bits, the pair that it is the first of."""
+        """The word at which an element begins, or a pair of 16-bit elements."""
         line, along = (position, k) if self.by_position else (k, position)
         return line * self.stride + (along // 2 if self.item == 2 else along)
 
 
 @dataclass(frozen=True)
 class UnsharedTile(SharedTile):
-    """A tile that is not in shared memory: each lane reads it where it lies."""
+    """A tile that is not in shared memory: each lane reads it from global memory to registers."""
 
     @property
     def words(self) -> int:
-        """None."""
+        """0."""
         return 0
 
     def word(self, position: Index, k: Index) -> Index:
-        """It has no place."""
+        """It has no place in shared memory."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class ColumnTile(SharedTile):
-    """B's tile: a line of summed elements for each column. The lines of a warp's quarter fill all banks, unpadded."""
+    """B's tile with a line along K for each column, cut into parts so that a quarter warp's reads fill all banks."""
 
     @property
     def words(self) -> int:
@@ -109,14 +110,14 @@ class ColumnTile(SharedTile):
         return self.lines * self.vectors * VECTOR
 
     def word(self, position: Index, k: Index) -> Index:
-        """Where a vector begins. Parts of a line lie apart, each behind that of the line before."""
+        """The word at which a vector begins. The first parts of all lines come first, then their second parts."""
         part, within = k // PART, k % PART
         return (part * self.lines + position) * (LANES * VECTOR) + within // (PART // LANES) * VECTOR
 
 
 @dataclass(frozen=True)
 class Copier:
-    """Copies one operand's tiles: all threads together, a vector each, neighbours along memory."""
+    """Copies the tiles of one operand: each thread copies vectors, and neighbouring threads neighbouring ones."""
 
     product: Product
     operand: Operand
@@ -126,7 +127,7 @@ class Copier:
     cached: bool
 
     def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, thread: Index) -> tirx.Stmt:
-        """Begin to copy the tile of a place to the shared `words` from `begin` on."""
+        """Begin to copy the tile at `place` to shared memory, from word `begin` on."""
         tile, total = self.tile, self.tile.lines * self.tile.vectors
         lanes, steps = VECTOR_BYTES // tile.item, -(-total // self.threads)
 
@@ -141,15 +142,15 @@ class Copier:
         return writing.unrolled("vector", steps, vector)
 
     def _turn(self, flat: Index) -> tuple[Index, Index]:
-        """The line, and the vector of it, whose turn it is: in runs of a line of the caches, the first of each line's
-        before the second ones. So a thread has few lines, and computes the addresses of few."""
+        """(line, vector of the line) of copy number `flat`. Copies go by runs of a cache line: first the first run of
+        every line, then the second. So a thread has few lines, and computes few addresses."""
         run = min(self.tile.vectors, LINE_BYTES // VECTOR_BYTES)
         number, within = flat // run, flat % run
         return number % self.tile.lines, number // self.tile.lines * run + within
 
     def source(self, place: OutputMap, position: Index, k: Index) -> tuple[Index, Index]:
-        """The address of a vector of the tile, and whether it is not zero: beyond the end of the block's sum all are,
-        and none is read."""
+        """The address of a vector of the tile, and whether it is data, not zero; beyond the end of the block's K all
+        are zero, and none is read."""
         product = self.product
         first, count = (place.row, product.m) if self.number == 0 else (place.column, product.n)
         at, summed = first + position, place.summed + k
@@ -160,7 +161,7 @@ class Copier:
 
 @dataclass(frozen=True)
 class OutputMap:
-    """Where tiles begin, and where the sum of their block ends."""
+    """Where a block's tiles begin in M, N and K, and where its range of K ends."""
 
     group: Index
     row: Index

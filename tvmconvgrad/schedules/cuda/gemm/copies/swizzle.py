@@ -1,11 +1,11 @@
-"""Tiles in shared memory as `wgmma` reads them by itself: lines of up to 128 bytes, whose vectors change places.
+"""Tiles in shared memory as `wgmma` reads them: lines of up to 128 bytes, whose vectors are swizzled.
 
-A line is along what the operand's vectors lie along: summed elements of a position, or positions of a summed element.
-What exceeds 128 bytes goes on in a further part of the tile, behind all lines of the part before.
+A line lies along the axis of the operand's vectors: along K for each position, or along positions for each element of
+K. What exceeds 128 bytes continues in a further part of the tile, behind all lines of the part before.
 
-All banks of shared memory have a part of every 128 bytes. Vectors beside each other across lines, which are read
-together, would lie in the same banks. So the place of a vector within its line is its number xor that of the 128 bytes
-that the line lies in. The PTX manual calls it swizzling ("Asynchronous Warpgroup Level Matrix Shared Memory Layout").
+128 bytes span all banks of shared memory. So vectors of different lines at the same place, which are read together,
+would lie in the same banks. Therefore a vector's place within its line is its number xor the number of the 128 bytes
+that the line lies in (PTX manual, "Asynchronous Warpgroup Level Matrix Shared Memory Layout").
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tvmconvgrad.te.tensors import Index
 LINE_BYTES = 128
 MATRIX_LINES = 8
 ALIGNMENT = MATRIX_LINES * LINE_BYTES
-"""Bytes: where vectors lie depends on their addresses, not on where their tile begins."""
+"""Alignment of a tile in bytes: swizzling goes by addresses, not by where a tile begins."""
 MODES = {128: 1, 64: 2, 32: 3}
-"""The instruction's numbers for lines of so many bytes."""
+"""The instruction's swizzle mode for lines of so many bytes."""
 
 
 @dataclass(frozen=True)
 class SwizzledTile(SharedTile):
-    """A tile that tensor cores read by themselves. Lines and vectors are those of all parts along a line."""
+    """A tile that tensor cores read from shared memory. `lines` and `vectors` count over all parts of a line."""
 
     @property
     def line_bytes(self) -> int:
-        """Of one line."""
+        """The bytes of one line within a part."""
         return min(LINE_BYTES, self.vectors * VECTOR_BYTES)
 
     @property
@@ -44,7 +44,7 @@ class SwizzledTile(SharedTile):
         return self.positions * self.block_k * self.item // WORD
 
     def word(self, position: Index, k: Index) -> Index:
-        """Where the vector lies that begins with an element."""
+        """The word at which the vector from an element on lies."""
         line, vector = self._line(position, k)
         in_line = number(self.line_bytes // VECTOR_BYTES)
         across = tirx.floordiv(line, number(LINE_BYTES // self.line_bytes))
@@ -52,8 +52,8 @@ class SwizzledTile(SharedTile):
         return self._begin(line, vector) + tirx.floormod(place, int(in_line)).astype(INDEX) * VECTOR
 
     def matrix(self, words: tirx.Buffer, begin: Index, position: Index, k: Index) -> Matrix:
-        """The matrix that begins with an element, in a tile that begins at a word. Its address is where its first
-        vector would lie, had none changed its place. Lines along summed elements have no further parts."""
+        """The descriptor of the matrix from an element on, in a tile that begins at word `begin`. Its address is that
+        of its first vector without swizzling. Lines along K have no further parts."""
         line, vector = self._line(position, k)
         in_line = tirx.floormod(vector, number(self.line_bytes // VECTOR_BYTES))
         first = writing.address(words, VECTOR, begin + self._begin(line, vector) + in_line * VECTOR)

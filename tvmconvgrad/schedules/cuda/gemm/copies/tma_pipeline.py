@@ -1,13 +1,13 @@
-"""Stages that TMA fills, with two barriers for each: one tells when it is full, one when it is free.
+"""The TMA pipeline: stages that TMA fills, each with a full and an empty barrier.
 
-    supply     a thread of a warp that does nothing else waits, for one step after the other, until its stage is free,
-               announces the bytes, and begins the boxes
-    wait       every thread that multiplies waits until the stage is full
-    leave      a thread of each group of warps tells all blocks of the cluster that it has multiplied a stage
+    supply     the producer: for each step, a thread of a warp of its own waits on the stage's empty barrier, announces
+               the bytes to the full barrier, and begins the TMA copies
+    wait       the consumers: every thread that multiplies waits on the full barrier
+    leave      release: a thread of each warpgroup arrives at the empty barriers of the stage, in all blocks of the pair
 
-So all stages but those that are multiplied are under way, however long the groups wait for each other. A stage is
-filled again and again: each time the barriers are a phase further. Where two blocks share tiles, a box goes to the
-stages of both, and so a stage is free when the groups of both have left it.
+So all stages but those being multiplied are in flight, however long warpgroups wait for each other. Each time that a
+stage is reused, its barriers are one phase further. If two blocks share tiles, TMA multicasts a tile to the stages of
+both, so a stage is empty only when the warpgroups of both have released it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ BARRIER = BARRIER_BYTES // WORD
 
 @dataclass(frozen=True)
 class TmaPipeline(Pipeline):
-    """Stages in shared memory that boxes fill."""
+    """A ring of stages in shared memory that TMA fills."""
 
     words: tirx.Buffer
     barriers: int
-    """The word that the barriers begin with: first those for full stages."""
+    """The word at which the barriers begin: the full barriers, then the empty ones."""
     steps: int
-    """How many there are: none is copied that nobody waits for."""
+    """The number of BLOCK_K steps: none is copied that no thread waits for."""
     thread: Index
     workers: int
-    """How many threads multiply; the one behind them supplies."""
+    """The number of threads that multiply; the next one is the producer."""
     cluster: Cluster
 
     def begin(self) -> tirx.Stmt:
-        """Make the barriers, and let all see them."""
+        """Initialise the barriers and make them visible to all blocks of the cluster."""
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (tma.make_barrier(self.full(stage), 1) for stage in stages)
         arrivals = self.workers // WARP_GROUP * self.cluster.pair
@@ -52,11 +52,11 @@ class TmaPipeline(Pipeline):
         return writing.seq(writing.when([self.thread < 1], made), self._meet())
 
     def copy(self, step: Index) -> tirx.Stmt | None:
-        """Who multiplies does not copy."""
+        """Nothing: threads that multiply do not copy."""
         return None
 
     def supply(self) -> tirx.Stmt:
-        """Copy what all steps multiply, as stages get free."""
+        """The producer: copy the operands of all steps, each when its stage is empty."""
 
         def copy(step: Index) -> tirx.Stmt:
             turn = step // self.stages
@@ -67,20 +67,20 @@ class TmaPipeline(Pipeline):
         return writing.when([self.thread < self.workers + 1], writing.loop("step", self.steps, copy))
 
     def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
-        """Wait until the step's boxes have come; TMA writes as tensor cores read."""
+        """Wait until the step's tiles have arrived. TMA's writes need not be made visible to tensor cores."""
         return tma.wait_phase(self.full(step), step // self.stages)
 
     def leave(self, step: Index) -> tirx.Stmt:
-        """Tell that a step is multiplied, if there is such a step."""
+        """Release the stage of a step, if there is such a step."""
         arrive = tma.arrive(self._free(step), self.cluster.partners if self.cluster.pair > 1 else [])
         return writing.when([step >= 0, self.thread % WARP_GROUP < 1], arrive)
 
     def end(self) -> tirx.Stmt | None:
-        """From here on no block writes to another one's memory."""
+        """Wait until no block of the cluster writes to another's shared memory any more."""
         return self._meet() if self.cluster.pair > 1 else None
 
     def full(self, step: Index) -> Index:
-        """The barrier that a step's boxes are told to."""
+        """The full barrier of a step's stage."""
         return writing.address(self.words, BARRIER, self.barriers + step % self.stages * BARRIER)
 
     def _free(self, step: Index) -> Index:

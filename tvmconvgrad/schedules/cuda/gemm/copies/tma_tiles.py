@@ -1,13 +1,13 @@
-"""Tiles of operands as boxes of a tensor, which TMA copies (ptx/tma.py).
+"""TMA tiles: operands that TMA copies to shared memory, tile by tile (ptx/tma.py).
 
-One thread begins a copy of a whole tile, or of a part of its lines; no thread computes an address. TMA knows the
-tensor from a map, and writes zeros for what is outside: pads, and what tiles have beyond the tensor.
+One thread starts the copy of a whole tile, or of a part of its lines; no thread computes an address. A tensor map
+describes the tensor to TMA, which writes zeros for what lies outside: padding, and the surplus of tiles.
 
-    data      lines of channels, a line for each position: pixels of the image, taken row by row as the sum takes its
-              positions, `offset` elements away for a tap ("im2col")
-    filter    lines of summed elements for each column, or of columns for each summed element, of one tap
+    data      im2col mode: a line of channels for each position; pixels of the image in the order of the sum's
+              positions, shifted by an offset for each tap
+    filter    tiled mode: lines along K for each column, or along N for each element of K, of one tap
 
-Where an element lies is what the sum's expression says. It is affine in positions, so a few of its values make the map.
+The sum's expression says where an element lies. It is affine in positions, so the map follows from a few of its values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from tvmconvgrad.tir.rewriting import replaced, uses
 
 @dataclass(frozen=True)
 class TmaTiles:
-    """One operand's tiles. Two blocks of a cluster that have the same tile each copy half of it, to both."""
+    """One operand's tiles. If two blocks of a cluster share a tile, each copies half of it and multicasts it to
+    both."""
 
     product: Product
     operand: Operand
@@ -51,18 +52,18 @@ class TmaTiles:
 
     @property
     def parts(self) -> int:
-        """Parts of the tile along lines."""
+        """The parts that a line of the tile is cut into."""
         return self.tile.vectors * VECTOR_BYTES // self.tile.line_bytes
 
     @property
     def _halves(self) -> tuple[int, int]:
-        """How many parts a block copies, and how many lines of each."""
+        """The parts that a block copies, and the lines of each."""
         if not self.shared:
             return self.parts, self.tile.lines
         return (self.parts // 2, self.tile.lines) if self.parts % 2 == 0 else (self.parts, self.tile.lines // 2)
 
     def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, barrier: Index, cluster: Cluster) -> tirx.Stmt:
-        """Begin to copy the tile of a place to the shared `words` from `begin` on."""
+        """Begin to copy the tile at `place` to shared memory, from word `begin` on."""
         parts, lines = self._halves
         first_part = cluster.place * parts if parts < self.parts else number(0)
         first_line = cluster.place * lines if lines < self.tile.lines else number(0)
@@ -80,7 +81,7 @@ class TmaTiles:
 
     @cached_property
     def map(self) -> Mapped:
-        """The map of the tensor."""
+        """The tensor map."""
         name = f"{self.product.sum.name}_{'ab'[self.number]}_map"
         sizes, (_, lines) = tuple(int(self._tensor.shape[axis]) for axis in self._kept), self._halves
         dtype, line_bytes = self.product.problem.dtype, self.tile.line_bytes
@@ -94,7 +95,7 @@ class TmaTiles:
         return Mapped.make(name, self._tensor, pixels)
 
     def _box(self, place: OutputMap, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
-        """Where the box begins whose first element is one of the tile's, and how far from its pixels it is taken."""
+        """The coordinates of the tile's element at which a copy begins, and its offset from the pixels (im2col)."""
         at, summed = (place.row, place.column)[self.number] + position, place.summed + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
         bound = self.product.bound(place.group, row, column, summed)
@@ -106,13 +107,13 @@ class TmaTiles:
 
     @cached_property
     def _axes(self) -> list[PixelAxis]:
-        """The spatial axes of the tensor, the last one first."""
+        """The spatial axes of the tensor, last one first."""
         _, *positions = self.product.positions
         return [PixelAxis.of(self.product, *each) for each in zip(self._index[1:-1], reversed(positions))]
 
     @property
     def _axis_of_lines(self) -> int:
-        """Which axis of the filter is across lines."""
+        """The axis of the filter across lines."""
         *_, column = self.product.sum.variables
         across = column if self.tile.by_position else self.product.sum.summed[-1]
         none = dict.fromkeys(self.product.extents, 0)
@@ -125,17 +126,17 @@ class TmaTiles:
 
     @cached_property
     def _index(self) -> list[Index]:
-        """Where the tensor has the element that the sum reads, innermost axis first."""
+        """The index in the tensor of the element that the sum reads, innermost axis first."""
         return [self._element[1][axis] for axis in self._kept]
 
     @cached_property
     def _element(self) -> tuple[tirx.Buffer, list[Index]]:
-        """The tensor, and where an element lies."""
+        """The tensor, and the index of an element in it."""
         return self.operand.element(list(self.product.loads[self.number].indices))
 
     @property
     def _kept(self) -> list[int]:
-        """The axes of the tensor, innermost first, without that of groups: packed it has one, of a single group."""
+        """The axes of the tensor, innermost first, without the axis of groups that a packed operand has."""
         rank = len(self._tensor.shape)
         groups = None if self.operand.packed is None else 0 if self.operand.is_filter else 1
         return [axis for axis in reversed(range(rank)) if axis != groups]
@@ -149,12 +150,12 @@ class PixelAxis:
     low: int
     step: int
     last: int
-    """The last position's pixel."""
+    """The pixel of the last position."""
 
     @classmethod
     def of(cls, product: Product, index: Index, position: tirx.Var) -> PixelAxis:
-        """The axis along which a sum meets element `index`. Of all taps, and phases of a data gradient, that one's
-        pixels count which meets the first elements: others are taken further on."""
+        """The axis along which a sum reads element `index`. The pixels are those of the tap (and output phase) that
+        reads the first elements; other taps have an offset from them."""
         extents = product.extents
         others = [var for var in extents if not var.same_as(position) and uses(index, var)]
         ends = itertools.product(*((0, extents[var] - 1) for var in others))
@@ -165,7 +166,8 @@ class PixelAxis:
 
 
 def reachable(geometry: Geometry) -> bool:
-    """Whether maps can say how far pads and taps are from an image's border, and pixels from each other."""
+    """Whether tensor maps can describe the geometry: the distances of padding and taps from an image's border, and the
+    stride."""
     most = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}[geometry.rank]
     axes = zip(geometry.k, geometry.dilations, geometry.strides, geometry.pads_begin, geometry.pads_end)
     return all(

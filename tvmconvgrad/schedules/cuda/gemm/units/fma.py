@@ -1,8 +1,8 @@
-"""A block's tile on the units for f32: each thread holds the sums of some rows and columns in registers.
+"""A block's tile on f32 FMA units: each thread holds the sums of some rows and columns in registers.
 
-Rows and columns of a thread are taken in fours where the operand's lines lie along them, so that float4 are read; else
-they lie apart by the number of threads, and the float4 are four summed elements. Either way the threads of a warp read
-from different banks, or the same word.
+If an operand's lines lie along rows (or columns), a thread has these in groups of four, so that it reads float4.
+Otherwise its rows are apart by the number of threads, and a float4 has four elements of K. Either way the threads of a
+warp read different banks, or the same word.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FOUR = 4
 
 @dataclass(frozen=True)
 class Side:
-    """What the threads have of A's rows, or of B's columns."""
+    """How A's rows, or B's columns, are distributed over the threads."""
 
     tile: PaddedTile
     threads: int
 
     @property
     def count(self) -> int:
-        """Positions of a thread."""
+        """The number of a thread's positions (rows or columns)."""
         return self.tile.positions // self.threads
 
     def position(self, thread: Index, i: Index) -> Index:
@@ -40,7 +40,7 @@ class Side:
     def load(
         self, registers: tirx.Buffer, to: int, words: tirx.Buffer, begin: Index, thread: Index, k: Index
     ) -> tirx.Stmt:
-        """Read all positions at four summed elements, as registers[to + k, i], by float4."""
+        """Load a thread's positions at four elements of K to registers[to + k, i], by float4."""
 
         def vector(step: Index) -> tirx.Stmt:
             if self.tile.by_position:
@@ -76,18 +76,18 @@ class FmaUnits(ThroughRegisters):
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Of A and of B."""
+        """The sides of A and of B."""
         return Side(self.a, self.threads[0]), Side(self.b, self.threads[1])
 
     def registers(self) -> Registers:
-        """Sums, and four elements of A and B in each turn."""
+        """The registers: sums, and, double-buffered, four elements of K of A and B."""
         rows, columns = (side.count for side in self.sides)
         sizes = {"sums": rows * columns, "a_elements": TURNS * FOUR * rows, "b_elements": TURNS * FOUR * columns}
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
 
     @property
     def steps(self) -> int:
-        """How many times four elements of a stage are added up."""
+        """The number of groups of four elements of K in a stage."""
         return self.a.block_k // FOUR
 
     def load(
@@ -117,7 +117,7 @@ class FmaUnits(ThroughRegisters):
         )
 
     def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
-        """Write the sums to shared memory as rows, so many words apart."""
+        """Store the sums to shared memory as rows that are `stride` words apart."""
         sums = registers[0]
         rows, columns = self.sides
         own = thread // self.threads[1], thread % self.threads[1]

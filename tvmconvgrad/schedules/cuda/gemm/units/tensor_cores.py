@@ -1,10 +1,10 @@
-"""A block's tile on tensor cores: products of f16, bf16 or TF32, summed in f32.
+"""A block's tile on tensor cores by `mma`: products of f16, bf16 or TF32, with f32 sums.
 
-Each warp has a share of the tile and holds its sums in fragments of `mma`, of 16 x 8: lane l has row l // 4 (and the
-one eight below) and columns 2 * (l % 4) and the next. An instruction multiplies 32 bytes of each row and column: 16
-summed elements of 16 bits, `m16n8k16`, or 8 of TF32, `m16n8k8`. In words of 4 bytes both have the same fragments.
-`ldmatrix` loads them from lines along summed elements, and from lines along positions where it can transpose, which it
-does with 16 bits: words of TF32 are then read one by one.
+Each warp has a share of the tile, and holds its sums in `mma` fragments of 16 x 8: lane l has rows l // 4 and
+l // 4 + 8, and columns 2 * (l % 4) and 2 * (l % 4) + 1. An instruction multiplies 32 bytes of each row and column: 16
+elements of K of 16 bits (`m16n8k16`), or 8 of TF32 (`m16n8k8`). In words of 4 bytes both have the same fragments.
+`ldmatrix` loads fragments from lines along K. From lines along positions it loads 16-bit elements, which it can
+transpose; TF32 words are then loaded one by one.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ WARP = 32
 
 @dataclass(frozen=True)
 class Fragments:
-    """One operand's part of a product, in the registers of a warp: for every 16 positions four matrices of 8 positions.
+    """One operand of an instruction in a warp's registers: for every 16 positions four matrices of 8 positions.
 
-    `halves` has for each of the four in which half of the positions, and of the summed elements, it lies.
+    `halves` says for each of the four in which half of the positions, and of K, it lies.
     """
 
     registers: tirx.Buffer
     begin: int
-    """Where they begin in these."""
+    """The register at which they begin."""
     count: int
     tile: PaddedTile
     halves: Callable[[Index], tuple[Index, Index]]
 
     def load(self, words: tirx.Buffer, begin: Index, position: Index, k: int, lane: Index) -> tirx.Stmt:
-        """Load all of them, from a position on: the k-th summed elements of the tile that begins at a word."""
+        """Load all fragments from `position` on, for the k-th instruction, from the tile that begins at word
+        `begin`."""
 
         def word(number: Index, matrix: Index, row: Index, summed: Index) -> Index:
             half, half_summed = self.halves(matrix)
@@ -99,12 +100,12 @@ class TensorCores(ThroughRegisters):
 
     @property
     def block_k(self) -> int:
-        """Summed elements of an instruction."""
+        """The elements of K of an instruction."""
         return 2 * VECTOR_BYTES // self.a.item
 
     @property
     def steps(self) -> int:
-        """How many instructions add up a stage's elements, one after the other."""
+        """The number of instructions along K in a stage."""
         return self.a.block_k // self.block_k
 
     @property
@@ -113,7 +114,7 @@ class TensorCores(ThroughRegisters):
         return self.rows, self.columns // 2
 
     def registers(self) -> Registers:
-        """Sums, and fragments of A and B in each turn."""
+        """The registers: sums, and, double-buffered, fragments of A and B."""
         sizes = (TURNS * FRAGMENT * count for count in self.fragments)
         return (
             writing.memory("sums", (self.rows * self.columns * 4,), "float32", "local"),
@@ -158,7 +159,7 @@ class TensorCores(ThroughRegisters):
         return warp // self.warps[1] * rows, warp % self.warps[1] * columns, lane
 
     def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
-        """Write the sums to shared memory as rows, so many words apart."""
+        """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, lane = self._first(thread)
         return spill_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
 
@@ -172,8 +173,9 @@ def spill_fragments(
     first: tuple[Index, Index],
     lane: Index,
 ) -> tirx.Stmt:
-    """Write a warp's fragments of sums to shared memory, in its type, as rows that are `stride` elements apart: `shape`
-    fragments along rows and columns from the `first` ones on, the former `apart` rows from one to the next."""
+    """Store a warp's fragments of sums to shared memory, converted to its type, as rows `stride` elements apart. There
+    are `shape` fragments along rows and columns, from the row and column `first` on; those along rows are `apart` rows
+    from each other."""
     row, column = first
 
     def fragment(i: Index, j: Index) -> tirx.Stmt:

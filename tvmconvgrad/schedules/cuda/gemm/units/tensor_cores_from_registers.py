@@ -1,13 +1,12 @@
-"""A block's tile of few columns on tensor cores: A goes from memory to the registers that multiply it.
+"""A block's tile with small N on tensor cores: A goes from global memory straight to registers.
 
-With few columns no two warps multiply the same element of A, and each meets few elements of B: to copy A to shared
-memory and to read it there would take longer than all products. So each lane reads vectors of A itself, a step ahead,
-and finds what taps meet again in the L1 cache. B's tile is in shared memory, copied ahead.
+With few columns no two warps multiply the same element of A, and each element has few products. Copying A through
+shared memory would take longer than all products. So each lane reads vectors of A itself, one step ahead; what several
+taps read comes from L1. B's tile is in shared memory, copied ahead.
 
-A fragment of `mma` has four summed elements of a row in each lane (tensor_cores.py), and a vector has eight. Which
-summed elements an instruction multiplies is free, if those of A and B are the same: lane l takes the vector of the
-summed elements 8 * (l % 4) to 8 * (l % 4) + 7, and one instruction multiplies the first four of each lane's, the next
-one the others.
+An `mma` fragment has four elements of K in each lane (tensor_cores.py), and a vector has eight. An instruction may
+multiply any elements of K, if those of A and B are the same. So lane l reads the vector of elements 8 * (l % 4) to
+8 * (l % 4) + 7; one instruction multiplies the first four of each lane, and the next one the others.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class DirectCores:
 
     @property
     def parts(self) -> int:
-        """Parts of a stage, two instructions one after the other each."""
+        """The parts of a stage along K, of two instructions each."""
         return self.a.block_k // PART
 
     @property
@@ -54,7 +53,7 @@ class DirectCores:
         return self.parts * self.rows * 2 * VECTOR
 
     def registers(self) -> Registers:
-        """Sums; A of a step and of the next one; a vector of B for each fragment of columns."""
+        """The registers: sums; A of a step and of the next one; a vector of B for each fragment of columns."""
         sizes = {
             "sums": self.rows * self.columns * FRAGMENT,
             "a_words": TURNS * self._words,
@@ -65,8 +64,8 @@ class DirectCores:
     def sum(
         self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
     ) -> list[tirx.Stmt]:
-        """Copies ahead of the first of `count` steps, and the loop over two steps at a time, which have registers of
-        their own; where `count` is odd, the last one multiplies zeros."""
+        """The copies of the first steps, and the loop over `count` steps, two at a time, since two steps alternate
+        between registers. If `count` is odd, the last step multiplies zeros."""
         ahead = pipeline.stages - 1
 
         def step(at: Index, turn: int) -> tirx.Stmt:
@@ -137,7 +136,7 @@ class DirectCores:
         return thread // WARP * (self.rows * ROWS), thread % WARP
 
     def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
-        """Write the sums to shared memory as rows, so many words apart."""
+        """Store the sums to shared memory as rows that are `stride` words apart."""
         row, lane = self._first(thread)
         return spill_fragments(
             registers[0], words, stride, (self.rows, self.columns), ROWS, (row, writing.number(0)), lane

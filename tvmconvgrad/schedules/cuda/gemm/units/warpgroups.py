@@ -1,8 +1,8 @@
-"""A block's tile on a Hopper's tensor cores: four warps together multiply what lies in shared memory, by `wgmma`.
+"""A block's tile on Hopper's tensor cores: warpgroups multiply operands in shared memory, by `wgmma`.
 
-An instruction adds the products of 64 rows, up to 256 columns and 16 summed elements of 16 bits to f32 sums in the
-registers of a group of four warps. It reads both operands by itself, and goes on while the warps copy and compute
-addresses. Each warp of the group has 16 of the rows, in fragments as `mma` has them (tensor_cores.py).
+An instruction adds the products of 64 rows, up to 256 columns and 16 elements of K, of 16 bits, to f32 sums in the
+registers of a warpgroup: four warps. It reads both operands from shared memory, asynchronously: warps copy and compute
+addresses meanwhile. Each warp of the group has 16 of the rows, in the fragments of `mma` (tensor_cores.py).
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from tvmconvgrad.schedules.cuda.ptx import wgmma
 from tvmconvgrad.te.tensors import Index
 
 DEPTH = 16
-"""Summed elements of an instruction."""
+"""Elements of K of an instruction."""
 PENDING = 1
-"""Steps whose products may be under way while the next one's begin: then tensor cores never wait for a barrier."""
+"""Products of so many steps may be pending while those of the next one begin, so tensor cores never wait for a
+barrier."""
 
 
 @dataclass(frozen=True)
 class WarpGroups:
-    """The shares of groups of warps in a tile. Each has a multiple of 64 rows."""
+    """The warpgroups' shares of a tile. Each has a multiple of 64 rows."""
 
     dtype: str
     a: SwizzledTile
     b: SwizzledTile
     groups: tuple[int, int]
-    """Groups of warps along rows and along columns."""
+    """Warpgroups along rows and along columns."""
 
     @property
     def rows(self) -> int:
@@ -52,10 +53,10 @@ class WarpGroups:
     def sum(
         self, words: tirx.Buffer, registers: Registers, pipeline: Pipeline, count: int, thread: Index
     ) -> list[tirx.Stmt]:
-        """Copies ahead of the first of `count` steps, the loop over all of them, and the wait for its last products.
+        """The copies of the first steps, the loop over `count` steps, and the wait for the last products.
 
-        A step begins its products where its tiles have come, and ends where those of the step before are done. That is
-        known to all threads when the next step begins: so copies of theirs take the place of the last tiles but one.
+        A step begins its products when its tiles have arrived, and ends when the products of the step before are done.
+        All threads know that when the next step begins, and then copy to the stage of the step before last.
         """
         ahead = pipeline.stages - 1 - PENDING
 
@@ -87,7 +88,7 @@ class WarpGroups:
         return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
 
     def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
-        """Write the sums to shared memory as rows, so many words apart."""
+        """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, within = self._first(thread)
         first = row + within // WARP * ROWS, column
         shape = self.rows, self.columns // COLUMNS
