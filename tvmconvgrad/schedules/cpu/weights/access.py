@@ -160,9 +160,9 @@ class WeightsAccess:
     def packed(self) -> tuple[int, int]:
         """Elements of x, and of y, when they are packed before all work items."""
         geometry, tile, image_halves = self.problem.geometry, self.tile, self.multiples.image_halves
-        sweeps = map_accesses(geometry, geometry.y, self.implicit_axes)
-        x_extents = [sweep.view.extent for sweep in sweeps]
-        x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * sweeps[0].stride
+        accesses = map_accesses(geometry, geometry.y, self.implicit_axes)
+        x_extents = [access.view.extent for access in accesses]
+        x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * accesses[0].stride
         images = image_halves * geometry.batch * ceil_to(geometry.groups, tile.groups)
         x_channels, y_channels = map(ceil_to, group_sizes(geometry), self.packed_blocks)
         return images * x_channels * prod(x_extents), images * y_channels * prod(self.extents[1:])

@@ -71,26 +71,26 @@ def cache_block_size(access: WeightsAccess) -> int:
     layers in registers. What is read in place should stay in L1."""
     geometry = access.problem.geometry
     c_group, o_group = group_sizes(geometry)
-    map_accesses = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+    positions_read = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
     if access.packs_to_registers:
         return RUN
     if sweeps_small_groups(access):
-        return max(access.machine.l1 // (F32_BYTES * (c_group * map_accesses + o_group)), LEAST_CHUNK)
+        return max(access.machine.l1 // (F32_BYTES * (c_group * positions_read + o_group)), LEAST_CHUNK)
     if access.tile.groups > 1 and c_group * o_group > 1:
-        return access.machine.l2 // 2 // (F32_BYTES * access.tile.groups * (c_group * map_accesses + o_group))
+        return access.machine.l2 // 2 // (F32_BYTES * access.tile.groups * (c_group * positions_read + o_group))
     if access.tile.groups > 1:
-        return max(_depthwise_cache_block(access, map_accesses), LEAST_CHUNK)
+        return max(_depthwise_cache_block(access, positions_read), LEAST_CHUNK)
     return _packed_cache_block(access) if any(access.blocks) else CHUNK_IN_PLACE
 
 
-def _depthwise_cache_block(access: WeightsAccess, map_accesses: int) -> int:
-    """The number of positions of a depthwise layer that fit L1, if each reads `map_accesses` positions of x."""
+def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
+    """The number of positions of a depthwise layer that fit L1, if each reads `positions_read` positions of x."""
     geometry, machine, width = access.problem.geometry, access.machine, F32_BYTES * access.tile.groups
     if access.tile.taps != geometry.k:
-        return access.l1_positions(access.tile.groups * map_accesses)
+        return access.l1_positions(access.tile.groups * positions_read)
     # Each cache line is read once by these groups, and the rest of it maybe by the next groups.
-    limit = machine.l1 // 2 // (max(width, CACHE_LINE) * (map_accesses + 1))
-    if width >= CACHE_LINE or map_accesses > 1:
+    limit = machine.l1 // 2 // (max(width, CACHE_LINE) * (positions_read + 1))
+    if width >= CACHE_LINE or positions_read > 1:
         return limit
     # Here it is read again: L1 needs room for all rows, which may lie so far apart that they share sets.
     rows = prod(geometry.k[:-1]) + 1

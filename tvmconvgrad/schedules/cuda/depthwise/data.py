@@ -10,7 +10,7 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, PaddedView, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, ReadSet, loads_ahead, multiply_add
 from tvmconvgrad.schedules.cuda.depthwise.plan import THREADS, DepthwisePlan
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.stages import Stage
@@ -120,7 +120,7 @@ class _Products:
         """Load what the outputs meet, add the products row by row, and write each output after its last one."""
         met, weights = self._met, self._weights
         data, filters = self.outputs[0].phase.data, self.outputs[0].phase.filter
-        window = PaddedView.of(met, range(SPACE, len(data.stage.shape)))
+        window = ReadSet.of(met, range(SPACE, len(data.stage.shape)))
         read, kept = data.raw("window", len(window.first)), filters.raw("weights", len(weights))
         places = {key: i for i, key in enumerate(weights)}
         loads, work = window.empty(), window.empty()

@@ -113,7 +113,7 @@ Met = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class PaddedView:
+class ReadSet:
     """The elements of a stage that the outputs of a thread meet with their taps, row by row."""
 
     places: dict[Met, int]
@@ -124,7 +124,7 @@ class PaddedView:
     """For each element the number of its row: along the last axis."""
 
     @classmethod
-    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> PaddedView:
+    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> ReadSet:
         """The window, from where each meets the stage; elements differ along these of its axes."""
         base = next(iter(met.values()))
         simplify = Analyzer().simplify

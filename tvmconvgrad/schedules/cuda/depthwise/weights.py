@@ -12,11 +12,11 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, PaddedView, loads_ahead, multiply_add
+from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, ReadSet, loads_ahead, multiply_add
 from tvmconvgrad.schedules.cuda.depthwise.plan import WORD, DepthwisePlan
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import Sharing
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
-from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
@@ -112,7 +112,7 @@ class FilterKernel:
             for i, position in enumerate(positions)
             for tap, index in enumerate(indices)
         }
-        window = PaddedView.of(met, range(SPACE, SPACE + len(self.taps)))
+        window = ReadSet.of(met, range(SPACE, SPACE + len(self.taps)))
         read, elements = self.x.raw("window", len(window.first)), self.y.raw("y_elements", len(positions))
         loads, work = window.empty(), window.empty()
         for place, (key, row) in enumerate(zip(window.first, window.rows)):
@@ -158,9 +158,9 @@ class FilterKernel:
                 return writing.when(inside, self._total(words, total, part, first_vector, tap, vector, where))
 
             return writing.seq(
-                base.barrier() if begin else None,
+                instructions.barrier() if begin else None,
                 writing.unrolled("tap", taps, keep),
-                base.barrier(),
+                instructions.barrier(),
                 writing.loop("step", -(-count // threads), add),
             )
 

@@ -16,9 +16,9 @@ from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
     ColumnTile,
     Copier,
-    OutputMap,
     PaddedTile,
     SharedTile,
+    TileOrigin,
     UnsharedTile,
 )
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import ALIGNMENT, SwizzledTile
@@ -34,7 +34,7 @@ from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import TensorCores
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import DirectCores
 from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import WarpGroups
-from tvmconvgrad.schedules.cuda.ptx import base, clusters
+from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
 
@@ -167,17 +167,17 @@ class Block:
         length = self.steps * self.plan.block_k
         begin, all_summed = split * length, number(self.product.k)
         end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
-        place = OutputMap(group, row, column, begin, end)
+        place = TileOrigin(group, row, column, begin, end)
         cluster = Cluster(self.plan.in_cluster, self.plan.copies.blocks, block % self.cluster)
         pipeline = self._pipeline(words, place, cluster, thread)
-        meet = clusters.meet if self.plan.in_cluster > 1 else base.barrier
+        meet = clusters.meet if self.plan.in_cluster > 1 else instructions.barrier
         sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
         total = self.units.sum(words, registers, pipeline, self.steps, thread)
         return writing.seq(
             pipeline.begin(),
             self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.supply()),
             pipeline.end(),
-            base.barrier(),
+            instructions.barrier(),
             declared,
             self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
             meet(),
@@ -189,11 +189,11 @@ class Block:
         """`work` for the threads that multiply, and `others` for the producer warp, if there is one."""
         return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
 
-    def _pipeline(self, words: tirx.Buffer, place: OutputMap, cluster: Cluster, thread: Index) -> Pipeline:
+    def _pipeline(self, words: tirx.Buffer, place: TileOrigin, cluster: Cluster, thread: Index) -> Pipeline:
         """The pipeline that copies the operands of the tile at `place`."""
         a, b = self.tiles
 
-        def at(step: Index) -> OutputMap:
+        def at(step: Index) -> TileOrigin:
             return replace(place, summed=place.summed + step * self.plan.block_k)
 
         if self.tma_tiles:
@@ -214,7 +214,7 @@ class Block:
         return pipeline
 
     def _box_pipeline(
-        self, words: tirx.Buffer, at: Callable[[Index], OutputMap], cluster: Cluster, thread: Index
+        self, words: tirx.Buffer, at: Callable[[Index], TileOrigin], cluster: Cluster, thread: Index
     ) -> TmaPipeline:
         def fill(step: Index) -> tirx.Stmt:
             barrier = pipeline.full(step)

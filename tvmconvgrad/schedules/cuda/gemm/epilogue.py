@@ -16,7 +16,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.ptx import base, clusters
+from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, tensors
 from tvmconvgrad.te.filter_gradient import place_of_sum
@@ -225,7 +225,7 @@ def sum_split_k(results: Results, partial: tirx.Buffer) -> tirx.Stmt:
             writing.clear(total),
             writing.when(inside, writing.loop("step", -(-split_k // parts), add, together=8)),
             writing.vectorized("lane", lanes, keep),
-            base.barrier(),
+            instructions.barrier(),
             writing.when(
                 [part < 1, *inside],
                 writing.seq(writing.unrolled("other", parts - 1, add_part) if parts > 1 else None, write),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.ptx import base, wgmma
+from tvmconvgrad.schedules.cuda.ptx import instructions, wgmma
 from tvmconvgrad.te.tensors import Index
 
 
@@ -37,13 +37,13 @@ class Pipeline:
 
     def copy(self, step: Index) -> tirx.Stmt | None:
         """Begin to copy a step's operands, as one commit group."""
-        return writing.seq(self.fill(step), base.commit())
+        return writing.seq(self.fill(step), instructions.commit())
 
     def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
         """Wait until the copies of a step have arrived; those of `ahead` steps are in flight. `shown`: make them
         visible to tensor cores that read shared memory. Behind it no thread reads an earlier stage any more."""
         show = wgmma.show_copies() if shown else None
-        return writing.seq(base.wait(ahead - 1), show, base.barrier())
+        return writing.seq(instructions.wait(ahead - 1), show, instructions.barrier())
 
     def leave(self, step: Index) -> tirx.Stmt | None:
         """Release a step's stage, if the wait for a later step does not imply it."""
@@ -55,7 +55,7 @@ class Pipeline:
 
     def end(self) -> tirx.Stmt | None:
         """What follows the last step, before shared memory is used for the sums."""
-        return base.wait(0)
+        return instructions.wait(0)
 
 
 Registers = tuple[tirx.Buffer, ...]

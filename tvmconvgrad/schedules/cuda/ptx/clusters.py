@@ -1,4 +1,4 @@
-"""The instructions of blocks in a cluster, as device functions (base.py): since sm_90.
+"""The instructions of blocks in a cluster, as device functions (instructions.py): since sm_90.
 
 The blocks of a cluster run at the same time, and reach each other's shared memory. The PTX manual has them under
 "barrier.cluster", "mapa", and "State Spaces: shared::cluster" (PTX ISA 7.8).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda.ptx.base import call
+from tvmconvgrad.schedules.cuda.ptx.instructions import call
 from tvmconvgrad.te.tensors import Index
 
 MEET = """\

@@ -1,4 +1,4 @@
-"""The instructions of TMA, as device functions (base.py): `cp.async.bulk.tensor`, and
+"""The instructions of TMA, as device functions (instructions.py): `cp.async.bulk.tensor`, and
 the barriers in shared memory that tell when its boxes have come. Since sm_90.
 
 The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy" and "mbarrier" (PTX ISA 8.0).
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.ptx.base import call
+from tvmconvgrad.schedules.cuda.ptx.instructions import call
 from tvmconvgrad.schedules.cuda.writing import Mapped
 from tvmconvgrad.te.tensors import Index
 

@@ -1,4 +1,4 @@
-"""The instructions of a Hopper's groups of four warps, as device functions (base.py): `wgmma`, for sm_90a.
+"""The instructions of a Hopper's groups of four warps, as device functions (instructions.py): `wgmma`, for sm_90a.
 
 Tensor cores read what they multiply from shared memory by themselves, and go on while the warps do something else. The
 PTX manual has them under "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" (PTX ISA 8.0).
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda.ptx.base import call
+from tvmconvgrad.schedules.cuda.ptx.instructions import call
 from tvmconvgrad.te.tensors import Index
 
 SHOW_COPIES = """\

@@ -14,7 +14,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES
-from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
 WORD = 4
@@ -126,7 +126,7 @@ class Copier:
     threads: int
     cached: bool
 
-    def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, thread: Index) -> tirx.Stmt:
+    def copy(self, words: tirx.Buffer, begin: Index, place: TileOrigin, thread: Index) -> tirx.Stmt:
         """Begin to copy the tile at `place` to shared memory, from word `begin` on."""
         tile, total = self.tile, self.tile.lines * self.tile.vectors
         lanes, steps = VECTOR_BYTES // tile.item, -(-total // self.threads)
@@ -137,7 +137,7 @@ class Copier:
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
             source, inside = self.source(place, position, k)
             to = writing.address(words, VECTOR, begin + tile.word(position, k))
-            return base.copy(to, source, inside, writing.below(flat, total, steps * self.threads), self.cached)
+            return instructions.copy(to, source, inside, writing.below(flat, total, steps * self.threads), self.cached)
 
         return writing.unrolled("vector", steps, vector)
 
@@ -148,7 +148,7 @@ class Copier:
         number, within = flat // run, flat % run
         return number % self.tile.lines, number // self.tile.lines * run + within
 
-    def source(self, place: OutputMap, position: Index, k: Index) -> tuple[Index, Index]:
+    def source(self, place: TileOrigin, position: Index, k: Index) -> tuple[Index, Index]:
         """The address of a vector of the tile, and whether it is data, not zero; beyond the end of the block's K all
         are zero, and none is read."""
         product = self.product
@@ -160,7 +160,7 @@ class Copier:
 
 
 @dataclass(frozen=True)
-class OutputMap:
+class TileOrigin:
     """Where a block's tiles begin in M, N and K, and where its range of K ends."""
 
     group: Index

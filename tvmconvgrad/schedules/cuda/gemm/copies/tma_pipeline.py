@@ -21,7 +21,7 @@ from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline
 from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES, WARP_GROUP
-from tvmconvgrad.schedules.cuda.ptx import base, clusters, tma
+from tvmconvgrad.schedules.cuda.ptx import clusters, instructions, tma
 from tvmconvgrad.te.tensors import Index
 
 BARRIER = BARRIER_BYTES // WORD
@@ -87,4 +87,4 @@ class TmaPipeline(Pipeline):
         return writing.address(self.words, BARRIER, self.barriers + (self.stages + step % self.stages) * BARRIER)
 
     def _meet(self) -> tirx.Stmt:
-        return clusters.meet() if self.cluster.pair > 1 else base.barrier()
+        return clusters.meet() if self.cluster.pair > 1 else instructions.barrier()

@@ -23,7 +23,7 @@ from tvm.sym import Analyzer
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, OutputMap
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, TileOrigin
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.gemm.product import Product
@@ -62,7 +62,7 @@ class TmaTiles:
             return self.parts, self.tile.lines
         return (self.parts // 2, self.tile.lines) if self.parts % 2 == 0 else (self.parts, self.tile.lines // 2)
 
-    def copy(self, words: tirx.Buffer, begin: Index, place: OutputMap, barrier: Index, cluster: Cluster) -> tirx.Stmt:
+    def copy(self, words: tirx.Buffer, begin: Index, place: TileOrigin, barrier: Index, cluster: Cluster) -> tirx.Stmt:
         """Begin to copy the tile at `place` to shared memory, from word `begin` on."""
         parts, lines = self._halves
         first_part = cluster.place * parts if parts < self.parts else number(0)
@@ -94,7 +94,7 @@ class TmaTiles:
         pixels = TensorMap(0, dtype, sizes, (self.along, lines), line_bytes, corners, steps)
         return Mapped.make(name, self._tensor, pixels)
 
-    def _box(self, place: OutputMap, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
+    def _box(self, place: TileOrigin, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
         """The coordinates of the tile's element at which a copy begins, and its offset from the pixels (im2col)."""
         at, summed = (place.row, place.column)[self.number] + position, place.summed + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)

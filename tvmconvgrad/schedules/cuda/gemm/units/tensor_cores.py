@@ -18,7 +18,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import TURNS, VECTOR, WORD, PaddedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, ThroughRegisters
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
-from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
 ROWS, COLUMNS = 16, 8
@@ -59,7 +59,7 @@ class Fragments:
                 within = (row, none) if self.tile.by_position else (none, row)
                 source = writing.address(words, VECTOR, word(number, lane // MATRIX, *within))
                 address = writing.address(self.registers, FRAGMENT, to)
-                return base.load_matrices(address, source, not self.tile.by_position)
+                return instructions.load_matrices(address, source, not self.tile.by_position)
 
             def each(matrix: Index) -> tirx.Stmt:
                 value = writing.load(words, word(number, matrix, lane // 4, lane % 4))
@@ -73,7 +73,7 @@ class Fragments:
         """Round all of them to TF32."""
 
         def fragment(number: Index) -> tirx.Stmt:
-            return base.round_to_tf32(writing.address(self.registers, FRAGMENT, self.begin + number * FRAGMENT))
+            return instructions.round_to_tf32(writing.address(self.registers, FRAGMENT, self.begin + number * FRAGMENT))
 
         return writing.unrolled("number", self.count, fragment)
 
@@ -139,7 +139,7 @@ class TensorCores(ThroughRegisters):
             to = writing.address(sums, 4, (i * self.columns + j) * 4)
             of_a = writing.address(a.registers, FRAGMENT, a.begin + i * FRAGMENT)
             of_b = writing.address(b.registers, FRAGMENT // 2, b.begin + j * (FRAGMENT // 2))
-            return base.multiply(self.dtype, self.block_k, to, of_a, of_b)
+            return instructions.multiply(self.dtype, self.block_k, to, of_a, of_b)
 
         return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j)))
 

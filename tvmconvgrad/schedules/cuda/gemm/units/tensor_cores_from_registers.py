@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
-from tvmconvgrad.schedules.cuda.ptx import base
+from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
 
@@ -95,7 +95,7 @@ class DirectCores:
             source, inside = pipeline.vector(step, position, part * PART + lane % LANES * (PART // LANES))
             begin = turn * self._words + at // 2 * (2 * VECTOR) + half
             to = writing.address(registers[1], VECTOR, begin)
-            return base.load_vector(to, source, inside)
+            return instructions.load_vector(to, source, inside)
 
         return writing.unrolled("vector", self.parts * self.rows * 2, vector)
 
@@ -117,7 +117,7 @@ class DirectCores:
             vectors = turn * self._words + (part * self.rows + i) * (2 * VECTOR)
             of_a = writing.address(a_words, FRAGMENT, vectors + half * FRAGMENT)
             of_b = writing.address(b_words, FRAGMENT // 2, j * VECTOR + half * (FRAGMENT // 2))
-            return base.multiply(self.dtype, PART // 2, to, of_a, of_b)
+            return instructions.multiply(self.dtype, PART // 2, to, of_a, of_b)
 
         def products(part: int, half: int) -> tirx.Stmt:
             def row(i: Index) -> tirx.Stmt:
