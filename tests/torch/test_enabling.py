@@ -185,6 +185,25 @@ def test_another_override_on_top_is_named() -> None:
         theirs._destroy()
 
 
+def test_layers_that_differ_in_a_number_look_different() -> None:
+    x, w = torch.ones(2, 4, 8, 8), torch.ones(4, 4, 3, 3)
+    usual = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "output_padding": [0, 0], "groups": 1}
+    plain = [{}, {"stride": [2, 1]}, {"stride": [1, 2]}, {"padding": [1, 0]}, {"padding": [1, 1]}, {"dilation": [1, 2]}]
+    transposed = [{}, {"stride": [2, 2]}, {"stride": [2, 2], "output_padding": [1, 0]}, {"padding": [1, 1]}]
+    with cgt.enabled(layers=lambda conv: False):
+        for changed in plain:
+            torch.ops.aten.convolution(x, w, None, transposed=False, **usual | changed)
+        torch.ops.aten.convolution(x, w[:, :2], None, transposed=False, **usual | {"groups": 2})
+        torch.ops.aten.convolution(x, w[:, :1], None, transposed=False, **usual | {"groups": 4})
+        for changed in transposed:
+            torch.ops.aten.convolution(x, w, None, transposed=True, **usual | changed)
+        layers = [row.layer for row in cgt.report().rows]
+    assert len(layers) == len(plain) + len(transposed) + 2
+    assert len(set(layers)) == len(layers)
+    assert "conv2d 4->4 3x3, 2x8x8, padding 1x0" in layers
+    assert "conv_transpose2d 4->4 3x3, 2x8x8, stride 2x2, output_padding 1x0" in layers
+
+
 @pytest.mark.usefixtures("at_once")
 def test_report_has_a_line_for_each_part() -> None:
     with cgt.enabled():

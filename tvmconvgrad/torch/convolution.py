@@ -24,6 +24,9 @@ _OPERATORS: dict[tuple[bool, bool], Any] = {
 _FILTER_FORMATS = {(False, False): "OIX", (False, True): "OXI", (True, False): "IOX", (True, True): "IXO"}
 """By whether it is an operator of ConvTranspose, and whether the filter has channels last."""
 
+_USUAL = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
+"""What a convolution's text leaves out: numbers that are so on all axes."""
+
 
 class Part(str, Enum):
     """The three results: the output, and the gradients by the input (data) and by the weight."""
@@ -64,8 +67,8 @@ class Convolution:
         kernel, image = _times(self.weight[2:]), _times(self.input[2:])
         channels = self.weight[1] * self.groups if self.transposed else self.weight[0]
         text = f"{name} {self.input[1]}->{channels} {kernel}, {self.input[0]}x{image}"
-        named = (("stride", self.stride, 1), ("dilation", self.dilation, 1))
-        text += "".join(f", {name} {_times(value)}" for name, value, usual in named if set(value) != {usual})
+        numbers = ((name, getattr(self, name), usual) for name, usual in _USUAL.items())
+        text += "".join(f", {name} {_times(values)}" for name, values, usual in numbers if {*values} - {usual})
         return text + (f", groups {self.groups}" if self.groups > 1 else "")
 
 

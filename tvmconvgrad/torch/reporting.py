@@ -19,11 +19,12 @@ _TITLES = ("layer", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch
 class Row:
     """One part of one layer.
 
-    `layer` names kind, channels, kernel, batch and image, as in "conv2d 64->128 3x3, 8x56x56". `layout` is "contiguous"
-    or "channels last", `dtype` is "f32", "f16" or "bf16", or another that PyTorch computes. `part` is "forward", "data
-    gradient" or "weights gradient". `by` is "tvmconvgrad" if our kernel computes it, else "PyTorch", also while the two
-    are measured in turn; `why` says why. `calls` counts all calls. `ours_ms` and `theirs_ms` are the milliseconds of
-    the fastest counted call of each; None where no call was counted.
+    `layer` names kind, channels, kernel, batch and image, and what is unusual among stride, padding, dilation,
+    output_padding and groups, as in "conv2d 64->128 3x3, 8x56x56, padding 1x1". `layout` is "contiguous" or "channels
+    last", `dtype` is "f32", "f16" or "bf16", or another that PyTorch computes. `part` is "forward", "data gradient" or
+    "weights gradient". `by` is "tvmconvgrad" if our kernel computes it, else "PyTorch", also while the two are measured
+    in turn; `why` says why. `calls` counts all calls. `ours_ms` and `theirs_ms` are the milliseconds of the fastest
+    counted call of each; None where no call was counted.
     """
 
     layer: str
@@ -61,7 +62,7 @@ def report() -> Report:
     """Which layers were called, who computes each of their parts, how long it takes, and why it is PyTorch.
 
     There is a row for each part (forward, data gradient, weights gradient) of each layer. Layers with other shapes,
-    strides or types are other layers. All layers are listed that were called under the present settings of `enable`;
+    numbers or types are other layers. All layers are listed that were called under the present settings of `enable`;
     after `disable` those under the last ones. Print the report, or read its `rows`.
     """
     return Report(tuple(_rows()), tuple(_notes()))
