@@ -124,6 +124,8 @@ def test_types_and_layers_are_chosen() -> None:
         ({"dtypes": [torch.float64]}, ValueError, "dtypes: torch.float64 is not supported"),
         ({"dtypes": []}, ValueError, "dtypes: is empty"),
         ({"layers": "conv1"}, TypeError, "layers: 'conv1' is not callable"),
+        ({"layers": lambda: True}, TypeError, "takes other arguments (too many positional arguments), expected a func"),
+        ({"layers": lambda conv, more: True}, TypeError, "(missing a required argument: 'more')"),
     ],
 )
 def test_wrong_arguments(named: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -132,6 +134,38 @@ def test_wrong_arguments(named: dict[str, Any], error: type[Exception], words: s
             call(**named)
         assert words in str(caught.value)
     assert override.settings is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "error", "words"),
+    [
+        (
+            lambda conv: conv.kernel[0] == 3,
+            ValueError,
+            "raised AttributeError when it was called with {}: 'Convolution'",
+        ),
+        (lambda conv: conv.weight[4] == 3, ValueError, "raised IndexError when it was called with {}: tuple index out"),
+        (
+            lambda conv: "yes",
+            TypeError,
+            "returned 'yes' of type str when it was called with {}, expected True or False",
+        ),
+        (lambda conv: None, TypeError, "returned None of type NoneType when it was called with {}, expected True or"),
+    ],
+)
+def test_a_function_of_layers_that_fails(layers: Any, error: type[Exception], words: str) -> None:
+    """The layer's call raises, in the forward as in autograd's thread, and the next one does again."""
+    w = W.clone().requires_grad_()
+    y = torch.conv2d(X, w)
+    cgt.enable(layers=layers)
+    for call in (lambda: torch.conv2d(X, w), lambda: torch.conv2d(X, w), y.sum().backward):
+        with pytest.raises(error) as caught:
+            call()
+        assert str(caught.value).startswith("layers: " + words.format("conv2d 4->5 3x3, 2x6x6"))
+        assert isinstance(caught.value.__cause__, (AttributeError, IndexError, type(None)))
+        assert (caught.value.__cause__ is None) == (error is TypeError)
+    cgt.disable()
+    assert torch.equal(torch.conv2d(X, w), y)
 
 
 def test_a_variable_that_is_no_number_of_threads(at_once: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ class Description:
             return "a result without elements"
         if output is not None and tuple(output.shape) != self.conv.output:
             return "a grad_output of another shape than the result's"
-        if self.settings.layers is not None and not self.settings.layers(self.conv):
+        if not self.settings.allows(self.conv):
             return "enable(layers=...) leaves it out"
         return ""
 

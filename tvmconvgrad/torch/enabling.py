@@ -27,7 +27,8 @@ def enable(
     `algorithm` is "direct", or "auto", which also allows algorithms with fewer products, such as Winograd's, that round
     otherwise. `dtypes` chooses among torch.float32, torch.bfloat16 and torch.float16, by default all of them; PyTorch
     computes the others. `layers` is called with the Convolution of each new layer, in the thread that computes it;
-    PyTorch computes the layers for which it returns False. A second call of `enable` replaces the first.
+    PyTorch computes the layers for which it returns False. If it raises, or returns no bool, the layer's call raises
+    ValueError or TypeError, which names `layers` and the layer. A second call of `enable` replaces the first.
 
     The first call in a process changes PyTorch's dispatcher, which is safe only while no other thread computes a
     convolution. `disable`, `enabled` and further calls are safe at any time.
