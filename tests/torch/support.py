@@ -8,28 +8,33 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.torch.override import override
+from tvmconvgrad.torch.override import Override, overrides
+from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def forget_layers() -> None:
-    override._known.clear()
-    override._sizes.clear()
-    override.foreign.clear()
+    state._known.clear()
+    state._sizes.clear()
+    state.foreign.clear()
 
 
 def take_back() -> None:
-    """Remove the override from the dispatcher, as if nothing had ever been enabled in this process."""
-    if override._library is not None:
+    """Remove the overrides from the dispatcher, as if the package had not been imported."""
+    for override in overrides.values():
         override._library._destroy()
-        override._library = None
+
+
+def register() -> None:
+    """Override as the import of the package does."""
+    overrides.update({key: Override(key) for key in overrides})
 
 
 def called() -> list[Step]:
     """The parts that were computed since the last test."""
-    steps = [step for known in override._known.values() for layer in known.layers for step in layer.steps]
+    steps = [step for known in state._known.values() for layer in known.layers for step in layer.steps]
     return [step for step in steps if step.calls]
 
 

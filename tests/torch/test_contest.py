@@ -13,7 +13,8 @@ from tvmconvgrad.torch import findings
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import TURNS, Contest
 from tvmconvgrad.torch.convolution import Part
-from tvmconvgrad.torch.override import PATIENCE, SIZES_AT_ONCE, override
+from tvmconvgrad.torch.override import overrides
+from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
 
 X, W = torch.randint(-3, 4, (2, 8, 12, 12)).float(), torch.randint(-3, 4, (8, 8, 3, 3)).float()
 
@@ -36,7 +37,8 @@ def built() -> None:
 def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often PyTorch's own kernels are called from now on, each gradient on its own."""
     counts = {"forward": 0, "data": 0, "weights": 0}
-    their_forward, their_backward = override._their_forward, override._their_backward
+    override = overrides["CPU"]
+    their_forward, their_backward = override.their_forward, override.their_backward
 
     def forward(*arguments: Any) -> Any:
         counts["forward"] += 1
@@ -47,8 +49,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["weights"] += arguments[-1][1]
         return their_backward(*arguments)
 
-    monkeypatch.setattr(override, "_their_forward", forward)
-    monkeypatch.setattr(override, "_their_backward", gradients)
+    monkeypatch.setattr(override, "their_forward", forward)
+    monkeypatch.setattr(override, "their_backward", gradients)
     return counts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -9,9 +11,10 @@ import pytest
 import torch
 
 import tvmconvgrad.torch as cgt
-from tests.torch.support import called, take_back
+from tests.torch.support import called, register, take_back
 from tvmconvgrad.runtime import threads
-from tvmconvgrad.torch.override import MOST_SETTINGS, override
+from tvmconvgrad.torch.dispatcher import NAMES
+from tvmconvgrad.torch.state import MOST_SETTINGS, state
 
 X, W = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
 
@@ -19,6 +22,8 @@ X, W = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
 def test_disable_leaves_all_to_pytorch() -> None:
     take_back()
     expected = torch.conv2d(X, W)
+    register()
+    assert torch.equal(torch.conv2d(X, W), expected)
     cgt.enable()
     cgt.disable()
     assert torch.equal(torch.conv2d(X, W), expected)
@@ -26,16 +31,31 @@ def test_disable_leaves_all_to_pytorch() -> None:
     cgt.disable()
 
 
-def test_the_dispatcher_is_changed_once_alone() -> None:
-    """It may not be changed while other threads call through it: they would crash."""
+IMPORT = f"""
+import torch
+
+def seen():
+    return [torch._C._dispatch_dump(f"aten::{{name}}") for name in {NAMES!r}]
+
+before = seen()
+import tvmconvgrad.torch as cgt
+imported = seen()
+assert all(one != other for one, other in zip(before, imported))
+for _ in range(2):
     cgt.enable()
-    before = torch._C._dispatch_dump("aten::_convolution"), override._library
+    torch.conv2d(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 3, 3, requires_grad=True)).sum().backward()
     cgt.disable()
-    cgt.enable("auto")
-    with cgt.enabled():
+    with cgt.enabled("auto"):
         pass
-    cgt.disable()
-    assert (torch._C._dispatch_dump("aten::_convolution"), override._library) == before
+    assert seen() == imported
+print("right")
+"""
+
+
+def test_the_dispatcher_is_changed_by_the_import_alone() -> None:
+    """It may not be changed while other threads call through it: they would crash."""
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["right"], done.stderr
 
 
 def test_threads_compute_while_others_enable_and_disable() -> None:
@@ -73,7 +93,7 @@ def test_settings_that_are_never_the_same_are_forgotten() -> None:
     for _ in range(2 * MOST_SETTINGS):
         with cgt.enabled(layers=Unhashable()):
             torch.conv2d(X, W)
-    assert len(override._known) == MOST_SETTINGS
+    assert len(state._known) == MOST_SETTINGS
     assert len(cgt.report().rows) == 1
 
 
@@ -84,11 +104,11 @@ def test_contexts_are_nested_and_hold_for_all_threads() -> None:
             thread = threading.Thread(target=torch.conv2d, args=(X, W))
             thread.start()
             thread.join()
-            assert override.settings is not None
-            assert override.settings.algorithm == "auto"
+            assert state.settings is not None
+            assert state.settings.algorithm == "auto"
             assert len(called()) == 1
-        assert override.settings.algorithm == "direct"
-    assert override.settings is None
+        assert state.settings.algorithm == "direct"
+    assert state.settings is None
     torch.conv2d(X, W)
     assert called()[0].calls == 1
 
@@ -98,10 +118,10 @@ def test_contexts_may_end_in_any_order() -> None:
     one.__enter__()
     other.__enter__()
     one.__exit__(None, None, None)
-    assert override.settings is not None
-    assert override.settings.algorithm == "auto"
+    assert state.settings is not None
+    assert state.settings.algorithm == "auto"
     other.__exit__(None, None, None)
-    assert override.settings is None
+    assert state.settings is None
 
 
 @pytest.mark.usefixtures("at_once")
@@ -133,7 +153,7 @@ def test_wrong_arguments(named: dict[str, Any], error: type[Exception], words: s
         with pytest.raises(error) as caught:
             call(**named)
         assert words in str(caught.value)
-    assert override.settings is None
+    assert state.settings is None
 
 
 @pytest.mark.parametrize(
@@ -182,6 +202,7 @@ def test_a_variable_that_is_no_number_of_threads(at_once: None, monkeypatch: pyt
     assert f"ValueError: {words}" in row.why
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")
 def test_another_override_is_named() -> None:
     take_back()
     theirs = torch.library.Library("aten", "IMPL")
@@ -193,7 +214,8 @@ def test_another_override_is_named() -> None:
 
     try:
         theirs.impl("_convolution", function, "CPU", with_keyset=True)
-        with pytest.warns(cgt.OverrideWarning, match=r"aten::_convolution is overridden by .*test_enabling.py"):
+        register()
+        with pytest.warns(cgt.OverrideWarning, match=r"aten::_convolution for CPU is overridden by .*test_enabling.py"):
             cgt.enable()
         torch.conv2d(X.double(), W.double())
         assert seen == [1]  # what ours does not compute
@@ -203,6 +225,7 @@ def test_another_override_is_named() -> None:
     finally:
         take_back()
         theirs._destroy()
+        register()
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")
@@ -213,8 +236,10 @@ def test_another_override_on_top_is_named() -> None:
     try:
         theirs.impl("_convolution", lambda *arguments: X, "CPU")
         (note,) = cgt.report().notes
-        assert "aten::_convolution is overridden by" in note
+        assert "aten::_convolution for CPU is overridden by" in note
         assert "test_enabling.py" in note
+        with pytest.warns(cgt.OverrideWarning, match=r"test_enabling.py.*, which is called in our place"):
+            cgt.enable()
     finally:
         theirs._destroy()
 

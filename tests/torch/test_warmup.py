@@ -10,7 +10,7 @@ import torch
 
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called
-from tvmconvgrad.torch.override import SIZES_AT_ONCE
+from tvmconvgrad.torch.state import SIZES_AT_ONCE
 
 nn = torch.nn
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 
 import torch
 
+from tvmconvgrad.common.warnings import say
 from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.torch import findings, memory_formats
 from tvmconvgrad.torch.convolution import Convolution
-from tvmconvgrad.torch.override import override
+from tvmconvgrad.torch.override import OverrideWarning, others
 from tvmconvgrad.torch.settings import Settings, parse_settings
+from tvmconvgrad.torch.state import state
 
 Layers = Callable[[Convolution], bool]
 
@@ -30,18 +32,18 @@ def enable(
     PyTorch computes the layers for which it returns False. If it raises, or returns no bool, the layer's call raises
     ValueError or TypeError, which names `layers` and the layer. A second call of `enable` replaces the first.
 
-    The first call in a process changes PyTorch's dispatcher, which is safe only while no other thread computes a
-    convolution. `disable`, `enabled` and further calls are safe at any time.
+    This is safe at any time, also while other threads compute. The import of this package changes PyTorch's dispatcher,
+    which is safe only while no other thread computes a convolution.
 
     Warns with an OverrideWarning if somebody else overrides the same operators. Raises TypeError or ValueError for a
     wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number, and ImportError if PyTorch is older than 2.6.
     """
-    override.replace(_parsed(algorithm, dtypes, layers))
+    state.replace(_parsed(algorithm, dtypes, layers))
 
 
 def disable() -> None:
     """Let PyTorch compute everything again, also inside of `with enabled():`. Kernels stay in memory."""
-    override.replace(None)
+    state.replace(None)
 
 
 @contextmanager
@@ -53,11 +55,11 @@ def enabled(
     After it the settings from before hold again. Contexts may be nested, and end in any order.
     """
     settings = _parsed(algorithm, dtypes, layers)
-    override.push(settings)
+    state.push(settings)
     try:
         yield
     finally:
-        override.remove(settings)
+        state.remove(settings)
 
 
 def _parsed(algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Layers | None) -> Settings:
@@ -66,4 +68,6 @@ def _parsed(algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Layers
     tensors.meet_torch(torch)  # so that kernels use no more threads than PyTorch
     threads.get_num_threads()  # what is wrong with its variable, and with the findings, is said here and not in a step
     findings.load()
+    for other in others():
+        say(other, OverrideWarning)
     return settings

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from tvmconvgrad.torch.dispatcher import is_in_force, registered
-from tvmconvgrad.torch.override import NAMES, override
+from tvmconvgrad.torch.override import others
+from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
 
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
@@ -69,7 +69,7 @@ def report() -> Report:
 
 
 def _rows() -> Iterator[Row]:
-    for layer in sorted(override.layers, key=lambda layer: str(layer.conv)):
+    for layer in sorted(state.layers, key=lambda layer: str(layer.conv)):
         for step in layer.steps:
             if step.calls:
                 conv = layer.conv
@@ -94,11 +94,9 @@ def _why(step: Step) -> str:
 
 
 def _notes() -> Iterator[str]:
-    for kind, count in sorted(override.foreign.items()):
+    for kind, count in sorted(state.foreign.items()):
         yield f"{count} call{'s' if count > 1 else ''} with a {kind}, which PyTorch computes: expected plain tensors"
-    if override.settings is None:
+    if state.settings is None:
         yield "not enabled: PyTorch computes everything"
         return
-    for name in NAMES:
-        if not is_in_force(name):
-            yield f"aten::{name} is overridden by {registered(name)}, which is called in our place"
+    yield from others()

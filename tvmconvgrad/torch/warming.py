@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 from tvmconvgrad.common.progress import progress_bar
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import TURNS
-from tvmconvgrad.torch.override import override
 from tvmconvgrad.torch.reporting import Report, report
+from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
 
 _PASSES = 2 * TURNS + 2  # all turns of a contest, and two in reserve
@@ -38,18 +38,18 @@ def warmup(
 
     Raises RuntimeError if nothing is enabled, and what the model raises.
     """
-    if override.settings is None:
+    if state.settings is None:
         raise RuntimeError("nothing is enabled, expected tvmconvgrad.torch.enable() before warmup()")
-    calls = {step: step.calls for step in override.steps()}
+    calls = {step: step.calls for step in state.steps()}
     with torch.random.fork_rng(devices=[]):
         with _not_waiting():
             _pass(model, example_inputs, named_inputs, backward)
-            for step in override.steps():
+            for step in state.steps():
                 if step.calls > calls.get(step, 0):
                     step.ask()  # also in sizes beyond those that are built at the first call
         _wait(progress)
         for _ in range(_PASSES):
-            if not any(_is_open(step) for step in override.steps()):
+            if not any(_is_open(step) for step in state.steps()):
                 break
             _pass(model, example_inputs, named_inputs, backward)
     return report()
