@@ -22,9 +22,11 @@ class ForkedMeanwhile(RuntimeError):
 _awaited: weakref.WeakSet[Future[Kernel]] = weakref.WeakSet()
 
 
-def in_background(problem: Problem, target: Target | None, schedule: str | None, tuned: bool) -> Future[Kernel]:
-    """The kernel of a problem, now or later. Raises at once what needs no compiler to be found."""
-    found = find_kernel(problem, target, schedule, tuned)
+def in_background(
+    problem: Problem, target: Target | None, schedule: str | None, tuned: bool, gpu: int | None = None
+) -> Future[Kernel]:
+    """What `get_kernel` returns, now or later. Raises at once what needs no compiler to be found."""
+    found = find_kernel(problem, target, schedule, tuned, gpu)
     future: Future[Kernel] = Future()
     if isinstance(found, Kernel):
         future.set_result(found)

@@ -22,8 +22,8 @@ class Build:
     pending: ClassVar[set[Build]] = set()
     """Builds of this process that have not ended. Meanwhile compilers use the CPUs, and times of calls say little."""
 
-    def __init__(self, problem: Problem, target: Target | None) -> None:
-        self.problem, self.target = problem, target
+    def __init__(self, problem: Problem, target: Target | None, gpu: int | None = None) -> None:
+        self.problem, self.target, self.gpu = problem, target, gpu
         self.kernel: Kernel | None = None
         self.reason = ""
         """Why there will never be a kernel; "" while there may be one."""
@@ -35,7 +35,7 @@ class Build:
         if self._future is not None or self.reason:
             return
         try:
-            self._future = in_background(self.problem, self.target, None, True)
+            self._future = in_background(self.problem, self.target, None, True, self.gpu)
         except Exception as error:  # PyTorch computes after any error, and the report shows it
             self.reason = first_line(error)
             return

@@ -10,6 +10,7 @@ from tvmconvgrad.torch import findings, memory_formats
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import Contest
 from tvmconvgrad.torch.convolution import Convolution, Part, output_shape, problem_of
+from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.layer import Backward, Forward
 from tvmconvgrad.torch.memory_formats import copier, is_dense, strides_of
 from tvmconvgrad.torch.settings import DTYPES, Settings
@@ -29,7 +30,9 @@ class Description:
     `aten::convolution` after the bias. `reason` says why PyTorch computes all parts; "" if kernels can.
     """
 
-    def __init__(self, settings: Settings, tensors: dict[str, Tensor], bias: Tensor | None, *arguments: Any) -> None:
+    def __init__(
+        self, settings: Settings, device: Device, tensors: dict[str, Tensor], bias: Tensor | None, *arguments: Any
+    ) -> None:
         input, weight = tensors["input"], tensors["weight"]
         stride, padding, dilation, transposed, output_padding, groups = arguments
         rank = weight.ndim - 2
@@ -37,7 +40,7 @@ class Description:
             _per_axis(value, rank) for value in (stride, padding, dilation, output_padding)
         )
         numbers: Any = (stride, padding, dilation, output_padding, groups)
-        self.settings, self.tensors = settings, tensors
+        self.settings, self.device, self.tensors = settings, device, tensors
         shapes: Any = tuple(input.shape), tuple(weight.shape)
         self.reason = self._refusal_of_tensors(rank) or self._refusal_of_numbers(rank, transposed, *numbers)
         output: Any = () if self.reason else output_shape(transposed, *shapes, *numbers)
@@ -52,7 +55,7 @@ class Description:
     def step(self, part: Part) -> Step:
         """A new step that computes a part."""
         if self.reason:
-            return Step(part, (None, None), None, None, Contest(), self.reason)
+            return Step(self.device, part, (None, None), None, None, Contest(), self.reason)
         filter_last = self.channels_last if part is Part.WEIGHTS else self._filter_is_last(self.tensors["weight"])
         first, second = (
             self._copier(name, filter_last if name == "weight" else self.channels_last) for name in _READS[part]
@@ -60,12 +63,13 @@ class Description:
         try:
             problem = problem_of(part, self.conv, channels_last=self.channels_last, filter_channels_last=filter_last)
         except ValueError as error:
-            return Step(part, (None, None), None, None, Contest(), str(error))
+            return Step(self.device, part, (None, None), None, None, Contest(), str(error))
         shape = getattr(self.conv, _WRITES[part])
         result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
-        target = self.settings.target
-        contest = findings.contest(problem, target, (first is not None, second is not None))
-        return Step(part, (first, second), result, Build(problem, target), contest)
+        target = self.device.target(self.settings.algorithm)
+        contest = findings.contest(problem, self.device, target, (first is not None, second is not None))
+        build = Build(problem, target, self.device.gpu)
+        return Step(self.device, part, (first, second), result, build, contest)
 
     @property
     def layout(self) -> str:
@@ -102,7 +106,7 @@ class Description:
             return f"enable(dtypes=...) leaves out {found.pop()}"
         if any(0 in tensor.shape for tensor in self.tensors.values()):
             return "a tensor without elements"
-        return ""
+        return self.device.obstacle()
 
     def _refusal_of_numbers(self, rank: int, transposed: bool, *numbers: Any) -> str:
         """The same for the convolution's numbers: PyTorch is to say in its own words what it does not take."""
@@ -131,15 +135,20 @@ class Description:
         return ""
 
 
-def forward_of(settings: Settings, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Forward:
-    """A new layer for a call of `aten::convolution`. `arguments` are those after the bias."""
-    found = Description(settings, {"input": input, "weight": weight}, bias, *arguments)
+def forward_of(
+    settings: Settings, device: Device, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any
+) -> Forward:
+    """A new layer for a call of `aten::convolution` on a device. `arguments` are those after the bias."""
+    found = Description(settings, device, {"input": input, "weight": weight}, bias, *arguments)
     return Forward(found.conv, found.step(Part.FORWARD), found.layout)
 
 
-def backward_of(settings: Settings, grad_output: Tensor, input: Tensor, weight: Tensor, *arguments: Any) -> Backward:
+def backward_of(
+    settings: Settings, device: Device, grad_output: Tensor, input: Tensor, weight: Tensor, *arguments: Any
+) -> Backward:
     """A new layer for a call of `aten::convolution_backward`. `arguments` are as in `forward_of`."""
-    found = Description(settings, {"input": input, "weight": weight, "output": grad_output}, None, *arguments)
+    tensors = {"input": input, "weight": weight, "output": grad_output}
+    found = Description(settings, device, tensors, None, *arguments)
     return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS), found.layout)
 
 

@@ -12,7 +12,7 @@ import torch
 NAMES = ("_convolution", "convolution_backward")
 """The `aten` operators that we override. Autograd, vmap, checkpointing, DDP and Inductor all call them in the end;
 `aten::convolution` calls `_convolution`, and graphs that torch.jit has traced call it directly."""
-KEYS = ("CPU",)
+KEYS = ("CPU", "CUDA")
 """The dispatch keys for which we override them: they are below autograd."""
 _KEYS = torch._C.DispatchKey
 _HERE = __file__.rpartition("/")[0]

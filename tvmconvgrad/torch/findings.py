@@ -1,8 +1,8 @@
 """The times that earlier runs have measured, in a file of JSON lines beside the user's tuning logs.
 
-Each line has the times of one part of a layer. If there are several, the last one counts. A line holds for one CPU,
-number of threads, version of PyTorch and version of the schedules. If the file cannot be read or written, a warning
-says so, and each run measures its layers again.
+Each line has the times of one part of a layer. If there are several, the last one counts. A line holds for one GPU,
+or one CPU and number of threads, and for one version of PyTorch and of the schedules. If the file cannot be read or
+written, a warning says so, and each run measures its layers again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from tvmconvgrad.cache.folder import CacheFolderError
 from tvmconvgrad.common import process
 from tvmconvgrad.common.warnings import cause, say
 from tvmconvgrad.files.regular_file import read_regular
-from tvmconvgrad.machines.targets import Target, parse_target
+from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.records.logs import TuningWarning, user_folder
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.torch.contest import Contest
+from tvmconvgrad.torch.devices import Device
 
 FILE = "torch.jsonl"
 _MOST = 1 << 26
 """Largest size of the file that is read, in bytes."""
 
 
-def contest(problem: Problem, target: Target | None, copies: tuple[bool, bool]) -> Contest:
+def contest(problem: Problem, device: Device, target: Target | None, copies: tuple[bool, bool]) -> Contest:
     """A new contest for a problem, decided already if an earlier run has measured it.
 
     `copies` says which of the two inputs are copied first: the copies are part of the time.
     """
-    key = _key(problem, target, copies)
+    key = _key(problem, device, target, copies)
     found = load().get(key)
     if found is None:
         return Contest(decided=lambda contest: _keep(key, contest))
@@ -49,12 +50,11 @@ def forget() -> None:
 process.forgets(forget)
 
 
-def _key(problem: Problem, target: Target | None, copies: tuple[bool, bool]) -> str:
+def _key(problem: Problem, device: Device, target: Target | None, copies: tuple[bool, bool]) -> str:
     facts = {
         "problem": json.loads(problem.key),
-        "target": str(target or parse_target()),
+        **device.facts(target),
         "copies": copies,
-        "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "schedules": VERSION,
     }

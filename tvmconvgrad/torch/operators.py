@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.torch import devices
 from tvmconvgrad.torch.description import backward_of, forward_of
+from tvmconvgrad.torch.devices import Device
+from tvmconvgrad.torch.dispatcher import KEYS
 from tvmconvgrad.torch.layer import Gradients, add_bias, sum_for_bias
 from tvmconvgrad.torch.settings import Settings, parse_settings
 from tvmconvgrad.torch.step import Step
@@ -43,8 +46,8 @@ def convolution(
     """`torch.ops.aten.convolution` by this package's kernel, with the same arguments, result and derivatives.
 
     `input` has the shape (N, C, *spatial) with one to three spatial axes, `weight` (O, C / groups, *kernel), or
-    (C, O / groups, *kernel) if `transposed`, `bias` (O,). Returns (N, O, *spatial). All tensors are on the CPU and have
-    the same type: f32, bf16 or f16. Waits for the kernel if it has to be built.
+    (C, O / groups, *kernel) if `transposed`, `bias` (O,). Returns (N, O, *spatial). All tensors are on the CPU, or on
+    one NVIDIA GPU, and have the same type: f32, bf16 or f16. Waits for the kernel if it has to be built.
 
     Raises ValueError, which says why, for what no kernel computes; NotImplementedError for tensors on other devices.
     """
@@ -82,7 +85,7 @@ def _settings() -> Settings:
 
 
 def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
-    layer = forward_of(_settings(), input, weight, bias, *arguments)
+    layer = forward_of(_settings(), _device_of(input, weight, bias), input, weight, bias, *arguments)
     return add_bias(_computed(layer.step, input, weight), bias)
 
 
@@ -94,12 +97,21 @@ def _conv_backward(
     *arguments: Any,
 ) -> Gradients:
     *numbers, mask = arguments
-    layer = backward_of(_settings(), grad_output, input, weight, *numbers)
+    device = _device_of(grad_output, input, weight)
+    layer = backward_of(_settings(), device, grad_output, input, weight, *numbers)
     return (
         _computed(layer.data, grad_output, weight) if mask[0] else None,
         _computed(layer.weights, input, grad_output) if mask[1] else None,
         sum_for_bias(grad_output) if mask[2] else None,
     )
+
+
+def _device_of(*tensors: Tensor | None) -> Device:
+    device = devices.common(*tensors)
+    if device is None:
+        found = ", ".join(str(tensor.device) for tensor in tensors if tensor is not None)
+        raise ValueError(f"tensors on devices {found}, expected all on the CPU, or all on one NVIDIA GPU")
+    return device
 
 
 def _computed(step: Step, first: Tensor, second: Tensor) -> Tensor:
@@ -146,8 +158,9 @@ def _derive_backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
 _library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 for _schema in _SCHEMAS:
     _library.define(_schema)  # type: ignore[no-untyped-call]
-_library.impl("convolution", _convolution, "CPU")  # type: ignore[no-untyped-call]
-_library.impl("conv_backward", _conv_backward, "CPU")  # type: ignore[no-untyped-call]
+for _key in KEYS:
+    _library.impl("convolution", _convolution, _key)  # type: ignore[no-untyped-call]
+    _library.impl("conv_backward", _conv_backward, _key)  # type: ignore[no-untyped-call]
 torch.library.register_fake(f"{NAMESPACE}::convolution", torch.ops.aten.convolution.default, lib=_library)
 torch.library.register_fake(f"{NAMESPACE}::conv_backward", torch.ops.aten.convolution_backward.default, lib=_library)
 torch.library.register_autograd(

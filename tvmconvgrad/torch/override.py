@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.torch import devices
 from tvmconvgrad.torch.description import backward_of, forward_of
+from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatcher import KEYS, NAMES, is_in_force, kernel_below, registered
 from tvmconvgrad.torch.layer import Backward, Forward, Gradients
 from tvmconvgrad.torch.state import state
@@ -20,7 +22,7 @@ from tvmconvgrad.torch.state import state
 Tensor = torch.Tensor
 _NUMBERS = 6
 """How many arguments of `_convolution` after the bias say what is computed."""
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = (torch.Tensor, torch.nn.Parameter, type(None))
 
 
 class OverrideWarning(UserWarning):
@@ -42,16 +44,17 @@ class Override:
     def convolution(self, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
         """`arguments` are stride, padding, dilation, transposed, output_padding, groups, and four for cuDNN."""
         called = state.in_force
-        if called is None or not _are_plain(input, weight):
+        device = None if called is None else self._device_of(input, weight, bias)
+        if called is None or device is None:
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         numbers = arguments[:_NUMBERS]
         key = (
-            *(input.shape, input.stride(), input.dtype, weight.shape, weight.stride(), weight.dtype),
+            *(device, input.shape, input.stride(), input.dtype, weight.shape, weight.stride(), weight.dtype),
             *(None if bias is None else bias.shape, _hashable(*numbers)),
         )
         layer: Forward | None = called.forwards.get(key)
         if layer is None:
-            layer = state.keep(called.settings, called.forwards, key, forward_of, input, weight, bias, *numbers)
+            layer = state.keep(called.settings, called.forwards, key, forward_of, device, input, weight, bias, *numbers)
         if layer.is_theirs():
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         return layer.run(input, weight, bias, lambda: self.their_forward(input, weight, bias, *arguments))
@@ -61,19 +64,36 @@ class Override:
     ) -> Gradients:
         """`arguments` are stride, padding, dilation, transposed, output_padding, groups and output_mask."""
         called, tensors = state.in_force, (grad_output, input, weight)
-        if called is None or not _are_plain(*tensors):
+        device = None if called is None else self._device_of(*tensors)
+        if called is None or device is None:
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         *numbers, mask = arguments
         key = (
-            *(grad_output.shape, grad_output.stride(), grad_output.dtype, input.shape, input.stride(), input.dtype),
-            *(weight.shape, weight.stride(), weight.dtype, _hashable(*numbers)),
+            *(device, grad_output.shape, grad_output.stride(), grad_output.dtype),
+            *(
+                input.shape,
+                input.stride(),
+                input.dtype,
+                weight.shape,
+                weight.stride(),
+                weight.dtype,
+                _hashable(*numbers),
+            ),
         )
         layer: Backward | None = called.backwards.get(key)
         if layer is None:
-            layer = state.keep(called.settings, called.backwards, key, backward_of, *tensors, *numbers)
+            layer = state.keep(called.settings, called.backwards, key, backward_of, device, *tensors, *numbers)
         if layer.is_theirs(mask):
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         return layer.run(*tensors, mask, lambda mask: self.their_backward(*tensors, bias_sizes, *numbers, mask))
+
+    def _device_of(self, *tensors: Tensor | None) -> Device | None:
+        """The device of a call's tensors; None if they are on several, or of a subclass: PyTorch computes those."""
+        for tensor in tensors:
+            if type(tensor) not in _PLAIN:
+                _note_foreign(*tensors)
+                return None
+        return devices.CPU if self.key == "CPU" else devices.common(*tensors)
 
 
 def others() -> Iterator[str]:
@@ -87,16 +107,8 @@ def others() -> Iterator[str]:
                 yield f"{named} is overridden by {registered(name, override.key)}, which is called in our place"
 
 
-def _are_plain(*tensors: Tensor) -> bool:
-    """Whether no tensor is of a subclass; PyTorch computes those, and the report counts them."""
-    for tensor in tensors:
-        if type(tensor) not in _PLAIN:
-            _note_foreign(*tensors)
-            return False
-    return True
-
-
-def _note_foreign(*tensors: Tensor) -> None:
+def _note_foreign(*tensors: Tensor | None) -> None:
+    """Count a call for the report."""
     for kind in {type(tensor) for tensor in tensors} - set(_PLAIN):
         state.foreign[kind.__qualname__] = state.foreign.get(kind.__qualname__, 0) + 1
 

@@ -12,7 +12,7 @@ from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
 
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
-_TITLES = ("layer", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch ms", "why")
+_TITLES = ("layer", "device", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch ms", "why")
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,15 @@ class Row:
     """One part of one layer.
 
     `layer` names kind, channels, kernel, batch and image, and what is unusual among stride, padding, dilation,
-    output_padding and groups, as in "conv2d 64->128 3x3, 8x56x56, padding 1x1". `layout` is "contiguous" or "channels
-    last", `dtype` is "f32", "f16" or "bf16", or another that PyTorch computes. `part` is "forward", "data gradient" or
-    "weights gradient". `by` is "tvmconvgrad" if our kernel computes it, else "PyTorch", also while the two are measured
-    in turn; `why` says why. `calls` counts all calls. `ours_ms` and `theirs_ms` are the milliseconds of the fastest
-    counted call of each; None where no call was counted.
+    output_padding and groups, as in "conv2d 64->128 3x3, 8x56x56, padding 1x1". `device` is "cpu", "cuda:0" or the
+    like, `layout` "contiguous" or "channels last", and `dtype` "f32", "f16" or "bf16", or another that PyTorch
+    computes. `part` is "forward", "data gradient" or "weights gradient". `by` is "tvmconvgrad" if our kernel computes
+    it, else "PyTorch", also while the two are measured in turn; `why` says why. `calls` counts all calls. `ours_ms` and
+    `theirs_ms` are the milliseconds of the fastest counted call of each; None where no call was counted.
     """
 
     layer: str
+    device: str
     layout: str
     dtype: str
     part: str
@@ -41,7 +42,10 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """The row's cells as text, in the order of the table's columns."""
         times = ("" if ms is None else f"{ms:.3f}" for ms in (self.ours_ms, self.theirs_ms))
-        return (self.layer, self.layout, self.dtype, self.part, self.by, str(self.calls), *times, self.why)
+        return (
+            *(self.layer, self.device, self.layout, self.dtype, self.part, self.by, str(self.calls)),
+            *(*times, self.why),
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,8 @@ def _rows() -> Iterator[Row]:
                 ours, theirs = step.contest.milliseconds
                 why = _why(step)
                 by = "PyTorch" if why else "tvmconvgrad"
-                yield Row(str(conv), layer.layout, conv.dtype, step.part.value, by, step.calls, ours, theirs, why)
+                how = str(step.device.where), layer.layout, conv.dtype, step.part.value
+                yield Row(str(conv), *how, by, step.calls, ours, theirs, why)
 
 
 def _why(step: Step) -> str:

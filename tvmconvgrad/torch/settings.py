@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.spec.values import parse_choice, show
 from tvmconvgrad.torch.convolution import Convolution
 
@@ -27,11 +26,6 @@ class Settings:
     algorithm: str
     dtypes: frozenset[torch.dtype]
     layers: Callable[[Convolution], bool] | None
-
-    @property
-    def target(self) -> Target | None:
-        """The target of all kernels. None: any target that a bundle in use has for this CPU, else this very CPU."""
-        return None if self.algorithm == "direct" else parse_target(f"llvm -mcpu=native -algorithm={self.algorithm}")
 
     def allows(self, conv: Convolution) -> bool:
         """What the user's `layers` says of a convolution. Raises ValueError if it raises, TypeError for no bool.

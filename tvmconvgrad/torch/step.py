@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.runtime.openmp import OpenMP, openmp_of_torch
 from tvmconvgrad.spec.values import Shape
 from tvmconvgrad.torch.building import Build, first_line
 from tvmconvgrad.torch.contest import Contest
 from tvmconvgrad.torch.convolution import Part
+from tvmconvgrad.torch.devices import Device
 
 Tensor = torch.Tensor
 Copier = Callable[[Tensor], Tensor]
 is_deterministic = torch.are_deterministic_algorithms_enabled
-_CPU = torch.device("cpu")
 
 
 class Result(NamedTuple):
@@ -32,7 +28,7 @@ class Result(NamedTuple):
 
 
 class Step:
-    """A part of a layer, for tensors of certain shapes and strides.
+    """A part of a layer, for tensors of certain shapes and strides on a device.
 
     `copiers` make the two inputs dense in the memory format that the kernel reads; None for an input that is. `reason`
     says why PyTorch always computes this part; then `result` and `build` are None. It is "" if a kernel can.
@@ -40,6 +36,7 @@ class Step:
 
     def __init__(
         self,
+        device: Device,
         part: Part,
         copiers: tuple[Copier | None, Copier | None],
         result: Result | None,
@@ -47,11 +44,12 @@ class Step:
         contest: Contest,
         reason: str = "",
     ) -> None:
-        self.part, self.copiers, self.result, self.build = part, copiers, result, build
+        self.device, self.part, self.copiers, self.result, self.build = device, part, copiers, result, build
         self.contest, self._reason = contest, reason
         self.calls = 0
         self.patience = 0
         """How many calls PyTorch computes before the build starts."""
+        self._has_run = False
 
     @property
     def reason(self) -> str:
@@ -66,9 +64,14 @@ class Step:
         """Count a call. Returns our kernel if it computes this call, None if PyTorch does.
 
         Starts the build when it is due. A deterministic program waits for the build's end and takes no turns, so that
-        all its calls are computed alike.
+        all its calls are computed alike. While calls are recorded, our kernel is one that has run before: code may not
+        be loaded meanwhile.
         """
         self.calls += 1
+        kernel = self._chosen()
+        return None if kernel is None or (not self._has_run and self.device.is_recording()) else kernel
+
+    def _chosen(self) -> Kernel | None:
         build = self.build
         if build is None or build.reason or self._reason:
             return None
@@ -98,11 +101,14 @@ class Step:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are timed: our kernel is ready, it is open which one is faster, and nothing is being built."""
+        """Whether calls are timed: our kernel is ready, it is open which one is faster, and nothing is being built.
+
+        Nor is one timed that is recorded.
+        """
         build = self.build
         if self.contest.is_ours is not None or build is None or build.kernel is None or is_deterministic():
             return False
-        return build.is_quiet
+        return build.is_quiet and not self.device.is_recording()
 
     def compute(self, kernel: Kernel, first: Tensor, second: Tensor) -> Tensor | None:
         """The result of our kernel; None if PyTorch has to compute it.
@@ -114,17 +120,18 @@ class Step:
         one = first if copy_first is None else copy_first(first)
         two = second if copy_second is None else copy_second(second)
         shape, strides, dtype = self.result  # type: ignore[misc]
-        out = torch.empty_strided(shape, strides, dtype=dtype, device=_CPU)
-        addresses = one.data_ptr(), two.data_ptr(), out.data_ptr()
-        if not (addresses[0] and addresses[1]):
+        out = torch.empty_strided(shape, strides, dtype=dtype, device=self.device.where)
+        addresses = one.data_ptr(), two.data_ptr()
+        if not all(addresses):
             return None
-        if (addresses[0] | addresses[1]) % dtype.itemsize:  # as torch.frombuffer() may return it
+        if (addresses[0] | addresses[1]) % self.device.alignment(dtype):  # as torch.frombuffer() may return it
             return self.compute(kernel, one.clone(), two.clone())
         try:
-            kernel.run(*addresses, *_threads())
+            self.device.run(kernel, one, two, out)
         except Exception as error:  # nothing is written yet: PyTorch computes, and the report shows it
             self._reason = first_line(error)
             return None
+        self._has_run = True
         return out
 
     def by(self, ours: Callable[[], Any] | None, theirs: Callable[[], Any]) -> Any:
@@ -132,21 +139,11 @@ class Step:
         if not self.is_open:
             result = None if ours is None else ours()
             return theirs() if result is None else result
-        begin = time.perf_counter_ns()
-        result = None if ours is None else ours()
-        is_ours = result is not None
-        if result is None:
-            result = theirs()
-        self.contest.add(is_ours, time.perf_counter_ns() - begin)
+        if ours is not None:
+            result, nanoseconds = self.device.timed(ours)
+            if result is not None:
+                self.contest.add(True, nanoseconds)
+                return result
+        result, nanoseconds = self.device.timed(theirs)
+        self.contest.add(False, nanoseconds)
         return result
-
-
-@functools.cache
-def _openmp() -> OpenMP | None:
-    return openmp_of_torch(torch)
-
-
-def _threads() -> tuple[int, int]:
-    """The address of PyTorch's OpenMP functions, 0 if it has none, and the number of threads that PyTorch uses now."""
-    found = _openmp()
-    return (0 if found is None else ctypes.addressof(found)), torch.get_num_threads()

@@ -41,7 +41,7 @@ def warmup(
     if state.settings is None:
         raise RuntimeError("nothing is enabled, expected tvmconvgrad.torch.enable() before warmup()")
     calls = {step: step.calls for step in state.steps()}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(_gpus(model, example_inputs, named_inputs)):
         with _not_waiting():
             _pass(model, example_inputs, named_inputs, backward)
             for step in state.steps():
@@ -53,6 +53,12 @@ def warmup(
                 break
             _pass(model, example_inputs, named_inputs, backward)
     return report()
+
+
+def _gpus(model: torch.nn.Module, *inputs: Any) -> list[int]:
+    """The numbers of the GPUs that a model and its inputs are on."""
+    tensors = [*model.parameters(), *model.buffers(), *tree_leaves(inputs)]
+    return sorted({each.device.index for each in tensors if isinstance(each, torch.Tensor) and each.is_cuda})
 
 
 def _pass(model: torch.nn.Module, inputs: tuple[Any, ...], named: Mapping[str, Any], backward: bool) -> None:

@@ -44,7 +44,7 @@ class CudaKernel(Kernel):
             if place and (after <= one or one + sizes[0] <= place) and (after <= two or two + sizes[1] <= place):
                 if out is not None:
                     kind.mark_written(out)
-                self._on(kind, one, two, place)
+                self.launch(kind, one, two, place)
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
         return self._call_checked(first, second, out)
@@ -71,14 +71,17 @@ class CudaKernel(Kernel):
             others = {kind.stream() for kind in kinds} - {stream}
             for other in others:
                 driver.driver().wait(stream, other)
-            self._on(kinds[0], *addresses)
+            self.launch(kinds[0], *addresses)
             for other in others:
                 driver.driver().wait(other, stream)
             if any(kind.foreign for kind in kinds):
                 driver.driver().synchronize(stream)
 
-    def _on(self, kind: GpuKind, first: int, second: int, out: int) -> None:
-        """Launch on the stream of a kind, with its memory for the workspace."""
+    def launch(self, kind: GpuKind, first: int, second: int, out: int) -> None:
+        """Launch on the stream of a kind, with its memory for the workspace.
+
+        The tensors at these addresses, which nobody checks, are dense and aligned, and do not overlap.
+        """
         workspace, held = kind.workspace(self.workspace_bytes) if self.workspace_bytes else (0, None)
         self._launched(Where(kind.gpu, kind.stream()), first, second, out, workspace)
         del held
