@@ -36,6 +36,24 @@ def _obstacle() -> str | None:
     return None if torch.cuda.is_available() else "PyTorch sees no GPU"
 
 
+def _need_compiler(beginning: str = "") -> None:
+    """Skip a test that builds kernels where that is not possible."""
+    from tvmconvgrad.compiler.cuda import toolkit
+
+    pytest.importorskip("tvm", reason=f"{beginning}TVM is not installed to build them")
+    if toolkit.find_nvcc() is None:
+        pytest.skip(f"{beginning}CUDA's toolkit is not installed to build them")
+
+
+@pytest.fixture(scope="session")
+def compiler_for_gpus() -> None:
+    """A GPU, and what kernels for it are built with."""
+    obstacle = _obstacle()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    _need_compiler("kernels are built when they are called, and ")
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundles, built ahead or, where that is possible, now."""
@@ -44,11 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(obstacle)
     if VARIABLE in os.environ:
         return Path(os.environ[VARIABLE])
-    from tvmconvgrad.compiler.cuda import toolkit
-
-    pytest.importorskip("tvm", reason=f"{VARIABLE} names no bundles, and TVM is not installed to build them")
-    if toolkit.find_nvcc() is None:
-        pytest.skip(f"{VARIABLE} names no bundles, and CUDA's toolkit is not installed to build them")
+    _need_compiler(f"{VARIABLE} names no bundles, and ")
     path = tmp_path_factory.mktemp("bundles")
     bundles.build(path, [driver().architecture(0)])
     return path
