@@ -44,17 +44,19 @@ class Build:
 
     def poll(self) -> Kernel | None:
         """The kernel, if it is ready; None otherwise. Does not wait."""
-        if self.kernel is None and self._future is not None and self._future.done():
-            self._take()
+        future = self._future
+        if self.kernel is None and future is not None and future.done():
+            self._take(future)
         return self.kernel
 
     def wait(self) -> Kernel | None:
         """Start the build, wait for its end, and return the kernel; None if it failed (`reason`)."""
-        self.ask()
-        if self._future is not None:
-            with suppress(Exception):  # poll() stores the error
-                self._future.result()
-            self.poll()
+        while self.poll() is None and not self.reason:
+            self.ask()
+            future = self._future
+            if future is not None:  # else another thread of a forked child is about to ask anew
+                with suppress(Exception):  # poll() stores the error
+                    future.result()
         return self.kernel
 
     @property
@@ -64,10 +66,9 @@ class Build:
             other.poll()
         return not self.pending or time.monotonic() - self._since > QUIET_AFTER
 
-    def _take(self) -> None:
-        future, self._since = self._future, time.monotonic()
+    def _take(self, future: Future[Kernel]) -> None:
+        self._since = time.monotonic()
         self.pending.discard(self)
-        assert future is not None
         error = future.exception()
         if error is None:
             self.kernel = future.result()

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.torch import devices
+from tvmconvgrad.torch import derivatives, devices
 from tvmconvgrad.torch.description import backward_of, forward_of
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatcher import KEYS
@@ -52,7 +52,7 @@ def convolution(
     Raises ValueError, which says why, for what no kernel computes; NotImplementedError for tensors on other devices.
     """
     arguments = stride, padding, dilation, transposed, output_padding, groups
-    return torch.ops.tvmconvgrad.convolution(input, weight, bias, *arguments)  # type: ignore[no-any-return]
+    return derivatives.convolution(input, weight, bias, *arguments)  # type: ignore[no-any-return]
 
 
 def conv_backward(
@@ -76,7 +76,7 @@ def conv_backward(
     Raises ValueError, which says why, for what no kernel computes; NotImplementedError for tensors on other devices.
     """
     arguments = bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask
-    return torch.ops.tvmconvgrad.conv_backward(grad_output, input, weight, *arguments)  # type: ignore[no-any-return]
+    return derivatives.conv_backward(grad_output, input, weight, *arguments)  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -122,39 +122,6 @@ def _computed(step: Step, first: Tensor, second: Tensor) -> Tensor:
     return result
 
 
-def _remember_convolution(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    input, weight, bias, *numbers = inputs
-    ctx.save_for_backward(input, weight)
-    ctx.numbers = numbers
-    ctx.bias_sizes = None if bias is None else list(bias.shape)
-
-
-def _derive_convolution(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:
-    mask = [*ctx.needs_input_grad[:2], ctx.needs_input_grad[2] and ctx.bias_sizes is not None]
-    input, weight = ctx.saved_tensors
-    arguments = (ctx.bias_sizes, *ctx.numbers, mask)
-    found = torch.ops.tvmconvgrad.conv_backward(grad_output, input, weight, *arguments)
-    return (*found, *[None] * len(ctx.numbers))
-
-
-def _remember_backward(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    grad_output, input, weight, _bias_sizes, *numbers, _mask = inputs
-    ctx.save_for_backward(grad_output, input, weight)
-    ctx.numbers = numbers
-    ctx.count = len(inputs)
-
-
-def _derive_backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-    grad_output, input, weight = ctx.saved_tensors
-    stride, padding, dilation, transposed, output_padding, groups = ctx.numbers
-    found = torch.ops.aten._convolution_double_backward(
-        *(*grads, grad_output, weight, input, stride, padding, dilation, transposed, output_padding, groups),
-        [bool(needed) for needed in ctx.needs_input_grad[:3]],
-    )
-    by_grad_output, by_input, by_weight = found
-    return (by_grad_output, by_input, by_weight, *[None] * (ctx.count - 3))
-
-
 _library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 for _schema in _SCHEMAS:
     _library.define(_schema)  # type: ignore[no-untyped-call]
@@ -163,9 +130,5 @@ for _key in KEYS:
     _library.impl("conv_backward", _conv_backward, _key)  # type: ignore[no-untyped-call]
 torch.library.register_fake(f"{NAMESPACE}::convolution", torch.ops.aten.convolution.default, lib=_library)
 torch.library.register_fake(f"{NAMESPACE}::conv_backward", torch.ops.aten.convolution_backward.default, lib=_library)
-torch.library.register_autograd(
-    f"{NAMESPACE}::convolution", _derive_convolution, setup_context=_remember_convolution, lib=_library
-)
-torch.library.register_autograd(
-    f"{NAMESPACE}::conv_backward", _derive_backward, setup_context=_remember_backward, lib=_library
-)
+_library.impl("convolution", derivatives.Convolution.apply, "Autograd")  # type: ignore[no-untyped-call]
+_library.impl("conv_backward", derivatives.ConvBackward.apply, "Autograd")  # type: ignore[no-untyped-call]
