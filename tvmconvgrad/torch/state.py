@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvmconvgrad.common import process
 from tvmconvgrad.torch.layer import Backward, Forward
 from tvmconvgrad.torch.settings import Settings
 from tvmconvgrad.torch.step import Step
@@ -38,7 +38,6 @@ class State:
     """The settings that are pushed and removed, and the layers that were called. Without settings PyTorch computes."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._stack: list[Settings] = []
         self.in_force: Called | None = None
         """The layers under the settings that apply now; None if PyTorch computes everything."""
@@ -66,13 +65,13 @@ class State:
 
     def push(self, settings: Settings) -> None:
         """Apply these settings from now on."""
-        with self._lock:
+        with process.lock:
             self._stack.append(settings)
             self._follow()
 
     def remove(self, settings: Settings) -> None:
         """Undo the last `push` of this object. The settings that are last on the stack then apply."""
-        with self._lock:
+        with process.lock:
             for place in reversed(range(len(self._stack))):
                 if self._stack[place] is settings:
                     del self._stack[place]
@@ -81,7 +80,7 @@ class State:
 
     def replace(self, settings: Settings | None) -> None:
         """Empty the stack and apply these settings; with None, none."""
-        with self._lock:
+        with process.lock:
             self._stack = [] if settings is None else [settings]
             self._follow()
 
