@@ -263,6 +263,28 @@ def test_layers_that_differ_in_a_number_look_different() -> None:
     assert "conv_transpose2d 4->4 3x3, 2x8x8, stride 2x2, output_padding 1x0" in layers
 
 
+def test_layers_that_differ_in_memory_or_bias_look_different() -> None:
+    last, swapped = X.contiguous(memory_format=torch.channels_last), X.transpose(2, 3)
+    grad = torch.ones(2, 5, 4, 4)
+    numbers = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    with cgt.enabled():
+        for input, weight, bias in ((X, W, None), (X, W, torch.ones(5)), (last, W, None), (swapped, W, None)):
+            torch.conv2d(input, weight, bias)
+        torch.ops.aten.convolution_backward(grad, swapped, W, [5], *numbers, [True] * 3)
+        torch.ops.aten.convolution_backward(grad[:, :, :1, :1].expand(grad.shape), X, W, [5], *numbers, [True] * 3)
+        rows = [(row.layer.removeprefix("conv2d 4->5 3x3, 2x6x6"), row.layout, row.part) for row in cgt.report().rows]
+    assert rows == [
+        ("", "contiguous", "forward"),
+        (", bias", "contiguous", "forward"),
+        ("", "channels last, weight contiguous", "forward"),
+        ("", "contiguous, input copied", "forward"),
+        ("", "contiguous", "data gradient"),
+        ("", "contiguous, input copied", "weights gradient"),
+        ("", "contiguous, grad_output copied", "data gradient"),
+        ("", "contiguous, grad_output copied", "weights gradient"),
+    ]
+
+
 @pytest.mark.usefixtures("at_once")
 def test_report_has_a_line_for_each_part() -> None:
     with cgt.enabled():
@@ -274,7 +296,7 @@ def test_report_has_a_line_for_each_part() -> None:
     assert rows == [
         ("conv2d 4->5 3x3, 2x6x6", "contiguous", "f32", "forward", 1),
         ("conv2d 4->5 3x3, 2x6x6", "contiguous", "float64", "forward", 1),
-        ("conv2d 4->5 3x3, 2x6x6", "contiguous", "f32", "weights gradient", 1),
+        ("conv2d 4->5 3x3, 2x6x6", "contiguous, grad_output copied", "f32", "weights gradient", 1),
     ]
     assert "type float64" in str(report)
     assert cgt.report().notes == ("not enabled: PyTorch computes everything",)

@@ -55,7 +55,7 @@ class Description:
     def step(self, part: Part) -> Step:
         """A new step that computes a part."""
         if self.reason:
-            return Step(self.device, part, (None, None), None, None, Contest(), self.reason)
+            return self._left(part, self.reason)
         filter_last = self.channels_last if part is Part.WEIGHTS else self._filter_is_last(self.tensors["weight"])
         first, second = (
             self._copier(name, filter_last if name == "weight" else self.channels_last) for name in _READS[part]
@@ -63,18 +63,26 @@ class Description:
         try:
             problem = problem_of(part, self.conv, channels_last=self.channels_last, filter_channels_last=filter_last)
         except ValueError as error:
-            return Step(self.device, part, (None, None), None, None, Contest(), str(error))
+            return self._left(part, str(error))
         shape = getattr(self.conv, _WRITES[part])
         result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
         target = self.device.target(self.settings.algorithm)
         contest = findings.contest(problem, self.device, target, (first is not None, second is not None))
         build = Build(problem, target, self.device.gpu)
-        return Step(self.device, part, (first, second), result, build, contest)
+        layout = self._layout(part, filter_last, (first is not None, second is not None))
+        return Step(self.device, part, layout, (first, second), result, build, contest)
 
-    @property
-    def layout(self) -> str:
-        """The memory format of input and output."""
-        return "channels last" if self.channels_last else "contiguous"
+    def _left(self, part: Part, reason: str) -> Step:
+        """A step that PyTorch computes."""
+        return Step(self.device, part, _format(self.channels_last), (None, None), None, None, Contest(), reason)
+
+    def _layout(self, part: Part, filter_last: bool, copies: tuple[bool, bool]) -> str:
+        """The memory formats in which a kernel reads and writes, and which inputs are copied for that."""
+        layout = _format(self.channels_last)
+        if filter_last != self.channels_last:
+            layout += f", weight {_format(filter_last)}"
+        copied = (name for name, is_copied in zip(_READS[part], copies) if is_copied)
+        return layout + "".join(f", {'grad_output' if name == 'output' else name} copied" for name in copied)
 
     def _copier(self, name: str, channels_last: bool) -> Copier | None:
         """What makes a tensor dense in a memory format; None if it is."""
@@ -140,7 +148,7 @@ def forward_of(
 ) -> Forward:
     """A new layer for a call of `aten::convolution` on a device. `arguments` are those after the bias."""
     found = Description(settings, device, {"input": input, "weight": weight}, bias, *arguments)
-    return Forward(found.conv, found.step(Part.FORWARD), found.layout)
+    return Forward(found.conv, found.step(Part.FORWARD), has_bias=bias is not None)
 
 
 def backward_of(
@@ -149,7 +157,11 @@ def backward_of(
     """A new layer for a call of `aten::convolution_backward`. `arguments` are as in `forward_of`."""
     tensors = {"input": input, "weight": weight, "output": grad_output}
     found = Description(settings, device, tensors, None, *arguments)
-    return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS), found.layout)
+    return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS))
+
+
+def _format(channels_last: bool) -> str:
+    return "channels last" if channels_last else "contiguous"
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:

@@ -23,9 +23,10 @@ _NAMES = {part: f"tvmconvgrad::convolution_{part.name.lower()}" for part in Part
 class Forward:
     """`aten::convolution` for one layer."""
 
-    def __init__(self, conv: Convolution, step: Step, layout: str) -> None:
-        self.conv, self.step, self.layout = conv, step, layout
+    def __init__(self, conv: Convolution, step: Step, has_bias: bool) -> None:
+        self.conv, self.step = conv, step
         self.steps = (step,)
+        self.name = f"{conv}, bias" if has_bias else str(conv)
 
     def is_theirs(self) -> bool:
         """Whether PyTorch computes this call for certain: the shortest way for the caller. Counts the call if so."""
@@ -51,9 +52,10 @@ class Forward:
 class Backward:
     """`aten::convolution_backward` for one layer."""
 
-    def __init__(self, conv: Convolution, data: Step, weights: Step, layout: str) -> None:
-        self.conv, self.data, self.weights, self.layout = conv, data, weights, layout
+    def __init__(self, conv: Convolution, data: Step, weights: Step) -> None:
+        self.conv, self.data, self.weights = conv, data, weights
         self.steps = (data, weights)
+        self.name = str(conv)
 
     def is_theirs(self, mask: Sequence[bool]) -> bool:
         """Whether PyTorch computes all gradients that `mask` asks for, for certain. Counts the call if so."""

@@ -19,9 +19,10 @@ _TITLES = ("layer", "device", "layout", "type", "part", "by", "calls", "ours ms"
 class Row:
     """One part of one layer.
 
-    `layer` names kind, channels, kernel, batch and image, and what is unusual among stride, padding, dilation,
-    output_padding and groups, as in "conv2d 64->128 3x3, 8x56x56, padding 1x1". `device` is "cpu", "cuda:0" or the
-    like, `layout` "contiguous" or "channels last", and `dtype` "f32", "f16" or "bf16", or another that PyTorch
+    `layer` names kind, channels, kernel, batch and image, what is unusual among stride, padding, dilation,
+    output_padding and groups, and the forward's bias, as in "conv2d 64->128 3x3, 8x56x56, padding 1x1, bias". `device`
+    is "cpu", "cuda:0" or the like. `layout` is "contiguous" or "channels last", with a filter that lies otherwise, and
+    inputs that are copied, as in "contiguous, input copied". `dtype` is "f32", "f16" or "bf16", or another that PyTorch
     computes. `part` is "forward", "data gradient" or "weights gradient". `by` is "tvmconvgrad" if our kernel computes
     it, else "PyTorch", also while the two are measured in turn; `why` says why. `calls` counts all calls. `ours_ms` and
     `theirs_ms` are the milliseconds of the fastest counted call of each; None where no call was counted.
@@ -76,12 +77,11 @@ def _rows() -> Iterator[Row]:
     for layer in sorted(state.layers, key=lambda layer: str(layer.conv)):
         for step in layer.steps:
             if step.calls:
-                conv = layer.conv
                 ours, theirs = step.contest.milliseconds
                 why = _why(step)
                 by = "PyTorch" if why else "tvmconvgrad"
-                how = str(step.device.where), layer.layout, conv.dtype, step.part.value
-                yield Row(str(conv), *how, by, step.calls, ours, theirs, why)
+                how = str(step.device.where), step.layout, layer.conv.dtype, step.part.value
+                yield Row(layer.name, *how, by, step.calls, ours, theirs, why)
 
 
 def _why(step: Step) -> str:

@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
 
 class Step:
-    """A part of a layer, for tensors of certain shapes and strides on a device.
+    """A part of a layer, for tensors of certain shapes and strides on a device, which `layout` tells in words.
 
     `copiers` make the two inputs dense in the memory format that the kernel reads; None for an input that is. `reason`
     says why PyTorch always computes this part; then `result` and `build` are None. It is "" if a kernel can.
@@ -38,13 +38,15 @@ class Step:
         self,
         device: Device,
         part: Part,
+        layout: str,
         copiers: tuple[Copier | None, Copier | None],
         result: Result | None,
         build: Build | None,
         contest: Contest,
         reason: str = "",
     ) -> None:
-        self.device, self.part, self.copiers, self.result, self.build = device, part, copiers, result, build
+        self.device, self.part, self.layout = device, part, layout
+        self.copiers, self.result, self.build = copiers, result, build
         self.contest, self._reason = contest, reason
         self.calls = 0
         self.patience = 0
