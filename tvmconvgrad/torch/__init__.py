@@ -1,4 +1,4 @@
-"""This package's kernels for the convolutions of a PyTorch program on a CPU, and for their gradients.
+"""This package's kernels for the convolutions of a PyTorch program and for their gradients, on CPUs and NVIDIA GPUs.
 
     import tvmconvgrad.torch as cgt
     cgt.enable()
@@ -6,7 +6,7 @@
 Kernels are built in the background, and PyTorch computes until they are ready. Then this package and PyTorch compute
 the next calls in turn, and the faster one computes all later calls. `cgt.report()` shows which one computes what,
 `cgt.warmup(model, example_input)` builds and measures everything at once, and `cgt.disable()` gives all calls back to
-PyTorch.
+PyTorch. Import it before threads compute: the import changes PyTorch's dispatcher.
 """
 
 from tvmconvgrad.torch.convolution import Convolution

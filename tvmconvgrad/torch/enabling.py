@@ -23,14 +23,15 @@ def enable(
 ) -> None:
     """Let this package's kernels compute the convolutions of this process, and their gradients, where they are faster.
 
-    This holds for all threads, and for all that calls `aten::convolution` and `aten::convolution_backward` on CPUs:
-    modules, functions, autograd, `torch.func`, `torch.compile`. Results differ from PyTorch's by rounding.
+    This holds for all threads, and for all that calls `aten::convolution` and `aten::convolution_backward` on CPUs and
+    NVIDIA GPUs: modules, functions, autograd, `torch.func`, `torch.compile`. Results differ from PyTorch's by rounding.
 
-    `algorithm` is "direct", or "auto", which also allows algorithms with fewer products, such as Winograd's, that round
-    otherwise. `dtypes` chooses among torch.float32, torch.bfloat16 and torch.float16, by default all of them; PyTorch
-    computes the others. `layers` is called with the Convolution of each new layer, in the thread that computes it;
-    PyTorch computes the layers for which it returns False. If it raises, or returns no bool, the layer's call raises
-    ValueError or TypeError, which names `layers` and the layer. A second call of `enable` replaces the first.
+    `algorithm` is "direct", or "auto", which on CPUs also allows algorithms with fewer products, such as Winograd's,
+    that round otherwise. `dtypes` chooses among torch.float32, torch.bfloat16 and torch.float16, by default all of
+    them; PyTorch computes the others. `layers` is called with the Convolution of each new layer, in the thread that
+    computes it; PyTorch computes the layers for which it returns False. If it raises, or returns no bool, the layer's
+    call raises ValueError or TypeError, which names `layers` and the layer. A second call of `enable` replaces the
+    first.
 
     This is safe at any time, also while other threads compute. The import of this package changes PyTorch's dispatcher,
     which is safe only while no other thread computes a convolution.
