@@ -9,10 +9,10 @@ import torch
 
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, forget_layers
+from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.torch import findings
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import TURNS, Contest
-from tvmconvgrad.torch.convolution import Part
 from tvmconvgrad.torch.override import overrides
 from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
 

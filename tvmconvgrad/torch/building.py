@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import ClassVar
 
+from tvmconvgrad.frontends.errors import first_line
 from tvmconvgrad.futures import ForkedMeanwhile, in_background
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.runtime.kernel import Kernel
@@ -76,9 +77,3 @@ class Build:
             self._future = None  # the next ask() starts the build again, in this child
         else:
             self.reason = first_line(error)
-
-
-def first_line(error: BaseException) -> str:
-    """An error's type, and the first line of what it says."""
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"

@@ -7,10 +7,10 @@ transposed convolution with the same filter, and the other way round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from tvmconvgrad import spec
+from tvmconvgrad.frontends.parts import Part, layer_text
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import Shape
 
@@ -23,17 +23,6 @@ _OPERATORS: dict[tuple[bool, bool], Any] = {
 """By whether the result is the filter, and whether it is an operator of ConvTranspose."""
 _FILTER_FORMATS = {(False, False): "OIX", (False, True): "OXI", (True, False): "IOX", (True, True): "IXO"}
 """By whether it is an operator of ConvTranspose, and whether the filter has channels last."""
-
-_USUAL = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
-"""What a convolution's text leaves out: numbers that are so on all axes."""
-
-
-class Part(str, Enum):
-    """The three results: the output, and the gradients by the input (data) and by the weight."""
-
-    FORWARD = "forward"
-    DATA = "data gradient"
-    WEIGHTS = "weights gradient"
 
 
 @dataclass(frozen=True)
@@ -64,12 +53,9 @@ class Convolution:
 
     def __str__(self) -> str:
         name = f"conv{'_transpose' if self.transposed else ''}{len(self.stride)}d"
-        kernel, image = _times(self.weight[2:]), _times(self.input[2:])
-        channels = self.weight[1] * self.groups if self.transposed else self.weight[0]
-        text = f"{name} {self.input[1]}->{channels} {kernel}, {self.input[0]}x{image}"
-        numbers = ((name, getattr(self, name), usual) for name, usual in _USUAL.items())
-        text += "".join(f", {name} {_times(values)}" for name, values, usual in numbers if {*values} - {usual})
-        return text + (f", groups {self.groups}" if self.groups > 1 else "")
+        channels = self.input[1], self.weight[1] * self.groups if self.transposed else self.weight[0]
+        numbers = {name: getattr(self, name) for name in ("stride", "padding", "dilation", "output_padding")}
+        return layer_text(name, channels, self.weight[2:], self.input[0], self.input[2:], numbers, self.groups)
 
 
 def output_shape(
@@ -126,7 +112,3 @@ def _attributes(conv: Convolution, channels_last: bool) -> dict[str, Any]:
 def _in_memory(shape: Shape, channels_last: bool) -> Shape:
     """A shape of PyTorch's in the order in which a dense tensor's axes lie in memory."""
     return (shape[0], *shape[2:], shape[1]) if channels_last else shape
-
-
-def _times(sizes: Shape) -> str:
-    return "x".join(str(size) for size in sizes)

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.torch import findings, memory_formats
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import Contest
-from tvmconvgrad.torch.convolution import Convolution, Part, output_shape, problem_of
+from tvmconvgrad.torch.convolution import Convolution, output_shape, problem_of
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.layer import Backward, Forward
 from tvmconvgrad.torch.memory_formats import copier, is_dense, strides_of

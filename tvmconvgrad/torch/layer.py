@@ -9,8 +9,9 @@ import torch
 from torch._C._autograd import _profiler_enabled
 from torch.autograd.profiler import record_function
 
+from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.torch.convolution import Convolution, Part
+from tvmconvgrad.torch.convolution import Convolution
 from tvmconvgrad.torch.step import Step
 
 Tensor = torch.Tensor

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tvmconvgrad.frontends.table import table
 from tvmconvgrad.torch.override import others
 from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
@@ -57,10 +58,7 @@ class Report:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(_TITLES, *(row.cells for row in self.rows))]
-        lines = [_TITLES, *(row.cells for row in self.rows)]
-        text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines]
-        return "\n".join([*text, *self.notes])
+        return table(_TITLES, (row.cells for row in self.rows), self.notes)
 
 
 def report() -> Report:

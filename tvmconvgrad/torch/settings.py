@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.spec.values import parse_choice, show
+from tvmconvgrad.frontends.algorithms import parse_algorithm
+from tvmconvgrad.spec.values import show
 from tvmconvgrad.torch.convolution import Convolution
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
-ALGORITHMS = ("direct", "auto")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def parse_settings(
         raise ValueError("dtypes: is empty, expected at least one of torch.float32, torch.bfloat16, torch.float16")
     if layers is not None:
         _check_function(layers)
-    return Settings(parse_choice("algorithm", algorithm, ALGORITHMS), named, layers)
+    return Settings(parse_algorithm(algorithm), named, layers)
 
 
 def _check_function(layers: Any) -> None:

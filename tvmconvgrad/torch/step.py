@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tvmconvgrad.frontends.errors import first_line
+from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.values import Shape
-from tvmconvgrad.torch.building import Build, first_line
+from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import Contest
-from tvmconvgrad.torch.convolution import Part
 from tvmconvgrad.torch.devices import Device
 
 Tensor = torch.Tensor

@@ -1,0 +1,1 @@
+"""What the front ends of PyTorch and JAX share: the words of their reports, and the options that both have."""

@@ -1,0 +1,29 @@
+"""The parts of a layer, and a layer in words."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tvmconvgrad.spec.values import Shape
+
+
+class Part(str, Enum):
+    """The three results: the output, and the gradients by the input (data) and by the weight."""
+
+    FORWARD = "forward"
+    DATA = "data gradient"
+    WEIGHTS = "weights gradient"
+
+
+def layer_text(
+    name: str, channels: Shape, kernel: Shape, batch: int, image: Shape, stride: Shape, dilation: Shape, groups: int
+) -> str:
+    """A layer as reports name it, as in "conv2d 64->128 3x3, 8x56x56, stride 2x2"; usual numbers are left out."""
+    text = f"{name} {channels[0]}->{channels[1]} {_times(kernel)}, {batch}x{_times(image)}"
+    named = (("stride", stride), ("dilation", dilation))
+    text += "".join(f", {name} {_times(value)}" for name, value in named if set(value) != {1})
+    return text + (f", groups {groups}" if groups > 1 else "")
+
+
+def _times(sizes: Shape) -> str:
+    return "x".join(str(size) for size in sizes)

@@ -1,0 +1,147 @@
+"""Which of the specification's sums a convolution of JAX is.
+
+Below autodiff JAX has one operation, and writes both gradients with it. Often it can be read as several sums: a
+weights' gradient also as a forward with a filter as large as the image. The reading that moves the fewest elements is
+taken, and of several such the one with the smallest filter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from tvmconvgrad.frontends.parts import Part
+from tvmconvgrad.jax.arrangement import Arrangement, arrangement
+from tvmconvgrad.jax.convolution import LHS, OUT, RHS, Convolution
+from tvmconvgrad.jax.roles import OPERATORS, ROLES, Roles
+from tvmconvgrad.jax.window import Window, window
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A convolution of JAX as a sum of the specification, by an operator that has its tensors in certain formats."""
+
+    conv: Convolution
+    roles: Roles
+    operator: Any
+    data_format: str
+    filter_format: str
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        """ "lhs" and "rhs" in the order of the operator's inputs."""
+        if self.roles.part is not Part.WEIGHTS:
+            return LHS, RHS
+        data = self.roles.big, self.roles.small
+        return data[::-1] if self.operator.transposed else data
+
+    @property
+    def groups(self) -> int:
+        """The groups of the sum."""
+        conv = self.conv
+        return conv.batch_group_count if self.roles.part is Part.WEIGHTS else conv.feature_group_count
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The numbers of each spatial axis."""
+        conv, roles = self.conv, self.roles
+        sizes = zip(*(conv.spatial(tensor) for tensor in (roles.big, roles.small, roles.filter)))
+        numbers = zip(sizes, conv.steps(roles.small), conv.steps(roles.filter), conv.padding)
+        return tuple(
+            window(big, small, kernel, stride, dilation, dilation * (kernel - 1) - pad if roles.is_reversed else pad)
+            for (big, small, kernel), stride, dilation, (pad, _) in numbers
+        )
+
+    @cached_property
+    def cuts(self) -> tuple[tuple[int, int], ...]:
+        """How many elements the operator's big side lacks at both ends of each axis of JAX's array."""
+        found = [(0, 0)] * (self.conv.rank + 2)
+        for axis, each in zip(self.conv.spec(self.roles.big)[2:], self.windows):
+            found[axis] = each.cut_begin, each.cut_end
+        return tuple(found)
+
+    @cached_property
+    def arrangements(self) -> dict[str, Arrangement]:
+        """From the order of axes of "lhs", "rhs" and "out" in JAX to the kernel's."""
+        return {tensor: self._arrangement(tensor) for tensor in (LHS, RHS, OUT)}
+
+    def _arrangement(self, tensor: str) -> Arrangement:
+        conv, roles = self.conv, self.roles
+        spatial = [f"X{axis}" for axis in range(conv.rank)]
+        letters = dict(zip(conv.spec(tensor), (*roles.axes[tensor], *spatial)))
+        is_big, is_filter = tensor == roles.big, tensor == roles.filter
+        cut = (sum(ends) * is_big for ends in self.cuts)
+        source = [(letters[axis], size - less) for axis, (size, less) in enumerate(zip(conv.shape(tensor), cut))]
+        order = self.operator.filter_formats[self.filter_format] if is_filter else self.data_format
+        if tensor == roles.small:
+            order = order.replace("C", "O")
+        wanted = [name for letter in order for name in (spatial if letter == "X" else [letter])]
+        groups = self.groups if is_filter and roles.is_reversed else 1
+        return arrangement(source, wanted, groups, of="C", to="O")
+
+    def is_possible(self) -> bool:
+        """Whether the sum is the same: the big side has a step of 1, elements that are read, and no groups alone."""
+        conv, roles = self.conv, self.roles
+        other = conv.feature_group_count if roles.part is Part.WEIGHTS else conv.batch_group_count
+        has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))
+        return set(conv.steps(roles.big)) == {1} and other == 1 and has_elements
+
+    def cost(self, is_reversed: bool) -> tuple[int, int]:
+        """How many elements are moved besides the sum, and the size of the filter.
+
+        `is_reversed` says that JAX's program has reversed the rhs just before, which can be undone.
+        """
+        roles = self.roles
+        moved = sum(each.moved for each in self.arrangements.values())
+        for tensor in (RHS, OUT):
+            if (tensor == roles.filter and roles.is_reversed) != (tensor == RHS and is_reversed):
+                moved += prod(self.conv.shape(tensor))
+        if any(map(any, self.cuts)):
+            moved += prod(self.conv.shape(roles.big))
+        return moved, prod(self.conv.spatial(roles.filter))
+
+    def problem(self) -> Problem:
+        """The specification's problem. Raises ValueError, in its words, for what no operator computes."""
+        windows, conv = self.windows, self.conv
+        attributes: dict[str, Any] = {
+            "strides": conv.steps(self.roles.small),
+            "dilations": conv.steps(self.roles.filter),
+            "pads_begin": tuple(each.pad_begin for each in windows),
+            "pads_end": tuple(each.pad_end for each in windows),
+            "groups": self.groups,
+            "data_format": self.data_format,
+            "filter_format": self.filter_format,
+        }
+        if self.operator.transposed:
+            attributes["output_padding"] = tuple(each.rest for each in windows)
+        first, second = (self.arrangements[name].shape for name in self.inputs)
+        result = None if self.roles.part is Part.FORWARD else self.arrangements[OUT].shape
+        return self.operator(**attributes).problem(first, second, result, conv.dtype)  # type: ignore[no-any-return]
+
+
+def read(conv: Convolution, is_reversed: bool = False) -> tuple[Reading, Problem]:
+    """The best reading of a convolution, and its problem. ValueError, which says why, if no sum is the same.
+
+    `is_reversed` says that the rhs is the reverse of something along all its spatial axes.
+    """
+    if not 1 <= conv.rank <= MAX_SPATIAL_RANK:
+        raise ValueError(f"{conv.rank} spatial axes")
+    if not all(map(prod, (conv.lhs, conv.rhs, conv.out))):
+        raise ValueError("an array without elements")
+    readings = [
+        Reading(conv, roles, operator, data, filter)
+        for roles in ROLES
+        for operator in OPERATORS[roles.part]
+        for data in DATA_FORMATS
+        for filter in operator.filter_formats
+    ]
+    possible = [reading for reading in readings if reading.is_possible()]
+    if not possible:
+        raise ValueError("dilations, strides, pads and groups that no sum of the specification has together")
+    best = min(possible, key=lambda reading: reading.cost(is_reversed))
+    return best, best.problem()

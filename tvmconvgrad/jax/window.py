@@ -1,0 +1,33 @@
+"""One spatial axis of a sum: big = stride * small + dilation * kernel - pad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Window:
+    """The numbers that an operator takes, which are not negative.
+
+    `cut_begin` and `cut_end` elements at the ends of the big side are in no product: the operator gets a big side
+    without them. `rest` elements more at its end are in none either, but fewer than a stride, and it gets those.
+    """
+
+    pad_begin: int
+    pad_end: int
+    cut_begin: int
+    cut_end: int
+    rest: int
+
+
+def window(big: int, small: int, kernel: int, stride: int, dilation: int, pad: int) -> Window:
+    """The numbers for three sizes. `pad`, in elements before the big side, may be negative."""
+    end = stride * (small - 1) + dilation * (kernel - 1) + 1 - pad - big
+    is_within_stride = -stride < end < 0
+    return Window(
+        pad_begin=max(pad, 0),
+        pad_end=max(end, 0),
+        cut_begin=max(-pad, 0),
+        cut_end=0 if is_within_stride else max(-end, 0),
+        rest=-end if is_within_stride else 0,
+    )
