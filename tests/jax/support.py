@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+import tvmconvgrad.jax as cgj
 from tvmconvgrad.jax.convolution import Convolution
 
 
@@ -78,3 +79,36 @@ def described(drawn: Drawn) -> Convolution:
     counts = numbers["feature_group_count"], numbers["batch_group_count"]
     specs = tuple(map(tuple, numbers["dimension_numbers"]))
     return Convolution(drawn.lhs.shape, drawn.rhs.shape, out.shape, specs, *lists, *counts, "f32")  # type: ignore[arg-type]
+
+
+def integers(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(np.random.default_rng(seed).integers(-2, 3, shape), dtype)
+
+
+X, W = integers(2, 8, 9, 4), integers(3, 3, 4, 6, seed=1)
+
+
+def conv(x: Any, w: Any, stride: int = 2, **numbers: Any) -> Any:
+    """The layer of most tests: 4 -> 6 channels, 3x3, channels last."""
+    given = {"padding": "SAME", "dimension_numbers": ("NHWC", "HWIO", "NHWC"), **numbers}
+    return lax.conv_general_dilated(x, w, (stride, stride), **given)
+
+
+def loss(x: Any, w: Any) -> Any:
+    """With gradients that are integers."""
+    return (conv(x, w) * 2).sum()
+
+
+def parts() -> list[str]:
+    """The parts that our kernels computed since the last test. Fails if XLA computed one."""
+    rows = cgj.report().rows
+    assert rows
+    assert not [row for row in rows if row.why], cgj.report()
+    assert all(row.calls for row in rows), cgj.report()
+    return sorted({row.part for row in rows})
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    """Whether two trees of arrays are the same, bit for bit."""
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    return all(a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all()) for a, b in pairs)

@@ -45,6 +45,16 @@ def link(code: bytes, architecture: str) -> bytes:
         return Path(folder, _LINKED).read_bytes()
 
 
+def compile_library(source: Path, include: Path) -> bytes:
+    """The shared library of a C file for this machine, which includes files of a folder. MissingLinker."""
+    architecture = host_architecture()
+    with temporary_folder() as folder:
+        path = folder / _LINKED
+        words = [*c_tools.words(find_compiler(architecture)), *_C_OPTIONS, "-shared", f"-I{include}", str(source)]
+        _run([*words, "-o", str(path)], architecture, folder)
+        return path.read_bytes()
+
+
 def find_compiler(architecture: str) -> str:
     """The command of the C compiler (c_tools.py). MissingLinker where there is none."""
     found = c_tools.find_compiler(architecture)

@@ -30,6 +30,7 @@ def set_num_threads(count: int) -> None:
     global _requested
     _requested = _checked("num_threads", count)
     forget()
+    prepare()  # now, since not all calls come by Python
 
 
 def get_num_threads() -> int:

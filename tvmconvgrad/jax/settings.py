@@ -1,0 +1,33 @@
+"""The arguments of `enable`, checked. They hold for the whole process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvmconvgrad.frontends.algorithms import parse_algorithm, target_of
+from tvmconvgrad.jax.convolution import Convolution
+from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.spec.values import show
+
+Layers = Callable[[Convolution], bool]
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """Which convolutions our kernels compute, and by which algorithms."""
+
+    algorithm: str
+    layers: Layers | None
+
+    @property
+    def target(self) -> Target | None:
+        """The target of all kernels. None: any target that a bundle in use has for this CPU, else this very CPU."""
+        return target_of(self.algorithm)
+
+
+def parse_settings(algorithm: str, layers: Layers | None) -> Settings:
+    """Check the arguments of `enable`. Raises TypeError or ValueError, which names the argument."""
+    if layers is not None and not callable(layers):
+        raise TypeError(f"layers: {show(layers)} is not callable, expected a function of a Convolution")
+    return Settings(parse_algorithm(algorithm), layers)
