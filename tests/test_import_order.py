@@ -17,7 +17,7 @@ ORDER = (
     *("layers", "reference"),  # what kernels are built for, and compared with
     *("runtime", "bundles", "kernels", "futures", "operators"),  # a kernel's call
     *("preparing", "deploy", "__init__"),  # many kernels at once; the public names
-    *("torch", "jax", "bench", "tuning", "demo", "cli", "__main__"),  # who uses all this
+    *("frontends", "torch", "jax", "bench", "tuning", "demo", "cli", "__main__"),  # who uses all this
 )
 """The parts of the package. Each imports none that stands behind it."""
 

@@ -55,6 +55,20 @@ def test_the_front_end_of_pytorch_loads_no_compiler(tmp_path: Path) -> None:
     assert loaded("import tvmconvgrad.torch as cgt; cgt.enable(); cgt.disable()", tmp_path) == "[]"
 
 
+def test_the_front_end_of_jax_loads_no_compiler(tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed (pip install jax)")
+    assert loaded("import tvmconvgrad.jax as cgj; cgj.enable(); cgj.disable()", tmp_path) == "[]"
+
+
+def test_what_imports_jax(tmp_path: Path) -> None:
+    """Its front end alone, and of JAX's private modules one file."""
+    package = Path(__file__).parents[1] / "tvmconvgrad"
+    texts = {path.relative_to(package): path.read_text() for path in package.rglob("*.py")}
+    imports = re.compile(r"^\s*(?:import|from) (?:jax|tvmconvgrad\.jax)\b", re.MULTILINE)
+    assert {path.parts[0] for path, text in texts.items() if imports.search(text)} == {"jax"}
+    assert {path.name for path, text in texts.items() if "jax._src" in text} == {"private.py"}
+
+
 def test_what_imports_pytorch(tmp_path: Path) -> None:
     """The front end, what reads models, and what is measured beside it: all the rest needs none."""
     package = Path(__file__).parents[1] / "tvmconvgrad"

@@ -103,6 +103,7 @@ def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "docs/auto_pad.md",
         "docs/deployment.md",
         "docs/environment.md",
+        "docs/jax.md",
         "docs/new_target.md",
         "docs/pytorch.md",
         "docs/seeing.md",

@@ -81,7 +81,6 @@ def test_what_is_left_to_xla() -> None:
     wider = conv(X.astype(jnp.bfloat16), W.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     with cgj.enabled(layers=lambda conv: conv.window_strides == (2, 2)):
         conv(X, W, stride=1)
-        conv(X.astype(jnp.complex64), W.astype(jnp.complex64))
         got = conv(X.astype(jnp.bfloat16), W.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
         empty = conv(X[:0], W)
     assert equal(got, wider)
@@ -92,6 +91,16 @@ def test_what_is_left_to_xla() -> None:
         "type bfloat16 and float32",
         "an array without elements",
     } <= reasons
+
+
+def test_complex_arrays() -> None:
+    """JAX's rule makes convolutions of real arrays of one of complex ones."""
+    x, w = X + 1j * X[::-1], W - 1j * W[::-1]
+    expected = conv(x, w)
+    with cgj.enabled():
+        got = conv(x, w)
+    assert parts() == ["forward"]
+    assert equal(got, expected)
 
 
 def test_strides_and_dilations_of_all_three() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 import tvmconvgrad.jax as cgj
 from tests.jax.support import W, X, conv, equal, integers, loss, parts
@@ -55,6 +56,7 @@ def test_vmap(axes: Any) -> None:
     assert equal(got, expected)
     expected, got = both(lambda: jax.jit(jax.vmap(jax.grad(loss, (0, 1)), axes))(x, w))
     assert equal(got, expected)
+    assert parts() == ["data gradient", "weights gradient"]
 
 
 def test_scan_and_while() -> None:
@@ -103,11 +105,18 @@ def test_mixed_precision() -> None:
     assert {row.dtype for row in cgj.report().rows} == {"bf16"}
 
 
+@pytest.fixture
+def x64() -> Iterator[None]:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.usefixtures("x64")
 def test_x64() -> None:
     """Where numbers are of 64 bits by default: f32 is ours, f64 is XLA's."""
-    with jax.enable_x64(True):
-        wide = jnp.asarray(np.asarray(X), jnp.float64), jnp.asarray(np.asarray(W), jnp.float64)
-        expected, got = both(lambda: (jax.grad(loss, (0, 1))(X, W), jax.grad(loss, (0, 1))(*wide)))
+    wide = jnp.asarray(np.asarray(X), jnp.float64), jnp.asarray(np.asarray(W), jnp.float64)
+    expected, got = both(lambda: (jax.grad(loss, (0, 1))(X, W), jax.grad(loss, (0, 1))(*wide)))
     assert equal(got, expected)
     assert {(row.dtype, row.by) for row in cgj.report().rows} == {("f32", "tvmconvgrad"), ("float64", "XLA")}
 
@@ -116,16 +125,16 @@ def test_export_stays_jaxs() -> None:
     """What is exported runs where this package is not."""
     shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
     with cgj.enabled():
-        exported = jax.export.export(jax.jit(lambda x: conv(x, W)))(shape)
+        exported = export.export(jax.jit(lambda x: conv(x, W)))(shape)
         assert "tvmconvgrad" not in exported.mlir_module()
         assert equal(exported.call(X), conv(X, W))
     assert "a program for jax.export, which other machines run, too" in {row.why for row in cgj.report().rows}
 
 
 def test_export_of_unknown_sizes() -> None:
-    (batch,) = jax.export.symbolic_shape("b")
+    (batch,) = export.symbolic_shape("b")
     shape = jax.ShapeDtypeStruct((batch, *X.shape[1:]), X.dtype)
     expected = conv(X, W)
     with cgj.enabled():
-        exported = jax.export.export(jax.jit(lambda x: conv(x, W)))(shape)
+        exported = export.export(jax.jit(lambda x: conv(x, W)))(shape)
         assert equal(exported.call(X), expected)

@@ -48,7 +48,7 @@ def lower(settings: Settings, context: Any, lhs: Any, rhs: Any, **numbers: Any) 
     """The values of a call of our kernel, and what was found; None for the values if XLA computes them.
 
     `context` is JAX's, `numbers` are the parameters of the primitive. Nothing is found of arrays whose sizes are not
-    known before the program runs.
+    known before the program runs, nor of complex ones, for which JAX's rule lowers convolutions of real ones.
     """
     conv = _described(context, numbers)
     if conv is None:
@@ -71,7 +71,7 @@ def _described(context: Any, numbers: dict[str, Any]) -> Convolution | None:
     lhs, rhs = context.avals_in
     (out,) = context.avals_out
     shapes: list[Any] = [tuple(aval.shape) for aval in (lhs, rhs, out)]
-    if not all(isinstance(size, int) for shape in shapes for size in shape):
+    if not all(isinstance(size, int) for shape in shapes for size in shape) or lhs.dtype.kind == "c":
         return None
     specs: Any = tuple(tuple(spec) for spec in numbers["dimension_numbers"])
     given: list[Any] = [numbers[name] for name in _NUMBERS]

@@ -43,8 +43,7 @@ class Reading:
     @property
     def groups(self) -> int:
         """The groups of the sum."""
-        conv = self.conv
-        return conv.batch_group_count if self.roles.part is Part.WEIGHTS else conv.feature_group_count
+        return max(self.conv.feature_group_count, self.conv.batch_group_count)  # one of them is 1
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -81,15 +80,27 @@ class Reading:
         if tensor == roles.small:
             order = order.replace("C", "O")
         wanted = [name for letter in order for name in (spatial if letter == "X" else [letter])]
-        groups = self.groups if is_filter and roles.is_reversed else 1
-        return arrangement(source, wanted, groups, of="C", to="O")
+        of, to = self._regrouped(tensor)
+        return arrangement(source, wanted, self.groups, of, to)
+
+    def _regrouped(self, tensor: str) -> tuple[str, str]:
+        """The axis that has all groups in JAX's array, and the one that has them in the kernel's; "" if it is the same.
+
+        `vmap` writes weights' gradients of several layers side by side as one with groups of the summed batch.
+        """
+        roles = self.roles
+        if tensor == roles.filter and roles.is_reversed:
+            return "C", "O"
+        if tensor == LHS and roles.part is Part.WEIGHTS and self.conv.feature_group_count > 1:
+            return "N", roles.axes[LHS][0]
+        return "", ""
 
     def is_possible(self) -> bool:
         """Whether the sum is the same: the big side has a step of 1, elements that are read, and no groups alone."""
         conv, roles = self.conv, self.roles
-        other = conv.feature_group_count if roles.part is Part.WEIGHTS else conv.batch_group_count
+        has_groups = roles.part is Part.WEIGHTS or conv.batch_group_count == 1
         has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))
-        return set(conv.steps(roles.big)) == {1} and other == 1 and has_elements
+        return has_groups and has_elements and set(conv.steps(roles.big)) == {1}
 
     def cost(self, is_reversed: bool) -> tuple[int, int]:
         """How many elements are moved besides the sum, and the size of the filter.

@@ -69,8 +69,8 @@ def _row(found: Lowered) -> Row:
         layout, part = reading.data_format, reading.roles.part.value
     if found.problem is not None:
         one = found.problem.geometry
-        numbers = one.strides, one.dilations, one.groups
-        layer = layer_text(f"conv{conv.rank}d", (one.c, one.o), one.k, one.batch, one.y, *numbers)
+        numbers = {"stride": one.strides, "dilation": one.dilations}
+        layer = layer_text(f"conv{conv.rank}d", (one.c, one.o), one.k, one.batch, one.x, numbers, one.groups)
     if found.number is None:
         return Row(layer, layout, conv.dtype, part, "XLA", 0, None, found.reason)
     return Row(layer, layout, conv.dtype, part, "tvmconvgrad", *handler().count(found.number), "")

@@ -8,6 +8,8 @@ import numpy as np
 
 from tvmconvgrad.runtime.arrays import NumpyKind, Tensor, WrongDevice, dtype_of
 
+_INSTEAD = "with tvmconvgrad.jax.enable(), jax.lax.conv_general_dilated and its gradients are these kernels there"
+
 
 class _JaxKind(NumpyKind):
     """NumPy's views of JAX's arrays, and results that become arrays beside the one that is given."""
@@ -25,7 +27,7 @@ def understand(name: str, value: Any, jax: Any, writes: bool) -> Tensor:
     """Look at an array of the module `jax`; raises TypeError or ValueError, which name it, for what no kernel takes."""
     if isinstance(value, jax.core.Tracer):
         what = "a tracer of JAX, inside of jit, grad or vmap, and has no elements yet"
-        raise TypeError(f"{name}: is {what}, expected an array; jax.pure_callback calls with arrays")
+        raise TypeError(f"{name}: is {what}, expected an array; {_INSTEAD}")
     if writes:
         raise ValueError(f"{name}: is read-only: a jax.Array never changes; without {name} the result is a new one")
     dtype = dtype_of(name, value.dtype)
