@@ -91,6 +91,15 @@ def test_the_three_sums_of_a_layer(layout: Any, groups: int, stride: int, dilati
         assert not any(size for name, size in moved.items() if groups == 1 or name != reading.roles.filter)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_an_image_is_no_filter(batch: int) -> None:
+    """Of one image the batch can stand anywhere, and a filter that is moved may be larger than it."""
+    x, w = np.zeros((batch, 4, 4, 16), np.float32), np.zeros((2, 2, 16, 32), np.float32)
+    jaxpr = jax.make_jaxpr(lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"))(x, w)
+    (equation,) = equations(jaxpr)
+    assert read_equation(equation, jaxpr).roles.part is Part.DATA
+
+
 def equations(jaxpr: Any) -> list[Any]:
     return [equation for equation in jaxpr.eqns if equation.primitive.name == "conv_general_dilated"]
 

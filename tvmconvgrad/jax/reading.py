@@ -1,8 +1,9 @@
 """Which of the specification's sums a convolution of JAX is.
 
 Below autodiff JAX has one operation, and writes both gradients with it. Often it can be read as several sums: a
-weights' gradient also as a forward with a filter as large as the image. The reading that moves the fewest elements is
-taken, and of several such the one with the smallest filter.
+weights' gradient also as a forward with a filter as large as the image. Programs have the batch before the channels,
+and JAX's gradients of theirs read the same arrays: so a reading is taken that has it so in lhs. Of these it is the one
+that moves the fewest elements, and of several such the one with the smallest filter.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class Reading:
         has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))
         return has_groups and has_elements and set(conv.steps(roles.big)) == {1}
 
-    def cost(self, is_reversed: bool) -> tuple[int, int]:
-        """How many elements are moved besides the sum, and the size of the filter.
+    def cost(self, is_reversed: bool) -> tuple[bool, int, int]:
+        """Whether lhs has its batch last, how many elements are moved besides the sum, and the size of the filter.
 
         `is_reversed` says that JAX's program has reversed the rhs just before, which can be undone.
         """
@@ -114,7 +115,9 @@ class Reading:
                 moved += prod(self.conv.shape(tensor))
         if any(map(any, self.cuts)):
             moved += prod(self.conv.shape(roles.big))
-        return moved, prod(self.conv.spatial(roles.filter))
+        places = dict(zip(roles.axes[LHS], self.conv.spec(LHS)))
+        has_batch_last = places.pop("N") > min(places.values())
+        return has_batch_last, moved, prod(self.conv.spatial(roles.filter))
 
     def problem(self) -> Problem:
         """The specification's problem. Raises ValueError, in its words, for what no operator computes."""
