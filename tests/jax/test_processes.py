@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SETUP = """
 import sys
 import jax, jax.numpy as jnp, numpy as np
