@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from tvmconvgrad.spec.values import Shape
@@ -15,13 +16,22 @@ class Part(str, Enum):
     WEIGHTS = "weights gradient"
 
 
+_USUAL = {"stride": 1, "padding": 0, "dilation": 1, "output_padding": 0}
+"""What a layer's text leaves out: numbers that are so on all axes."""
+
+
 def layer_text(
-    name: str, channels: Shape, kernel: Shape, batch: int, image: Shape, stride: Shape, dilation: Shape, groups: int
+    name: str,
+    channels: tuple[int, int],
+    kernel: Shape,
+    batch: int,
+    image: Shape,
+    numbers: Mapping[str, Shape],
+    groups: int,
 ) -> str:
     """A layer as reports name it, as in "conv2d 64->128 3x3, 8x56x56, stride 2x2"; usual numbers are left out."""
     text = f"{name} {channels[0]}->{channels[1]} {_times(kernel)}, {batch}x{_times(image)}"
-    named = (("stride", stride), ("dilation", dilation))
-    text += "".join(f", {name} {_times(value)}" for name, value in named if set(value) != {1})
+    text += "".join(f", {key} {_times(values)}" for key, values in numbers.items() if {*values} - {_USUAL[key]})
     return text + (f", groups {groups}" if groups > 1 else "")
 
 
