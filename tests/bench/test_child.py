@@ -103,7 +103,7 @@ def test_nothing_of_the_definition_runs_beside_what_is_measured_next() -> None:
 def test_another_state_of_the_project(tmp_path: Path) -> None:
     package = Path(tvmconvgrad.__file__).parent
     shutil.copytree(package, tmp_path / "tvmconvgrad", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "tvmconvgrad" / "__init__.py").open("a") as source:
+    with (tmp_path / "tvmconvgrad" / "version.py").open("a") as source:
         source.write('\n__version__ = "another"\n')
     with Child(ours_too(f"checkout={tmp_path}", ours("llvm")), choose_cpus(1)) as child:
         assert child.versions == {"tvmconvgrad": "another"}

@@ -42,7 +42,7 @@ def test_every_element_is_stored_and_nothing_else(case: Case, threads: int) -> N
     kernel = case.call.compile()
     if case.dtype != "f32" and case.convolution.groups == 1 and "avx512f" not in host_features():
         pytest.skip("without AVX-512 a tile's results of 16 bits are half a cache line")
-    assert "streams=1" in kernel.schedule
+    assert "non_temporal=1" in kernel.schedule
     tensors = operands(case.convolution, case.result)
     inputs = case.arrays(tensors)
     expected = torch_reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[case.dtype])

@@ -73,9 +73,9 @@ def test_another_version_is_named(light: Path, tmp_path: Path) -> None:
     (other / "tvmconvgrad").mkdir()
     for path in (ROOT / "tvmconvgrad").iterdir():
         (other / "tvmconvgrad" / path.name).symlink_to(path)
-    text = (ROOT / "tvmconvgrad" / "__init__.py").read_text()
-    (other / "tvmconvgrad" / "__init__.py").unlink()
-    (other / "tvmconvgrad" / "__init__.py").write_text(text.replace('__version__ = "', '__version__ = "9.'))
+    text = (ROOT / "tvmconvgrad" / "version.py").read_text()
+    (other / "tvmconvgrad" / "version.py").unlink()
+    (other / "tvmconvgrad" / "version.py").write_text(text.replace('__version__ = "', '__version__ = "9.'))
     python = full(tmp_path, other)
     done = run(light, tmp_path, python)
     assert f"MissingCompiler: TVMCONVGRAD_COMPILER: {python} has tvmconvgrad 9." in done.stderr

@@ -60,8 +60,8 @@ def test_names_of_types_and_targets_are_their_characters_too() -> None:
     shapes = ((1, 4, 2), (1, 4, 3))
     assert op.problem(*shapes, dtype=Unequal("float16")).dtype == "f16"
     for words in ("llvm -mcpu=native", "llvm -mattr=+fma"):
-        assert cg.targets.parse_target(Unequal(words)) == cg.targets.parse_target(words)
-    assert cg.targets.parse_target({"kind": Unequal("llvm")}) == cg.Target()
+        assert cg.machines.targets.parse_target(Unequal(words)) == cg.machines.targets.parse_target(words)
+    assert cg.machines.targets.parse_target({"kind": Unequal("llvm")}) == cg.Target()
     with pytest.raises(ValueError, match=r"^schedule: 'x' is unknown"):
         op.compile(*shapes, schedule=Unequal("x"))
 

@@ -77,7 +77,7 @@ def test_the_data_gradients_shape_is_inferred():
             continue
         inferred = problem_of(case, output_shape=None)
         if inferred.output_shape != tuple(attributes["output_shape"]):  # a rest that no tap reaches
-            extra = [y - i for y, i in zip(problem_of(case).geometry.y, inferred.geometry.y, strict=True)]
+            extra = [y - i for y, i in zip(problem_of(case).geometry.x, inferred.geometry.x, strict=True)]
             assert all(0 <= e < s for e, s in zip(extra, attributes["strides"], strict=True)), name
             inferred = problem_of(case, output_shape=None, output_padding=extra)
         assert inferred == problem_of(case), name
