@@ -13,15 +13,18 @@ import torch
 
 from tests.torch.support import forget_layers
 from tvmconvgrad.torch import disable, findings
+from tvmconvgrad.torch.building import Build
 
 
 @pytest.fixture(autouse=True)
 def nothing_enabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path / "tuning"))
     findings.forget()
+    Build.pending.clear()  # what an earlier test has left unfinished would let no call be timed
     yield
     disable()
     forget_layers()
+    Build.pending.clear()
     findings.forget()
 
 
