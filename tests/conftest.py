@@ -6,12 +6,14 @@ import gc
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.compiling_here import compile_here
 from tests.support.fake_gpu import FakeGpus, make_driver, patch_toolkit
 from tests.support.prefetch import prefetch
+from tvmconvgrad.cache.store import KernelCache
 from tvmconvgrad.runtime import threads
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -43,6 +45,12 @@ def kernels_ahead(request: pytest.FixtureRequest) -> None:
     here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     parameters = (value for item in here for value in item.callspec.params.values())
     prefetch(value.call for value in parameters if hasattr(value, "call"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> KernelCache:
+    """An empty cache in a folder that does not exist yet."""
+    return KernelCache(tmp_path / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -147,18 +147,20 @@ from tvmconvgrad_other import g
     }
 
 
-def copy_of_package(folder: Path) -> Path:
-    copy = folder / "tvmconvgrad"
+digest = sources.digest.__wrapped__
+"""Without what was computed before."""
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package, which keys are now computed from."""
+    copy = tmp_path / "tvmconvgrad"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(sources, "_ROOT", str(copy))
     return copy
 
 
-def test_an_edit_of_any_file_changes_the_keys_of_what_is_built_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = copy_of_package(tmp_path)
-    monkeypatch.setattr(sources, "_ROOT", str(copy))
-    digest = sources.digest.__wrapped__
+def test_an_edit_of_any_file_changes_the_keys_of_what_is_built_from_it(copy: Path) -> None:
     before = digest(*COMPILERS[1])
     changes = set()
     for file in (path for path in copy.rglob("*") if path.is_file()):
@@ -175,12 +177,7 @@ def test_an_edit_of_any_file_changes_the_keys_of_what_is_built_from_it(
     assert not [file for file in changes if file.startswith(apart)]
 
 
-def test_an_edit_of_the_c_that_is_linked_in_changes_the_keys_of_cpus_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = copy_of_package(tmp_path)
-    monkeypatch.setattr(sources, "_ROOT", str(copy))
-    digest = sources.digest.__wrapped__
+def test_an_edit_of_the_c_that_is_linked_in_changes_the_keys_of_cpus_alone(copy: Path) -> None:
     before = [digest(*compiler) for compiler in COMPILERS]
     for file in sorted(C_FILES):
         content = (copy / file).read_bytes()
@@ -191,10 +188,7 @@ def test_an_edit_of_the_c_that_is_linked_in_changes_the_keys_of_cpus_alone(
         (copy / file).write_bytes(content)
 
 
-def test_a_new_module_and_a_new_file_change_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = copy_of_package(tmp_path)
-    monkeypatch.setattr(sources, "_ROOT", str(copy))
-    digest = sources.digest.__wrapped__
+def test_a_new_module_and_a_new_file_change_the_key(copy: Path) -> None:
     found = [digest(*COMPILERS[0])]
     (copy / "schedules/machines.json").write_text("{}")
     found.append(digest(*COMPILERS[0]))

@@ -56,12 +56,25 @@ def test_contexts_end_in_any_order() -> None:
         ({"algorithm": "fast"}, ValueError, "algorithm: got 'fast', expected 'direct' or 'auto'"),
         ({"algorithm": 3}, TypeError, "algorithm"),
         ({"layers": "all"}, TypeError, "layers: 'all' is not callable"),
+        ({"layers": lambda: True}, TypeError, "layers: .* takes other arguments"),
     ],
 )
 def test_arguments(named: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         cgj.enable(**named)
     assert not is_ours(jax.jit(conv))
+
+
+@pytest.mark.parametrize(
+    ("layers", "error", "words"),
+    [
+        (lambda conv: conv.wrong, ValueError, "layers: raised AttributeError when it was called with Convolution"),
+        (lambda _: None, TypeError, "layers: returned None of type NoneType when it was called with Convolution"),
+    ],
+)
+def test_a_function_that_fails_is_named(layers: Any, error: type[Exception], words: str) -> None:
+    with cgj.enabled(layers=layers), pytest.raises(error, match=words):
+        jax.jit(conv)(X, W)
 
 
 def test_calls_of_many_threads() -> None:

@@ -1,1 +1,1 @@
-"""What the front ends of PyTorch and JAX share: the words of their reports, and the options that both have."""
+"""What the front ends of PyTorch and JAX share: their settings, and the words of their reports."""

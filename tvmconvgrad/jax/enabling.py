@@ -18,7 +18,8 @@ def enable(algorithm: str = "direct", *, layers: Layers | None = None) -> None:
 
     `algorithm` is "direct", or "auto", which also allows algorithms with fewer products, such as Winograd's, that round
     otherwise. `layers` is called with the Convolution of each operation while JAX lowers it; XLA computes those for
-    which it returns False. A second call of `enable` replaces the first.
+    which it returns False. If it raises, or returns no bool, the compilation raises ValueError or TypeError that names
+    `layers` and the convolution. A second call of `enable` replaces the first.
 
     Raises TypeError or ValueError for a wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number, and
     MissingLinker if there is no C compiler.

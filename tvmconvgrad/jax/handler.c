@@ -23,9 +23,8 @@ typedef struct Kernel {
     struct Kernel *next;
     int64_t number;
     int state;
-    Run run;             /* NULL of a READY kernel: the sum is empty */
-    uint64_t bytes;      /* of the result */
-    char *reason;        /* of a FAILED one */
+    Run run;
+    char *reason; /* of a FAILED one */
     int64_t calls, fastest; /* nanoseconds */
 } Kernel;
 
@@ -129,8 +128,7 @@ static XLA_FFI_Error *execute(const XLA_FFI_CallFrame *frame) {
     if (settled(kernel) == FAILED) return failure(api, XLA_FFI_Error_Code_INTERNAL, kernel->reason);
     int64_t begin = now();
     void *result = ((const XLA_FFI_Buffer *)frame->rets.rets[0])->data;
-    if (!kernel->run) memset(result, 0, kernel->bytes);
-    else if (kernel->run(address(frame, 0), address(frame, 1), result, NULL, 0))
+    if (kernel->run(address(frame, 0), address(frame, 1), result, NULL, 0))
         return failure(api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "tvmconvgrad: no memory for a kernel's workspace");
     count(kernel, now() - begin);
     return NULL;

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.interpreters import mlir
 
+from tvmconvgrad.frontends.layers import is_allowed
 from tvmconvgrad.jax import private
 from tvmconvgrad.jax.building import ask
 from tvmconvgrad.jax.computing import compute
@@ -54,9 +55,10 @@ def lower(settings: Settings, context: Any, lhs: Any, rhs: Any, **numbers: Any) 
     if conv is None:
         return None, None
     found = Lowered(conv)
+    is_wanted = is_allowed(settings.layers, conv)  # whose errors end the lowering
     undone = private.reversed_operand(rhs, conv.spec(RHS)[2:])
     try:
-        _check(settings, context, conv)
+        _check(context, conv, is_wanted)
         found.reading, found.problem = read(conv, undone is not None)
         found.number = ask(found.problem, settings.target)
     except ValueError as reason:
@@ -83,7 +85,7 @@ def _described(context: Any, numbers: dict[str, Any]) -> Convolution | None:
     return Convolution(*described)
 
 
-def _check(settings: Settings, context: Any, conv: Convolution) -> None:
+def _check(context: Any, conv: Convolution, is_wanted: bool) -> None:
     """Raise ValueError, which says why, for what is left to XLA whatever sum it is."""
     if conv.dtype not in DTYPES.values():
         raise ValueError(f"type {conv.dtype}")
@@ -91,7 +93,7 @@ def _check(settings: Settings, context: Any, conv: Convolution) -> None:
         raise ValueError("a program for jax.export, which other machines run, too")
     if private.is_partitioned(context):
         raise ValueError("a program that XLA splits over devices: jax.shard_map would split it before")
-    if settings.layers is not None and not settings.layers(conv):
+    if not is_wanted:
         raise ValueError("enable(layers=...) leaves it out")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 
+from tvmconvgrad.frontends.stack import SettingsStack
 from tvmconvgrad.jax import private
 from tvmconvgrad.jax.handler import handler
 from tvmconvgrad.jax.lowering import Lowered, lower
@@ -24,7 +27,7 @@ class Override:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._stack: list[Settings] = []
+        self._stack = SettingsStack[Settings]()
         self._theirs: Any = None
         self.lowered: dict[Any, Lowered] = {}
         """By what tells one from another in the report."""
@@ -32,43 +35,42 @@ class Override:
     @property
     def settings(self) -> Settings | None:
         """Those that apply now; None if XLA computes everything."""
-        return self._stack[-1] if self._stack else None
+        return self._stack.last
 
     def push(self, settings: Settings) -> None:
         """Apply these settings from now on."""
         handler()
-        with self._lock:
-            self._apply([*self._stack, settings])
+        with self._changing():
+            self._stack.push(settings)
 
     def remove(self, settings: Settings) -> None:
         """Undo the last `push` of this object. The settings that are last on the stack then apply."""
-        with self._lock:
-            stack = list(self._stack)
-            for place in reversed(range(len(stack))):
-                if stack[place] is settings:
-                    del stack[place]
-                    break
-            self._apply(stack)
+        with self._changing():
+            self._stack.remove(settings)
 
     def replace(self, settings: Settings | None) -> None:
         """Empty the stack and apply these settings; with None, give all convolutions back to JAX's own rule."""
         if settings is not None:
             handler()
-        with self._lock:
-            self._apply([] if settings is None else [settings])
+        with self._changing():
+            self._stack.replace(settings)
 
-    def _apply(self, stack: list[Settings]) -> None:
-        before, self._stack = self.settings, stack
-        if self.settings is before:
-            return
-        if self.settings is None:
-            private.set_lowering_rule(self._theirs)
-        else:
-            self.lowered = {}
-            if before is None:
-                self._theirs = private.lowering_rule()
-            private.set_lowering_rule(self._lower)
-        jax.clear_caches()  # type: ignore[no-untyped-call]
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A change of the stack, and what follows from it."""
+        with self._lock:
+            before = self.settings
+            yield
+            if self.settings is before:
+                return
+            if self.settings is None:
+                private.set_lowering_rule(self._theirs)
+            else:
+                self.lowered = {}
+                if before is None:
+                    self._theirs = private.lowering_rule()
+                private.set_lowering_rule(self._lower)
+            jax.clear_caches()  # type: ignore[no-untyped-call]
 
     def _lower(self, context: Any, lhs: Any, rhs: Any, **numbers: Any) -> Any:
         """JAX's lowering rule while settings apply."""

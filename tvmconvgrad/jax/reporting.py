@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tvmconvgrad.frontends import reports
 from tvmconvgrad.frontends.parts import layer_text
-from tvmconvgrad.frontends.table import table
 from tvmconvgrad.jax.handler import handler
 from tvmconvgrad.jax.lowering import Lowered
 from tvmconvgrad.jax.override import override
-
-_TITLES = ("layer", "layout", "type", "part", "by", "calls", "ms", "why")
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,10 @@ class Row:
         return (self.layer, self.layout, self.dtype, self.part, self.by, str(self.calls), time, self.why)
 
 
-@dataclass(frozen=True)
-class Report:
-    """The rows, and notes on what is in no row. `str(report)` is a table with the notes below it."""
+class Report(reports.Report[Row]):
+    """The convolutions' rows, and notes on what is in no row. `str(report)` is a table with the notes below it."""
 
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return table(_TITLES, (row.cells for row in self.rows), self.notes)
+    titles = ("layer", "layout", "type", "part", "by", "calls", "ms", "why")
 
 
 def report() -> Report:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tvmconvgrad.frontends.algorithms import parse_algorithm, target_of
+from tvmconvgrad.frontends.layers import check_layers
 from tvmconvgrad.jax.convolution import Convolution
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.spec.values import show
 
 Layers = Callable[[Convolution], bool]
 
@@ -28,6 +28,5 @@ class Settings:
 
 def parse_settings(algorithm: str, layers: Layers | None) -> Settings:
     """Check the arguments of `enable`. Raises TypeError or ValueError, which names the argument."""
-    if layers is not None and not callable(layers):
-        raise TypeError(f"layers: {show(layers)} is not callable, expected a function of a Convolution")
+    check_layers(layers)
     return Settings(parse_algorithm(algorithm), layers)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 import torch
 
+from tvmconvgrad.frontends.algorithms import target_of
 from tvmconvgrad.machines.targets import Target, own_architecture, parse_target
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime.cuda import kinds
@@ -65,7 +66,7 @@ class Cpu:
         return ""
 
     def target(self, algorithm: str) -> Target | None:
-        return None if algorithm == "direct" else parse_target(f"llvm -mcpu=native -algorithm={algorithm}")
+        return target_of(algorithm)
 
     def facts(self, target: Target | None) -> dict[str, Any]:
         return {"target": str(target or parse_target()), "threads": torch.get_num_threads()}

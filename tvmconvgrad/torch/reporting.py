@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from tvmconvgrad.frontends.table import table
+from tvmconvgrad.frontends import reports
 from tvmconvgrad.torch.override import others
 from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.step import Step
 
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
-_TITLES = ("layer", "device", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch ms", "why")
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,10 @@ class Row:
         )
 
 
-@dataclass(frozen=True)
-class Report:
-    """The rows, and notes on what is in no row. `str(report)` is a table with the notes below it."""
+class Report(reports.Report[Row]):
+    """The layers' rows, and notes on what is in no row. `str(report)` is a table with the notes below it."""
 
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return table(_TITLES, (row.cells for row in self.rows), self.notes)
+    titles = ("layer", "device", "layout", "type", "part", "by", "calls", "ours ms", "PyTorch ms", "why")
 
 
 def report() -> Report:

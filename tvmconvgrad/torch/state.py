@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvmconvgrad.common import process
+from tvmconvgrad.frontends.stack import SettingsStack
 from tvmconvgrad.torch.layer import Backward, Forward
 from tvmconvgrad.torch.settings import Settings
 from tvmconvgrad.torch.step import Step
@@ -38,7 +39,7 @@ class State:
     """The settings that are pushed and removed, and the layers that were called. Without settings PyTorch computes."""
 
     def __init__(self) -> None:
-        self._stack: list[Settings] = []
+        self._stack = SettingsStack[Settings]()
         self.in_force: Called | None = None
         """The layers under the settings that apply now; None if PyTorch computes everything."""
         self._last: Called | None = None
@@ -66,22 +67,19 @@ class State:
     def push(self, settings: Settings) -> None:
         """Apply these settings from now on."""
         with process.lock:
-            self._stack.append(settings)
+            self._stack.push(settings)
             self._follow()
 
     def remove(self, settings: Settings) -> None:
         """Undo the last `push` of this object. The settings that are last on the stack then apply."""
         with process.lock:
-            for place in reversed(range(len(self._stack))):
-                if self._stack[place] is settings:
-                    del self._stack[place]
-                    break
+            self._stack.remove(settings)
             self._follow()
 
     def replace(self, settings: Settings | None) -> None:
         """Empty the stack and apply these settings; with None, none."""
         with process.lock:
-            self._stack = [] if settings is None else [settings]
+            self._stack.replace(settings)
             self._follow()
 
     def keep(
@@ -98,10 +96,10 @@ class State:
         return layer
 
     def _follow(self) -> None:
-        if not self._stack:
+        settings = self._stack.last
+        if settings is None:
             self.in_force = None
             return
-        settings = self._stack[-1]
         key = settings.algorithm, settings.dtypes, id(settings.layers)
         called = self._known.pop(key, None) or Called(settings)
         while len(self._known) >= MOST_SETTINGS:
