@@ -22,7 +22,7 @@ class GpuMachine:
 
     architecture: int
     """90 for sm_90."""
-    has_warp_groups: bool
+    has_warpgroups: bool
     """Whether warpgroups multiply operands in shared memory, by `wgmma`: only on sm_90a."""
     processors: int
     """SMs of the GPU."""
@@ -63,7 +63,7 @@ class GpuMachine:
         return 90 <= self.architecture < 120
 
     @property
-    def has_early_launches(self) -> bool:
+    def has_dependent_launch(self) -> bool:
         """Whether there is programmatic dependent launch, which starts a kernel's blocks before the kernel before it
         has ended: since sm_90."""
         return self.architecture >= 90

@@ -67,7 +67,7 @@ def generate(module: tvm.IRModule, target: Target) -> Program:
         code = codegen_build(finalize()(device), found)
     source = code.inspect_source("cuda")
     clusters = json.loads(function.attrs.get(CLUSTERS, "{}"))
-    early = GpuMachine.of(found).has_early_launches
+    early = GpuMachine.of(found).has_dependent_launch
     launches = [replace(each, early=early and place > 0) for place, each in enumerate(host.launches)]
     for place, launch in enumerate(launches):
         is_last = launch is launches[-1]

@@ -19,17 +19,17 @@ GROUPING, REGROUPING = 1.0, 1.7
 """To pack groups of several channels, which are not contiguous: in NXC, and in NCX, where they are also transposed.
 With lower costs ResNeXt's conv4a_grouped in NCX took the vectors over groups, and 1.6 times as long."""
 
-PLACING = 0.5
+WRITE_BACK = 0.5
 """To write results in whole vectors, line after line. Not measured on its own."""
 
-STREAMING = 0.3
+NON_TEMPORAL = 0.3
 """To write them by non-temporal stores. With those stores MobileNet-V2's depthwise data gradients took 0.4 to 0.8 of
 the time (an AMD EPYC)."""
 
 SCATTERING = 3.0
 """To write against the memory's order, or cache lines in parts. Not measured on its own."""
 
-SPREADING = 3.3
+STRIDED_STORES = 3.3
 """To transpose results and write them a stride apart, by masked stores. Not measured on its own; with those stores 3D
 U-Net's down3_1 took 1.0 instead of 2.0 ms."""
 

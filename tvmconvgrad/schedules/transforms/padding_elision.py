@@ -28,7 +28,7 @@ SPACE = 3
 """The number of the first spatial axis of a stage of data, which packing keeps (cpu/blocks.py)."""
 
 
-def skip(module: IRModule, expression: Sum) -> IRModule:
+def elide_padding(module: IRModule, expression: Sum) -> IRModule:
     """`module` without the taps of the expression's sums at which a tile reads nothing but padding.
 
     Raises RuntimeError if the schedule lets a sum read implicit padding.

@@ -38,7 +38,7 @@ MOST_LINES = 4
 Not measured on its own."""
 
 
-def overlap(module: IRModule, packed: Collection[str]) -> IRModule:
+def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
     """`module`, in which sums prefetch what the next iteration packs by blocks of these names."""
     around = nodes(module, tirx.For)
 

@@ -20,7 +20,7 @@ from tvm.s_tir.stmt import SBlock
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body, with_parts
 
 
-def join(module: IRModule, sums: Sequence[str]) -> IRModule:
+def fuse_tasks(module: IRModule, sums: Sequence[str]) -> IRModule:
     """`module` with the parallel loops of the blocks `sums` fused, behind all that they depend on; unchanged if they
     differ in the number of work items."""
     if len(sums) < 2:

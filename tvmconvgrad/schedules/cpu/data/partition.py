@@ -18,7 +18,7 @@ from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.tiles import cost
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 
-TASKS = 28
+WORK_ITEMS = 28
 """The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
 28 divides the rows of many layers. Not measured on its own."""
 
@@ -40,7 +40,7 @@ SLACK = 0.01
 
 
 @dataclass(frozen=True)
-class Ranges:
+class Partitions:
     """One way to split the positions into partitions of so many `tiles`: of row blocks."""
 
     tiles: int
@@ -59,13 +59,13 @@ def _partitions(extents: Sequence[int], partition_tiles: int) -> int:
 
 
 @dataclass(frozen=True)
-class Splitting:
+class DataPartitioning:
     """Splits the sums of a tile into work items."""
 
     access: DataAccess
 
     @cached_property
-    def partitions(self) -> Ranges:
+    def partitions(self) -> Partitions:
         """The partitions with about the least traffic from beyond L2 among those that have room; of these, the largest
         that give enough work items.
 
@@ -74,12 +74,12 @@ class Splitting:
         """
         sizes, tile = self.access.sizes, self.access.tile
         if not sizes.sums:
-            return Ranges(1, 1, 1.0, 0.0, 0)
+            return Partitions(1, 1, 1.0, 0.0, 0)
         extents = self._extents
         if self._has_small_images:
             return self._partition(extents, [1, *extents[1:]])
         most = min(prod(extents), self._most_tiles)
-        limits = {most // part for part in range(1, min(most, 8 * TASKS) + 1)}
+        limits = {most // part for part in range(1, min(most, 8 * WORK_ITEMS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
         found = [self._partition(extents, inner) for inner in sorted(inners)]
         # Panels take the least memory if a single work item packs its own. Without panels it is the packed data that
@@ -93,21 +93,21 @@ class Splitting:
         least = min(partitions.traffic for partitions in found)
         allowed = max(1.1 * least, least + SLACK * cost(self.access) / TRAFFIC)
         best = [partitions for partitions in found if partitions.traffic <= allowed]
-        enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= TASKS]
+        enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= WORK_ITEMS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
 
     @property
     def group_partitions(self) -> int:
         """The number of partitions of groups that gives enough work items; with small images, at least so many that a
         work item's groups fit half of L1."""
-        wanted = -(-TASKS // self.partitions.work_items)
+        wanted = -(-WORK_ITEMS // self.partitions.work_items)
         if not self._has_small_images:
             return wanted
         return max(wanted, self.access.sizes.problem.geometry.groups * self._image // (self.access.machine.l1 // 2))
 
     def n_partitions(self, group_partitions: int) -> int:
         """The number of partitions of N that gives enough work items, together with so many of groups."""
-        return -(-TASKS // (self.partitions.work_items * group_partitions))
+        return -(-WORK_ITEMS // (self.partitions.work_items * group_partitions))
 
     def may_pack_by_work_item(self, n_partitions: int) -> bool:
         """Whether each work item may pack its own data, so that it need not be packed before all of them."""
@@ -128,7 +128,7 @@ class Splitting:
         rows = self.access.sizes.row_blocks(self.access.tile)
         return max((_partitions(extents, partition_tiles) for extents in rows), default=1)
 
-    def has_room(self, partitions: Ranges) -> bool:
+    def has_room(self, partitions: Partitions) -> bool:
         """Whether the packed filter and a work item's packed data take no more memory than the tensors. A work item
         that shares its panels with no other one packs them one at a time, so then only one panel counts."""
         access, sizes = self.access, self.access.sizes
@@ -138,7 +138,7 @@ class Splitting:
         alone = access.panel > 0 and partitions.work_items == 1 and not access.filter_stays
         return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
-    def _partition(self, extents: Sequence[int], inner: Sequence[int]) -> Ranges:
+    def _partition(self, extents: Sequence[int], inner: Sequence[int]) -> Partitions:
         """The partitions of `inner` images and tiles along each axis, of `extents` in all, and their traffic."""
         access, sizes, geometry = self.access, self.access.sizes, self.access.sizes.problem.geometry
         read, work_items = self._read(inner), prod(extents) // prod(inner)
@@ -147,14 +147,14 @@ class Splitting:
         together = 1 if self._has_small_images else geometry.groups
         fits = access.bytes * read * together * sizes.k <= access.machine.l2
         times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
-        few = work_items * sizes.group_blocks(access.tile) < TASKS
+        few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
         data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
         again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
         once = 1 if work_items == 1 or access.filter_stays else 3
         traffic = data * packed * times + filter_ * (once + again * (work_items - 1))
-        return Ranges(prod(inner), work_items, surplus, traffic, read)
+        return Partitions(prod(inner), work_items, surplus, traffic, read)
 
     @cached_property
     def _extents(self) -> list[int]:

@@ -13,7 +13,7 @@ from math import inf, prod
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING, TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
-from tvmconvgrad.schedules.cpu.data.partition import Splitting
+from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.data.tiles import cost, tiles
 from tvmconvgrad.schedules.decisions import Decisions
@@ -84,15 +84,15 @@ class DataPlanner:
         best = _best_tiles(self)
         tile = best[decisions.draw("tile", range(len(best)), 0)]
         access = self.access(tile)
-        splitting = Splitting(access)
+        partitioning = DataPartitioning(access)
         partition_tiles = decisions.draw(
-            "partition_tiles", [4 << power for power in range(8)], splitting.partitions.tiles
+            "partition_tiles", [4 << power for power in range(8)], partitioning.partitions.tiles
         )
         groups, columns = self.sizes.group_blocks(tile), self.sizes.column_blocks(tile)
-        group_partitions = decisions.draw_divisor("group_partitions", groups, splitting.group_partitions)
-        n_partitions = decisions.draw_divisor("n_partitions", columns, splitting.n_partitions(group_partitions))
-        packs_filter = self._draw_packs_filter(decisions, splitting, partition_tiles)
-        packs = self._draw_packs(decisions, splitting, partition_tiles, n_partitions, packs_filter)
+        group_partitions = decisions.draw_divisor("group_partitions", groups, partitioning.group_partitions)
+        n_partitions = decisions.draw_divisor("n_partitions", columns, partitioning.n_partitions(group_partitions))
+        packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
+        packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
         fetch = 0
         if not packs and tile.vector_axis == "channels":
             fetch = decisions.draw("fetch", [0, tile.positions, 2 * tile.positions], tile.positions)
@@ -117,27 +117,32 @@ class DataPlanner:
             n_partitions,
         )
 
-    def _draw_packs_filter(self, decisions: Decisions, splitting: Splitting, partition_tiles: int) -> str:
+    def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> str:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then
         used at once."""
-        access = splitting.access
+        access = partitioning.access
         if access.filter_in_place:
             return ""
         if access.tile.vector_axis != "channels":
             return "before"
-        by_work_item = splitting.position_partitions(partition_tiles) == 1 and not access.filter_stays
+        by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_stays
         return ("before", "work_item")[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
 
     def _draw_packs(
-        self, decisions: Decisions, splitting: Splitting, partition_tiles: int, n_partitions: int, packs_filter: str
+        self,
+        decisions: Decisions,
+        partitioning: DataPartitioning,
+        partition_tiles: int,
+        n_partitions: int,
+        packs_filter: str,
     ) -> str:
         """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
-        access, partitions = splitting.access, splitting.partitions
+        access, partitions = partitioning.access, partitioning.partitions
         places, default = ["before"], "before"
-        if splitting.work_items_correspond(partition_tiles, n_partitions):
+        if partitioning.work_items_correspond(partition_tiles, n_partitions):
             places.append("work_item")
             saves = 2 * partitions.surplus <= partitions.work_items and not self._has_room(access, packs_filter)
-            if saves or splitting.may_pack_by_work_item(n_partitions):
+            if saves or partitioning.may_pack_by_work_item(n_partitions):
                 default = "work_item"
         if access.data_in_place:
             places.append("")
@@ -169,6 +174,6 @@ def _best_tiles(planner: DataPlanner) -> list[DataTile]:
     costs = [(not each.has_panels, cycles, products(each.tile), each.tile, each) for cycles, each in _costs(planner)]
     best = []
     for no_room, cycles, surplus, tile, access in sorted(costs, key=lambda each: each[:4])[:BEST_TILES]:
-        partitions = Splitting(access).partitions
+        partitions = DataPartitioning(access).partitions
         best.append((no_room, cycles + TRAFFIC * partitions.traffic + STARTING * partitions.work_items, surplus, tile))
     return [tile for *_, tile in sorted(best)]

@@ -59,10 +59,10 @@ from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
-from tvmconvgrad.schedules.transforms.padding_elision import skip
+from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch, fetch_results
-from tvmconvgrad.schedules.transforms.software_pipelining import overlap
-from tvmconvgrad.schedules.transforms.task_fusion import join
+from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
+from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum, express
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
@@ -103,11 +103,13 @@ class DataRule:
         decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
         blocks.fill_zeros(sch, expression)
-        module = self._with_data(Schedule(join(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = skip(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
+        module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
+        module = elide_padding(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
-            module = overlap(module, [name for name, each in zip(expression.operands, where) if each == "work_item"])
+            module = pipeline_packing(
+                module, [name for name, each in zip(expression.operands, where) if each == "work_item"]
+            )
         module = place(module, expression, problem.output_shape)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
             module = fetch_results(module)

@@ -22,15 +22,15 @@ from tvmconvgrad.schedules.cpu.costs import (
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
+    NON_TEMPORAL,
     PACKING,
     PANELS,
-    PLACING,
     SCATTERING,
-    SPREADING,
-    STREAMING,
+    STRIDED_STORES,
     SUMMED_LANES,
     SUMMED_LANES_FAR,
     TRANSPOSING,
+    WRITE_BACK,
 )
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
@@ -147,15 +147,15 @@ def _packing_filter(access: DataAccess) -> float:
 def _placing(access: DataAccess) -> float:
     """Cycles for each element to write the result."""
     if access.tile.vector_axis == "k":
-        return PLACING + ADDING_LANES * access.machine.lanes
+        return WRITE_BACK + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
     if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
-        spreading = SPREADING if access.machine.masked_stores else DISPERSING
+        spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart else TRANSPOSING
     by_groups = access.tile.vector_axis == "groups" and access.sizes.n > 1
     if by_groups or not (access.along or access.tile.vector_axis == "positions"):
         return DISPERSING
     if access.stores_non_temporally:
-        return STREAMING
-    return PLACING if access.along and access.writes_whole_lines else SCATTERING
+        return NON_TEMPORAL
+    return WRITE_BACK if access.along and access.writes_whole_lines else SCATTERING

@@ -22,14 +22,14 @@ from tvmconvgrad.te.views import map_accesses
 
 T = TypeVar("T")
 
-LEAST_CHUNK = 32
+LEAST_CACHE_BLOCK = 32
 """A cache block has at least so many positions, since each cache block adds its tiles to memory. Not measured on its
 own."""
 
-CHUNK_IN_PLACE = 64
+CACHE_BLOCK_IN_PLACE = 64
 """Positions of a cache block if nothing is packed. Not measured on its own."""
 
-FEW_SWEEPS = 8
+FEW_READS = 8
 """Tiles may read an operand in place so many times; if they read it more often, it is packed. Not measured on its
 own."""
 
@@ -126,11 +126,11 @@ class WeightsAccess:
         if not self.is_whole_product:
             return c_block, o_block
         read = c_group * prod(self.problem.geometry.k), o_group
-        x_sweeps, y_sweeps = self._line_sweeps
-        if self.l1_positions(sum(read)) >= LEAST_CHUNK or x_sweeps <= FEW_SWEEPS:
+        x_reads, y_reads = self._line_reads
+        if self.l1_positions(sum(read)) >= LEAST_CACHE_BLOCK or x_reads <= FEW_READS:
             return 0, 0
-        c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CHUNK for size in read)
-        o_stays = o_fits or (c_fits and y_sweeps <= FEW_SWEEPS)
+        c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CACHE_BLOCK for size in read)
+        o_stays = o_fits or (c_fits and y_reads <= FEW_READS)
         return 0 if c_fits else c_block, 0 if o_stays else o_block
 
     @property
@@ -206,7 +206,7 @@ class WeightsAccess:
         sets."""
         c_group, o_group = group_sizes(self.problem.geometry)
         channels = o_group if self.tile.vector_axis == "o" else c_group
-        return self.machine.rows_apart(F32_BYTES * channels) < CHUNK_IN_PLACE
+        return self.machine.rows_apart(F32_BYTES * channels) < CACHE_BLOCK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
         """Whether y need not be packed into blocks of `o_block` channels: its layout is the same without packing, or
@@ -214,17 +214,17 @@ class WeightsAccess:
         problem, tile = self.problem, self.tile
         if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
             return False
-        seldom = tile.vector_axis == "o" and problem.geometry.groups == 1 and self._y_sweeps <= FEW_SWEEPS
+        seldom = tile.vector_axis == "o" and problem.geometry.groups == 1 and self._y_reads <= FEW_READS
         return problem.geometry.o == o_block or (seldom and not self.is_whole_product)
 
     @property
-    def _y_sweeps(self) -> int:
+    def _y_reads(self) -> int:
         """How many times tiles read each element of y."""
         geometry, tile = self.problem.geometry, self.tile
         return prod(-(-k // t) for k, t in zip(geometry.k, tile.taps)) * -(-geometry.c // tile.c)
 
     @property
-    def _line_sweeps(self) -> tuple[int, int]:
+    def _line_reads(self) -> tuple[int, int]:
         """How many times tiles read each cache line of x, and of y, in matrix products."""
         geometry, tile, line = self.problem.geometry, self.tile, CACHE_LINE // F32_BYTES
         return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)

@@ -15,12 +15,12 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import ROOM
-from tvmconvgrad.schedules.cpu.weights.access import CHUNK_IN_PLACE, LEAST_CHUNK, WeightsAccess
+from tvmconvgrad.schedules.cpu.weights.access import CACHE_BLOCK_IN_PLACE, LEAST_CACHE_BLOCK, WeightsAccess
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
 
-TASKS = 16
+WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
 large. Not measured on its own."""
 
@@ -53,14 +53,14 @@ def _before(partitions: int) -> float:
 
 def adds_far(access: WeightsAccess) -> bool:
     """Whether a work item's share of the filter, to which each cache block adds its tiles, is too large for L2."""
-    return F32_BYTES * prod(access.problem.filter_shape) >= TASKS * access.machine.l2
+    return F32_BYTES * prod(access.problem.filter_shape) >= WORK_ITEMS * access.machine.l2
 
 
-def sweeps_small_groups(access: WeightsAccess) -> bool:
+def has_small_groups(access: WeightsAccess) -> bool:
     """Whether the tile is of one of many small groups, in NXC with both operands packed. A group then has few products
     for what it packs, and the filter fits L2, so adding to a group's sums often is cheap."""
     problem = access.problem
-    grouped = access.tile.groups == 1 and problem.geometry.groups >= TASKS and all(access.blocks)
+    grouped = access.tile.groups == 1 and problem.geometry.groups >= WORK_ITEMS and all(access.blocks)
     small = F32_BYTES * prod(problem.filter_shape) <= access.machine.l2
     return grouped and small and problem.data_format == "NXC"
 
@@ -74,13 +74,13 @@ def cache_block_size(access: WeightsAccess) -> int:
     positions_read = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
     if access.packs_to_registers:
         return RUN
-    if sweeps_small_groups(access):
-        return max(access.machine.l1 // (F32_BYTES * (c_group * positions_read + o_group)), LEAST_CHUNK)
+    if has_small_groups(access):
+        return max(access.machine.l1 // (F32_BYTES * (c_group * positions_read + o_group)), LEAST_CACHE_BLOCK)
     if access.tile.groups > 1 and c_group * o_group > 1:
         return access.machine.l2 // 2 // (F32_BYTES * access.tile.groups * (c_group * positions_read + o_group))
     if access.tile.groups > 1:
-        return max(_depthwise_cache_block(access, positions_read), LEAST_CHUNK)
-    return _packed_cache_block(access) if any(access.blocks) else CHUNK_IN_PLACE
+        return max(_depthwise_cache_block(access, positions_read), LEAST_CACHE_BLOCK)
+    return _packed_cache_block(access) if any(access.blocks) else CACHE_BLOCK_IN_PLACE
 
 
 def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
@@ -103,7 +103,7 @@ def _packed_cache_block(access: WeightsAccess) -> int:
     for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
         packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
     if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
-        return LEAST_CHUNK
+        return LEAST_CACHE_BLOCK
     limit = 1024 if adds_far(access) else access.machine.l2 // 2 // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
     if access.problem.geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter cache blocks
@@ -119,11 +119,11 @@ def _panels_in_l1(access: WeightsAccess) -> int:
     apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis == "c" else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
     met = access.met or 1.0  # without any products the size does not matter
-    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / met), LEAST_CHUNK)
+    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / met), LEAST_CACHE_BLOCK)
 
 
 @dataclass(frozen=True)
-class Splitting:
+class WeightsPartitioning:
     """Splits a tile's sums into work items; `cache_block` is its images, and its positions along each axis."""
 
     access: WeightsAccess
@@ -154,8 +154,8 @@ class Splitting:
         problem = self.access.problem
         operands = sum(tensor_bytes(shape, problem.dtype) for shape in problem.input_shapes)
         limit = max(operands // (2 * F32_BYTES * self.access.sums), 1)
-        split_k = nearest_divisor(self.cache_blocks, TASKS, limit)
-        if sweeps_small_groups(self.access):
+        split_k = nearest_divisor(self.cache_blocks, WORK_ITEMS, limit)
+        if has_small_groups(self.access):
             return 1
         if any(self.blocks):
             partitions_are_free = "before" in self._packs(self._partitions(split_k, ANYWHERE), ANYWHERE)
@@ -163,7 +163,7 @@ class Splitting:
             partitions_are_free = 4 * F32_BYTES * self.access.sums * split_k >= operands
         if (
             partitions_are_free
-            and prod(self.parts) >= TASKS
+            and prod(self.parts) >= WORK_ITEMS
             and self._has_room(1, self._partitions(1, ANYWHERE), ANYWHERE)
         ):
             return 1
@@ -206,8 +206,8 @@ class Splitting:
         """
         (groups, o_parts, c_parts), tile = self.parts, self.access.tile
         c_block, o_block = self.blocks
-        g_partitions = largest_divisor(groups, TASKS // split_k)
-        wanted = max(-(-(TASKS // split_k) // g_partitions), 1)
+        g_partitions = largest_divisor(groups, WORK_ITEMS // split_k)
+        wanted = max(-(-(WORK_ITEMS // split_k) // g_partitions), 1)
         pairs = [(o, c) for o in divisors(o_parts) for c in divisors(c_parts) if o <= wanted and c <= -(-wanted // o)]
         most = max(o * c for o, c in pairs)
         enough = [(o, c) for o, c in pairs if 3 * o * c >= 2 * most]

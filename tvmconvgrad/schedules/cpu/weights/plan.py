@@ -14,8 +14,8 @@ from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES
-from tvmconvgrad.schedules.cpu.weights.access import LEAST_CHUNK, WeightsAccess, WeightsTile
-from tvmconvgrad.schedules.cpu.weights.partition import TASKS, Splitting, cache_block_size
+from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
@@ -24,7 +24,7 @@ from tvmconvgrad.spec import Problem
 AHEAD = 64
 """Prefetch distance of vectors over groups, in positions. Not measured on its own."""
 
-FEW_TASKS = 1.05
+FEW_WORK_ITEMS = 1.05
 """The cost of a tile counts so many times if it leaves at most half of the work items that there should be. Not
 measured on its own."""
 
@@ -86,17 +86,17 @@ class WeightsPlanner:
         best = _best_tiles(self)
         access = self.access(best[decisions.draw("tile", range(len(best)), 0)])
         blocks = self._draw_blocks(decisions, access)
-        splitting = Splitting(access, self._draw_cache_block(decisions, access), blocks)
-        split_k = decisions.draw_divisor("split_k", splitting.cache_blocks, splitting.split_k)
+        partitioning = WeightsPartitioning(access, self._draw_cache_block(decisions, access), blocks)
+        split_k = decisions.draw_divisor("split_k", partitioning.cache_blocks, partitioning.split_k)
         names = ("g_partitions", "o_partitions", "c_partitions")
-        wanted = zip(names, splitting.parts, splitting.partitions(split_k))
+        wanted = zip(names, partitioning.parts, partitioning.partitions(split_k))
         partitions = [decisions.draw_divisor(*draw) for draw in wanted]
-        packs = self._draw_packs(decisions, splitting, split_k, partitions)
-        blocks = _whole_blocks(splitting, blocks, packs, partitions)
+        packs = self._draw_packs(decisions, partitioning, split_k, partitions)
+        blocks = _whole_blocks(partitioning, blocks, packs, partitions)
         if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
-        fetch = self._draw_fetch(decisions, splitting, blocks, packs)
-        return WeightsPlan(access.tile, *blocks, packs, splitting.cache_block, fetch, split_k, *partitions)
+        fetch = self._draw_fetch(decisions, partitioning, blocks, packs)
+        return WeightsPlan(access.tile, *blocks, packs, partitioning.cache_block, fetch, split_k, *partitions)
 
     def _draw_blocks(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, int]:
         """How many channels c, and o, are packed together; a search may draw it where the operands may also be read in
@@ -109,43 +109,43 @@ class WeightsPlanner:
 
     def _draw_cache_block(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, ...]:
         """Images, and positions along each axis, of a cache block."""
-        limits = [LEAST_CHUNK << power for power in range(6)]
+        limits = [LEAST_CACHE_BLOCK << power for power in range(6)]
         return tuple(inner_extents(access.extents, decisions.draw("cache_block", limits, cache_block_size(access))))
 
     def _draw_packs(
-        self, decisions: Decisions, splitting: Splitting, split_k: int, partitions: Sequence[int]
+        self, decisions: Decisions, partitioning: WeightsPartitioning, split_k: int, partitions: Sequence[int]
     ) -> tuple[str, str]:
         """Where x, and y, are packed."""
-        default = splitting.packs(split_k, partitions)
-        if not any(splitting.blocks):
+        default = partitioning.packs(split_k, partitions)
+        if not any(partitioning.blocks):
             return default
         places = list(product(("work_item", "before"), repeat=2))
         x_packs, y_packs = places[decisions.draw("packs", range(len(places)), places.index(default))]
         return x_packs, y_packs
 
     def _draw_fetch(
-        self, decisions: Decisions, splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str]
+        self, decisions: Decisions, partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
         """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
         prefetched for the next cache block while this one is summed. What vectors over groups read is prefetched
         `AHEAD` positions ahead. If both operands are packed, 0."""
         c_block, o_block = blocks
-        if self.vector_axis == "groups" and (splitting.access.packs_to_registers or not (c_block and o_block)):
+        if self.vector_axis == "groups" and (partitioning.access.packs_to_registers or not (c_block and o_block)):
             ahead = AHEAD
         elif not c_block or (packs[1] == "work_item" and not o_block):
-            ahead = prod(splitting.cache_block)
+            ahead = prod(partitioning.cache_block)
         else:
             return 0
         return decisions.draw("fetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
 
 
 def _whole_blocks(
-    splitting: Splitting, blocks: tuple[int, int], packs: tuple[str, str], partitions: Sequence[int]
+    partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str], partitions: Sequence[int]
 ) -> tuple[int, int]:
     """Packed blocks, of fewer tiles where a partition would otherwise begin inside of a block that it packs: conditions
     would then cut off a part of the block."""
-    (_, o_partitions, c_partitions), (_, o_parts, c_parts) = partitions, splitting.parts
-    tile = splitting.access.tile
+    (_, o_partitions, c_partitions), (_, o_parts, c_parts) = partitions, partitioning.parts
+    tile = partitioning.access.tile
     channels = c_parts // c_partitions * tile.c, o_parts // o_partitions * tile.o
     c_block, o_block = (
         gcd(block, size) if block and where == "work_item" and count > 1 else block
@@ -174,8 +174,12 @@ def _slowed(access: WeightsAccess) -> float:
     """The factor by which a tile's cost counts because its channels cannot be split well. Few work items are left, for
     example if the tile makes a prime number of blocks; or work items cannot finish their parts of the filter, which
     then takes workspace for all of it."""
-    splitting = Splitting(access, tuple(inner_extents(access.extents, cache_block_size(access))), access.blocks)
-    split_k = splitting.split_k
-    partitions = splitting.partitions(split_k)
-    few_work_items = 2 * split_k * prod(partitions) <= TASKS
-    return (FEW_TASKS if few_work_items else 1.0) * (1.0 if splitting.has_room(split_k, partitions) else NO_ROOM)
+    partitioning = WeightsPartitioning(
+        access, tuple(inner_extents(access.extents, cache_block_size(access))), access.blocks
+    )
+    split_k = partitioning.split_k
+    partitions = partitioning.partitions(split_k)
+    few_work_items = 2 * split_k * prod(partitions) <= WORK_ITEMS
+    return (FEW_WORK_ITEMS if few_work_items else 1.0) * (
+        1.0 if partitioning.has_room(split_k, partitions) else NO_ROOM
+    )

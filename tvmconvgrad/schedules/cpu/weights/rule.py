@@ -54,9 +54,9 @@ from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
-from tvmconvgrad.schedules.transforms.padding_elision import skip
+from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, LINE, fetch, fetch_results
-from tvmconvgrad.schedules.transforms.software_pipelining import overlap
+from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import express
 from tvmconvgrad.te.tensors import group_sizes
@@ -115,10 +115,10 @@ class WeightsRule:
         fetched = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.fetch else {}
         if plan.fetches_blocks:
             fetched[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
-        module = skip(fetch(sch.mod, fetched), expression)
+        module = elide_padding(fetch(sch.mod, fetched), expression)
         packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
         if tile.groups == 1:
-            module = overlap(module, [name for name, block, where in packed if block and where == "work_item"])
+            module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
         module = place(module, expression, problem.output_shape)
         if direct and plan.split_k == 1 and adds_far(access):
             module = fetch_results(module, "sum")

@@ -15,7 +15,7 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.annotations import MOST_APART
 
-TASKS = 16
+WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
 large. Not measured on its own."""
 
@@ -40,7 +40,7 @@ AHEAD = 1024
 ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
 """Cycles to add a vector of sums to one in L2, or beyond it. Not measured on their own."""
 
-LEAST_CHUNK = 128
+LEAST_CACHE_BLOCK = 128
 """A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. Not
 measured on its own."""
 
@@ -118,7 +118,7 @@ class RowsPlanner:
         cache_block = tuple(inner_extents(extents, decisions.draw("cache_block", limits, self._cache_block(tile))))
         cache_blocks = prod(extents) // prod(cache_block)
         split_k = decisions.draw_divisor("split_k", cache_blocks, self._least_split_k)
-        g_partitions = decisions.draw_divisor("g_partitions", geometry.groups, -(-TASKS // split_k))
+        g_partitions = decisions.draw_divisor("g_partitions", geometry.groups, -(-WORK_ITEMS // split_k))
         tile = self._with_rows(tile, cache_block)
         in_place = self._in_place()
         whole_rows = self._has_whole_rows(tile.lanes)
@@ -146,12 +146,12 @@ class RowsPlanner:
         follow each other in memory. What is read again for a group's other channels stays in L2."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
-        swept_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
-        again = swept_by * tile.c + (o_group if c_group > tile.c else tile.o)
+        read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+        again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
         vectors = (self.machine.l2 // 2) // (F32_BYTES * tile.lanes * again)
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
-        return max(min(vectors, share, max(image, LEAST_CHUNK)), 1)
+        return max(min(vectors, share, max(image, LEAST_CACHE_BLOCK)), 1)
 
     def _best_tiles(self) -> list[RowsTile]:
         """The cheapest tiles, cheapest first."""
@@ -204,7 +204,7 @@ class RowsPlanner:
     @property
     def _least_split_k(self) -> int:
         """The least number of splits of K that gives enough work items."""
-        return -(-TASKS // self.problem.geometry.groups)
+        return -(-WORK_ITEMS // self.problem.geometry.groups)
 
     def _efficiency(self, tile: RowsTile) -> float:
         """The share of peak FLOPs that a tile may reach. Each row of x that it reads is loaded for every tap along the

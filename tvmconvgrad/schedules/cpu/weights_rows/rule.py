@@ -43,7 +43,7 @@ from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.transforms.epilogue import place
-from tvmconvgrad.schedules.transforms.padding_elision import skip
+from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
@@ -91,7 +91,7 @@ class RowsRule:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
         module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
-        module = skip(module, _along_rows(expression))
+        module = elide_padding(module, _along_rows(expression))
         module = place(module, expression, problem.output_shape)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 

@@ -10,7 +10,7 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
-from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_TASKS, MOST_VECTORS, SUMMED, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, SUMMED, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
@@ -19,7 +19,7 @@ from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd import TILE, tiled_axes
 
-LEAST_RANGE = 48
+LEAST_PARTITION = 48
 """A work item has at least so many tiles, if there are so many: they share what it reads of the filter. Not measured on
 its own."""
 
@@ -126,7 +126,7 @@ class WinogradDataPlanner:
         halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
         again = partitions * halo if by_work_item else 1
         near = sizes.is_near(sizes.products * of_work_item * (columns // partitions + (summed if by_work_item else 0)))
-        cycles = sizes.summing(prod(tile.rows), tile.columns, summed * columns) + STARTING * LEAST_TASKS
+        cycles = sizes.summing(prod(tile.rows), tile.columns, summed * columns) + STARTING * LEAST_WORK_ITEMS
         cycles += again * (sizes.moving(summed) + sizes.transforming(summed, near and by_work_item))
         cycles += sizes.transforming(columns, near) + (sizes.moving(columns) if self.copies_result else 0.0)
         cycles += self._packing_filter() + sizes.transforming_filter(summed * columns, stays=not by_work_item)
@@ -179,7 +179,7 @@ class WinogradDataPlanner:
         partition transforms its data again, so there are only as many as make enough work items."""
         blocks = -(-self.channels[1] // tile.columns)
         work_items = max(self.sizes(tile).tiles // self._tiles_of(tile, found), 1)
-        return nearest_divisor(blocks, -(-LEAST_TASKS // work_items)) if by_work_item else blocks
+        return nearest_divisor(blocks, -(-LEAST_WORK_ITEMS // work_items)) if by_work_item else blocks
 
     def _partition_tiles(self, tile: WinogradDataTile, by_work_item: bool) -> int:
         """How many tiles a work item should have: so many that their data and sums fit L2; or all of them, if work
@@ -188,7 +188,7 @@ class WinogradDataPlanner:
         if not by_work_item:
             return sizes.tiles
         elements = sizes.products * (summed + columns) + prod([TILE] * sizes.tiled) * summed
-        return max(LEAST_RANGE, self.machine.l2 // (F32_BYTES * elements))
+        return max(LEAST_PARTITION, self.machine.l2 // (F32_BYTES * elements))
 
     def _tiles_of(self, tile: WinogradDataTile, found: Sequence[int]) -> int:
         return prod(found) * self.sizes(tile).interleaved

@@ -27,7 +27,7 @@ model is coarse. Not measured on its own."""
 SUMMED = 16
 """BLOCK_K in channels: a cache line of f32."""
 
-LEAST_TASKS = 16
+LEAST_WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have. Not measured on its own."""
 
 MOST_VECTORS = 6

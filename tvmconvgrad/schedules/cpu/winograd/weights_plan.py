@@ -10,14 +10,14 @@ from math import prod
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, SHARED, STARTING
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_TASKS, MOST_VECTORS, SUMMED, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, SUMMED, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd import tiled_axes
 
-CHUNKS = (56, 112, 224)
+CACHE_BLOCKS = (56, 112, 224)
 """The least number of tiles in a cache block if the sums fit L2, if they fit the last-level cache, and if they don't.
 Not measured on their own."""
 
@@ -102,7 +102,7 @@ class WinogradWeightsPlanner:
         cycles = sizes.summing(tile.c, tile.o, c * o, sizes.is_near(cache_block * (c + o)))
         cycles += sizes.adding(self._sums(tile), sizes.tiles / cache_block)
         cycles += sizes.moving(c + o) + sizes.transforming(c + o, near)
-        cycles += sizes.transforming_filter(c * o) + STARTING * LEAST_TASKS
+        cycles += sizes.transforming_filter(c * o) + STARTING * LEAST_WORK_ITEMS
         return cycles + (FINISHING * prod(self.problem.filter_shape) if self.copies_result else 0.0)
 
     def least_cost(self) -> float:
@@ -161,14 +161,14 @@ class WinogradWeightsPlanner:
 
     def _split_k(self, tile: WinogradWeightsTile) -> int:
         """The number of splits whose partial sums have room, at most the number of work items that there should be."""
-        return min(SUMS * self.sizes.elements // self._sums(tile), LEAST_TASKS)
+        return min(SUMS * self.sizes.elements // self._sums(tile), LEAST_WORK_ITEMS)
 
     def _cache_block_tiles(self, tile: WinogradWeightsTile) -> int:
         """How many tiles a cache block should have: so many that their data fits L2; more, if the sums do not fit L2
         (`CHUNKS`)."""
         room = self.machine.l2 // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
         beyond = sum(F32_BYTES * self._sums(tile) > size for size in (self.machine.l2, SHARED * self.machine.l3))
-        return max(room, CHUNKS[beyond])
+        return max(room, CACHE_BLOCKS[beyond])
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

@@ -19,7 +19,7 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 SUMS, MOST_SUMS = 54, 98
 """The most sums of a thread by default: with two words of groups, and with fewer. Not measured on their own."""
-CHUNK = 128
+CACHE_BLOCK = 128
 """The most bytes of neighbouring groups that a block has: a cache line. With more, fewer threads would share groups,
 and more partial sums would be left to add up."""
 RUN, ROWS = 2, 4
@@ -40,7 +40,7 @@ class Sharing:
     def of(cls, problem: Problem, lanes: int) -> Sharing:
         """Of threads with so many groups each."""
         vectors = problem.geometry.groups // lanes
-        return cls(vectors, -(-vectors * lanes * ITEM_BYTES[problem.dtype] // CHUNK))
+        return cls(vectors, -(-vectors * lanes * ITEM_BYTES[problem.dtype] // CACHE_BLOCK))
 
     @property
     def width(self) -> int:

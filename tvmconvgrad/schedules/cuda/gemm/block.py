@@ -76,7 +76,7 @@ class Block:
     @property
     def threads(self) -> int:
         """All threads of a block: with TMA there is one more warp, the producer."""
-        return self.workers + (WARP if self.plan.copies.by_engine else 0)
+        return self.workers + (WARP if self.plan.copies.by_tma else 0)
 
     @property
     def steps(self) -> int:
@@ -136,7 +136,7 @@ class Block:
     @property
     def words(self) -> int:
         """Shared memory of a block, in words: for stages and later for the sums, and for barriers."""
-        barriers = 2 * self.plan.stages * BARRIER if self.plan.copies.by_engine else 0
+        barriers = 2 * self.plan.stages * BARRIER if self.plan.copies.by_tma else 0
         return self._barriers + barriers
 
     @property
@@ -148,7 +148,7 @@ class Block:
     @cached_property
     def tma_tiles(self) -> list[TmaTiles]:
         """A's and B's tiles if TMA copies them, otherwise none."""
-        if not self.plan.copies.by_engine:
+        if not self.plan.copies.by_tma:
             return []
         a, b = self.tiles
         assert isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile)
@@ -197,7 +197,7 @@ class Block:
             return replace(place, summed=place.summed + step * self.plan.block_k)
 
         if self.tma_tiles:
-            return self._box_pipeline(words, at, cluster, thread)
+            return self._tma_pipeline(words, at, cluster, thread)
         copiers = [
             Copier(self.product, operand, i, tile, self.threads, self.plan.copies is Copies.CACHED and i == 0)
             for i, (operand, tile) in enumerate(zip(self.operands, self.tiles))
@@ -213,7 +213,7 @@ class Block:
         pipeline = Pipeline(self.plan.stages, (a.words, b.words), fill, vector=vector)
         return pipeline
 
-    def _box_pipeline(
+    def _tma_pipeline(
         self, words: tirx.Buffer, at: Callable[[Index], TileOrigin], cluster: Cluster, thread: Index
     ) -> TmaPipeline:
         def fill(step: Index) -> tirx.Stmt:

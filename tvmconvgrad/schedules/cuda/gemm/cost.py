@@ -83,7 +83,7 @@ class Cost:
             self.moved / machine.bytes * cycles,
         )
         found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / cycles
-        copying = 1.0 if self.copies.by_engine or not self.units.by_groups(self.tile) else COPYING
+        copying = 1.0 if self.copies.by_tma or not self.units.by_groups(self.tile) else COPYING
         found = LAUNCH + found * copying * CLUSTERED ** log2(cluster)
         if in_cluster > 1:
             found += ACCUMULATOR_BYTES * self.tile.block_m * self.tile.block_n / CLUSTER_BYTES / cycles

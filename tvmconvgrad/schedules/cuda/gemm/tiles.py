@@ -137,7 +137,7 @@ class Units:
 
     def by_groups(self, tile: GemmTile) -> bool:
         """Whether warpgroups multiply operands from shared memory (`wgmma`): 16-bit types on sm_90a."""
-        return self.machine.has_warp_groups and self.item == 2 and not tile.direct
+        return self.machine.has_warpgroups and self.item == 2 and not tile.direct
 
     @property
     def item(self) -> int:
@@ -151,7 +151,7 @@ class Units:
             return FMA_TILES
         if self.item > 2:
             return TENSOR_TILES
-        return (*(GROUP_TILES if self.machine.has_warp_groups else TENSOR_TILES), *DIRECT_TILES)
+        return (*(GROUP_TILES if self.machine.has_warpgroups else TENSOR_TILES), *DIRECT_TILES)
 
     def depths(self, tile: GemmTile) -> tuple[int, int]:
         """The choices of BLOCK_K, the usual one first."""
@@ -165,13 +165,13 @@ class Units:
     def stages(self, tile: GemmTile, copies: Copies) -> range:
         """The numbers of stages that a block may have. Warpgroups that copy by themselves need one more, for the
         products that are still pending."""
-        if copies.by_engine:
+        if copies.by_tma:
             return range(2, 9)
         return range(3, 7) if self.by_groups(tile) else range(2, 5)
 
     def ahead(self, tile: GemmTile, stages: int, copies: Copies) -> int:
         """The number of stages in flight while others are multiplied."""
-        return stages - (2 if self.by_groups(tile) and not copies.by_engine else 1)
+        return stages - (2 if self.by_groups(tile) and not copies.by_tma else 1)
 
     def shared(self, tile: GemmTile, block_k: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory. `by_position`: for each, whether its lines lie along K (a line for each
@@ -229,7 +229,7 @@ class Units:
         """Occupancy: the blocks that an SM runs at a time, if `kept` bytes of each should stay in L1."""
         shared = max(self.stage_bytes(tile, block_k, stages), self.sum_bytes(tile)) + RESERVED_BYTES
         fitting = min((self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + kept))
-        warps = self.warps(tile) + (1 if copies.by_engine else 0)
+        warps = self.warps(tile) + (1 if copies.by_tma else 0)
         return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
     def _registers(self, tile: GemmTile) -> int:

@@ -21,7 +21,7 @@ class Copies(IntEnum):
     """TMA; two blocks with neighbouring tiles along N are a cluster, and A's tiles are multicast to both."""
 
     @property
-    def by_engine(self) -> bool:
+    def by_tma(self) -> bool:
         """Whether TMA copies."""
         return self >= Copies.BOXES
 
