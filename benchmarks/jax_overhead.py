@@ -32,9 +32,12 @@ def main() -> None:
 
         return lax.fori_loop(0, count, once, x)
 
+    expected = loop(x, 3)
     for who in ("XLA", "ours"):
         if who == "ours":
             cgj.enable()
+        if not jnp.allclose(loop(x, 3), expected, rtol=1e-5):
+            raise SystemExit("results differ")
         times = []
         for _ in range(ROUNDS):
             loop(x, 10).block_until_ready()
