@@ -140,14 +140,14 @@ class Calls:
 
     def _wrong(self, value: Any) -> Any:
         """Something else in place of a tensor."""
-        if not isinstance(value, np.ndarray) or self._random.random() < 0.6:
+        if not isinstance(value, np.ndarray) or not value.ndim or self._random.random() < 0.6:
             return strange(self._random)
         array: Any = value
         changes: tuple[Callable[[], Any], ...] = (
             lambda: array[..., None], lambda: array[0] if array.shape[0] else array[None], lambda: array.T,
             lambda: np.concatenate([array, array[:1]]), lambda: array.astype(np.float64), lambda: array[:0],
             lambda: np.ascontiguousarray(array).view(np.uint8) if array.dtype.kind != "O" else None,
-            lambda: np.float32(array.flat[0]) if array.size else None, lambda: array.tolist(),
+            lambda: array.flat[0] if array.size else None, lambda: array.tolist(),
             lambda: np.ma.masked_array(array), lambda: array.view(array.dtype.newbyteorder()),
         )  # fmt: skip
         return self._random.choice(changes)()
