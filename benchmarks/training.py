@@ -2,6 +2,7 @@
 
     python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
 
+With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
 Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
 that train with one alone, with an empty cache, for the first step and the peak of memory. The first one compares losses
 and gradients with those in float64, too. The convolutions' own gain is that of the fastest counted calls of each layer,
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,18 +51,25 @@ class Training:
             self.x = self.x.to(memory_format=FORMATS[self.x.ndim])
         self.optimiser = torch.optim.SGD(self.model.parameters(), 1e-3)
         self.cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
+        self.forward: Callable[[torch.Tensor], torch.Tensor] = self.model
+
+    def compiled(self) -> Training:
+        """The same network, optimiser and batch, whose forward pass is compiled by Inductor."""
+        other = copy.copy(self)
+        other.forward = torch.compile(self.model)
+        return other
 
     def loss(self) -> torch.Tensor:
         """Of a forward pass."""
         with self.cast:
-            out = self.model(self.x)
+            out = self.forward(self.x)
             return (out.float() if out.dtype is torch.bfloat16 else out).square().mean()  # type: ignore[no-any-return]
 
     def in_float64(self) -> Training:
         """A copy with the same weights and batch, without autocast."""
         other = copy.copy(self)
         other.model, other.x = copy.deepcopy(self.model).double(), self.x.double()
-        other.cast = torch.autocast("cpu", enabled=False)
+        other.forward, other.cast = other.model, torch.autocast("cpu", enabled=False)
         return other
 
     def derivatives(self) -> torch.Tensor:
@@ -91,11 +100,12 @@ def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     warmup = time.perf_counter() - begin
     error = check(training, options.algorithm)
     steps: dict[str, list[tuple[float, float, float, float]]] = {"ours": [], "theirs": []}
+    trainings = {"ours": training, "theirs": training.compiled() if options.peer == "compile" else training}
     for _ in range(options.rounds):
         for who, turns in steps.items():
             cgt.enable(options.algorithm) if who == "ours" else cgt.disable()
-            training.step()
-            turns.extend(training.step() for _ in range(2))
+            trainings[who].step()
+            turns.extend(trainings[who].step() for _ in range(2))
     medians = {who: [median(turn[i] for turn in turns) for i in range(3)] for who, turns in steps.items()}
     gains = [theirs / ours for ours, theirs in zip(medians["ours"], medians["theirs"])]
     sums: dict[str, list[float]] = {"forward": [0.0, 0.0], "backward": [0.0, 0.0]}
@@ -187,6 +197,7 @@ def main() -> None:
     parser.add_argument("--layout", choices=("contiguous", "channels_last"), default="contiguous")
     parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="bf16: by autocast")
+    parser.add_argument("--peer", choices=("eager", "compile"), default="eager", help="how PyTorch computes")
     parser.add_argument("--batch", type=int, help="instead of each network's own")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=0, help="of each alone, for first step, peak memory and losses")
