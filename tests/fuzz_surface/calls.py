@@ -147,7 +147,7 @@ class Calls:
             lambda: array[..., None], lambda: array[0] if array.shape[0] else array[None], lambda: array.T,
             lambda: np.concatenate([array, array[:1]]), lambda: array.astype(np.float64), lambda: array[:0],
             lambda: np.ascontiguousarray(array).view(np.uint8) if array.dtype.kind != "O" else None,
-            lambda: array.flat[0] if array.size else None, lambda: array.tolist(),
+            lambda: array.reshape(-1)[0] if array.size else None, lambda: array.tolist(),
             lambda: np.ma.masked_array(array), lambda: array.view(array.dtype.newbyteorder()),
         )  # fmt: skip
         return self._random.choice(changes)()
