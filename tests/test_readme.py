@@ -109,6 +109,7 @@ def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "docs/seeing.md",
         "docs/speed.md",
         "docs/tuning.md",
+        "docs/weights_gradient.md",
     ],
 )
 def test_links_lead_somewhere(document: str) -> None:
