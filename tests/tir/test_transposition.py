@@ -18,33 +18,35 @@ SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
 
 
-def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True) -> tuple[Any, str]:
-    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, by the compiler; and
-    LLVM's program."""
+def copied(
+    source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True, result: str = "float32"
+) -> tuple[Any, str]:
+    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, in the type `result`, by
+    the compiler; and LLVM's program."""
     rows, width = source.shape
     a = te.placeholder((rows, width), dtype, "a")
     columns = -(-width // apart)
 
     def element(j: Any, i: Any) -> Any:
         inside = tirx.all(j >= pad, j < columns + pad)
-        value = a(i, (j - pad) * apart).astype("float32")
-        return tirx.if_then_else(inside, value, tirx.const(0, "float32")) if pad else value
+        value = a(i, (j - pad) * apart).astype(result)
+        return tirx.if_then_else(inside, value, tirx.const(0, result)) if pad else value
 
     out = te.compute((columns + 2 * pad, rows), element, name="out")
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     if marked:
         sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
-    return built(sch, source, (columns + 2 * pad, rows))
+    return built(sch, source, (columns + 2 * pad, rows), result)
 
 
-def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, str]:
+def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: str = "float32") -> tuple[Any, str]:
     """What the compiler's program makes of `source`, and LLVM's program."""
     target = tvm.target.Target(parse_target(None).to_dict())
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
         module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
-    result = np.full(shape, 7, dtype)
+    result = tvm.runtime.empty(shape, dtype)
     module.jit()["main"](source, result)
-    return result, module.mod.inspect_source("ll")
+    return result.numpy(), module.mod.inspect_source("ll")
 
 
 @pytest.mark.parametrize("pad", [0, 2])
@@ -65,8 +67,16 @@ def test_of_columns_that_lie_apart(size: tuple[int, int], dtype: str, apart: int
     assert np.array_equal(got, source[:, ::apart].T)
 
 
-@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}], ids=str)
-def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
+@pytest.mark.parametrize("result", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_copy_that_is_rounded(size: tuple[int, int], result: str) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) / 3
+    got, _ = copied(source, "float32", result=result)
+    assert np.array_equal(got, source.T.astype(got.dtype))
+
+
+@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}, {"result": "bfloat16"}], ids=str)
+def test_the_marked_copy_goes_by_shuffles(given: dict[str, Any]) -> None:
     source = np.zeros((32, 64), np.float32)
     marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
     assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")
@@ -100,7 +110,7 @@ def interleaved(source: Any, along: bool) -> tuple[Any, str]:
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     outer, column, _ = sch.get_loops(sch.get_sblock("out"))
     sch.annotate(column if along else outer, TRANSPOSE, 1)
-    return built(sch, source, tuple(int(extent) for extent in out.shape), np.uint16)
+    return built(sch, source, tuple(int(extent) for extent in out.shape), "uint16")
 
 
 @pytest.mark.parametrize("size", [(32, 48), (16, 20), (6, 6), (2, 64), (4, 4), (64, 2)], ids=str)

@@ -25,7 +25,7 @@ from math import prod
 
 import tvm
 from tvm import tirx
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_equal, structural_map
 
 from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
 from tvmconvgrad.tir.passes import shuffles
@@ -114,7 +114,7 @@ class _Copy:
 
     @cached_property
     def _load(self) -> tvm.ir.TensorLoad:
-        (load,) = nodes(self.store.value, tvm.ir.TensorLoad)
+        load: tvm.ir.TensorLoad = nodes(self.store.value, tvm.ir.TensorLoad)[0]
         return load
 
     @cached_property
@@ -136,7 +136,7 @@ class _Copy:
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if len(loads) != 1 or not self._has_pairs(loads[0]):
+        if not loads or not _are_the_same(loads) or not self._has_pairs(loads[0]):
             return False
         if self.rows == 2:
             return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
@@ -280,6 +280,12 @@ def _as_stored_in_f16(value: tvm.ir.Expr) -> tvm.ir.Expr:
             make = tirx.if_then_else if guarded else tirx.Select
             return make(condition, stored, zero.astype(str(stored.ty)))
     return value
+
+
+def _are_the_same(loads: Sequence[tvm.ir.TensorLoad]) -> bool:
+    """Whether all loads are of the same element: rounding to bf16 uses its argument several times."""
+    first = loads[0]
+    return all(each.source.same_as(first.source) and structural_equal(each.indices, first.indices) for each in loads)
 
 
 def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:
