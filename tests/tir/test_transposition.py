@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.tir.annotations import TRANSPOSE
+from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
 
 SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
@@ -127,3 +127,34 @@ def test_pairs_of_rows_and_rows_of_pairs(size: tuple[int, int]) -> None:
 def test_pairs_go_by_shuffles(along: bool) -> None:
     _, program = interleaved(np.zeros((32, 64), np.uint16), along)
     assert program.count("shufflevector") >= 2
+
+
+def row_phase(source: Any, apart: int, begin: int, width: int) -> tuple[Any, str]:
+    """Every so-many-th element of each row in f32, from the element `begin` on, which may be outside of the row, with
+    zeros in place of what is; and LLVM's program."""
+    rows, size = source.shape
+    a = te.placeholder(source.shape, source.dtype.name, "a")
+
+    def element(i: Any, j: Any) -> Any:
+        place = j * apart + begin
+        inside = [place >= 0] * (begin < 0) + [place < size] * ((width - 1) * apart + begin >= size)
+        value = a(i, place).astype("float32")
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "float32")) if inside else value
+
+    out = te.compute((rows, width), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[1], TRANSPOSE, 1)
+    return built(sch, source, (rows, width))
+
+
+@pytest.mark.parametrize(("apart", "begin", "width"), [(2, 0, 20), (2, -3, 23), (3, 1, 13), (4, -1, 300), (5, 0, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_phase_of_rows(dtype: str, apart: int, begin: int, width: int) -> None:
+    """The last vector of the last row would reach beyond the tensor."""
+    size = (width - 1) * apart + begin + 1 if begin >= 0 else (width - 3) * apart
+    source = (np.arange(3 * size).reshape(3, size) % 999 + 1).astype(dtype)
+    got, program = row_phase(source, apart, begin, width)
+    places = np.arange(width) * apart + begin
+    inside = (places >= 0) & (places < size)
+    assert np.array_equal(got, np.where(inside, source[:, np.clip(places, 0, size - 1)], 0))
+    assert apart > MOST_APART or "shufflevector" in program
