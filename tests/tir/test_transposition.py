@@ -158,3 +158,17 @@ def test_a_phase_of_rows(dtype: str, apart: int, begin: int, width: int) -> None
     inside = (places >= 0) & (places < size)
     assert np.array_equal(got, np.where(inside, source[:, np.clip(places, 0, size - 1)], 0))
     assert apart > MOST_APART or "shufflevector" in program
+
+
+def test_strided_columns_of_pairs_of_images() -> None:
+    """As bf16 dot products of a strided filter gradient read them: no step leads from one image to the next."""
+    source = np.random.default_rng(3).integers(0, 1 << 16, (2, 16, 63)).astype(np.uint16)
+    a = te.placeholder(source.shape, "uint16", "a")
+    out = te.compute((32, 16, 2), lambda j, c, n: a(n, c, 2 * j), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    column, *pairs = sch.get_loops(sch.get_sblock("out"))
+    sch.fuse(*pairs)
+    sch.annotate(column, TRANSPOSE, 1)
+    got, program = built(sch, source, (32, 16, 2), "uint16")
+    assert np.array_equal(got, source[:, :, ::2].transpose(2, 1, 0))
+    assert program.count("shufflevector") >= 4 * 16

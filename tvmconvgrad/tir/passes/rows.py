@@ -22,6 +22,7 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     begins_of,
@@ -107,17 +108,15 @@ class Row:
         lanes = tirx.decl_buffer((side,), dtype, "lanes", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         first = replaced(load.indices[0], {self.a: begin})
-        parts = [
-            tirx.BufferLoad(load.source, [tirx.Ramp(first + number * side, index(1), side)])
-            for number in range(self.apart)
-        ]
-        taken = [tirx.IntImm("int32", element) for element in range(0, self.apart * side, self.apart)]
+        begins, taken = shuffles.strided(side, self.apart)
+        parts = [tirx.BufferLoad(load.source, [tirx.Ramp(first + ahead, index(1), side)]) for ahead in begins]
+        picked = tirx.Shuffle(parts, [tirx.IntImm("int32", element) for element in taken])
         value = structural_map(store.value, (tvm.ir.TensorLoad, lambda _: tirx.BufferLoad(lanes, [lane])))
         stored = replaced(tirx.BufferStore(store.buffer, value, store.indices), {self.a: begin + lane})
         return tirx.SeqStmt(
             [
                 tirx.AllocBuffer(lanes, keep),
-                tirx.BufferStore(lanes, tirx.Shuffle(parts, taken), [tirx.Ramp(index(0), index(1), side)]),
+                tirx.BufferStore(lanes, picked, [tirx.Ramp(index(0), index(1), side)]),
                 tirx.For(lane, 0, side, tirx.ForKind.VECTORIZED, stored),
             ]
         )
@@ -126,7 +125,7 @@ class Row:
         """A row that is stored in any case, by vectors; zeros if the conditions that hold for all of it are false."""
         value, store = self.store.value, self.store
         if not is_guarded(value):
-            return self._over_row(lambda begin: self._plain(load, begin, store))
+            return self._over_row(lambda begin: self._vector(store, begin, self.side))
         found = conjuncts(value.args[0])
         outer = [each for each in found if not uses(each, self.a)]
         choosing = [each for each in found if uses(each, self.a)]
@@ -151,26 +150,18 @@ class Row:
         """One vector: a plain copy if the conditions hold for both ends. Otherwise all lanes are loaded and some are
         replaced by zeros, if all lie in the buffer; else it is copied element by element."""
         value, store = self.store.value, self.store
-        plain = tirx.BufferStore(store.buffer, value.args[1], store.indices)
+        data = self._vector(tirx.BufferStore(store.buffer, value.args[1], store.indices), begin, self.side)
         holds = self._hold_at_ends(begin, choosing)
         if isinstance(holds, tirx.IntImm) and holds.value:
-            return self._plain(load, begin, plain)
+            return data
         select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
-        chosen = self._inside(load, begin, self._vector(select, begin, self.side))
-        return tirx.IfThenElse(holds, self._vector(plain, begin, self.side), chosen) if self.apart == 1 else chosen
-
-    def _plain(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, store: tirx.BufferStore) -> tirx.Stmt:
-        """One vector without conditions. Between strided elements, and behind them, there may be none of the buffer."""
-        vector = self._vector(store, begin, self.side)
-        return vector if self.apart == 1 else self._inside(load, begin, vector)
-
-    def _inside(self, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr, vector: tirx.Stmt) -> tirx.Stmt:
-        """The `vector` at `begin` if all that it loads lies in the buffer; else it is copied element by element."""
         first = replaced(load.indices[0], {self.a: begin})
-        inside = tirx.all(first >= 0, first + self.apart * self.side <= prod(map(int, load.source.shape)))
+        last = first + self.apart * (self.side - 1)
+        inside = tirx.all(first >= 0, last < prod(map(int, load.source.shape)))
         lane = tirx.Var("lane", "int64")
-        by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(self.store, {self.a: begin + lane}))
-        return tirx.IfThenElse(inside, vector, by_element)
+        by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
+        chosen = tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
+        return tirx.IfThenElse(holds, data, chosen)
 
     def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr:
         """The condition that all `conditions` hold for the first and the last lane of the vector at `begin`."""
