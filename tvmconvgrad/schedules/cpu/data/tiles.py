@@ -133,7 +133,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data."""
     sizes, tile = access.sizes, access.tile
-    if not access.along and tile.vector_axis == "channels":
+    if not access.along and tile.vector_axis == "channels" and not access.pairs:
         return PACKING_POSITIONS
     if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
@@ -146,7 +146,7 @@ def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
     last blocks of a tile overlap, and small ones fill no vector."""
     tile = access.tile
-    if tile.vector_axis != "channels":
+    if tile.vector_axis != "channels" or access.pairs:
         return TRANSPOSING
     side = min(1 << tile.positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(tile.positions, side) / tile.positions
