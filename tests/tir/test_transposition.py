@@ -12,39 +12,41 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.tir.annotations import TRANSPOSE
+from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
 
 SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
 
 
-def copied(source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True) -> tuple[Any, str]:
-    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, by the compiler; and
-    LLVM's program."""
+def copied(
+    source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True, result: str = "float32"
+) -> tuple[Any, str]:
+    """Every so-many-th column of `source` transposed, with a border of zeros along its rows, in the type `result`, by
+    the compiler; and LLVM's program."""
     rows, width = source.shape
     a = te.placeholder((rows, width), dtype, "a")
     columns = -(-width // apart)
 
     def element(j: Any, i: Any) -> Any:
         inside = tirx.all(j >= pad, j < columns + pad)
-        value = a(i, (j - pad) * apart).astype("float32")
-        return tirx.if_then_else(inside, value, tirx.const(0, "float32")) if pad else value
+        value = a(i, (j - pad) * apart).astype(result)
+        return tirx.if_then_else(inside, value, tirx.const(0, result)) if pad else value
 
     out = te.compute((columns + 2 * pad, rows), element, name="out")
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     if marked:
         sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
-    return built(sch, source, (columns + 2 * pad, rows))
+    return built(sch, source, (columns + 2 * pad, rows), result)
 
 
-def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: Any = np.float32) -> tuple[Any, str]:
+def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: str = "float32") -> tuple[Any, str]:
     """What the compiler's program makes of `source`, and LLVM's program."""
     target = tvm.target.Target(parse_target(None).to_dict())
     with tvm.transform.PassContext(disabled_pass=list(pipeline.DISABLED)):
         module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
-    result = np.full(shape, 7, dtype)
+    result = tvm.runtime.empty(shape, dtype)
     module.jit()["main"](source, result)
-    return result, module.mod.inspect_source("ll")
+    return result.numpy(), module.mod.inspect_source("ll")
 
 
 @pytest.mark.parametrize("pad", [0, 2])
@@ -65,8 +67,16 @@ def test_of_columns_that_lie_apart(size: tuple[int, int], dtype: str, apart: int
     assert np.array_equal(got, source[:, ::apart].T)
 
 
-@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}], ids=str)
-def test_the_marked_copy_goes_by_shuffles(given: dict[str, int]) -> None:
+@pytest.mark.parametrize("result", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_copy_that_is_rounded(size: tuple[int, int], result: str) -> None:
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) / 3
+    got, _ = copied(source, "float32", result=result)
+    assert np.array_equal(got, source.T.astype(got.dtype))
+
+
+@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}, {"result": "bfloat16"}], ids=str)
+def test_the_marked_copy_goes_by_shuffles(given: dict[str, Any]) -> None:
     source = np.zeros((32, 64), np.float32)
     marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
     assert marked.count("shufflevector") >= 4 * 16 > plain.count("shufflevector")
@@ -100,7 +110,7 @@ def interleaved(source: Any, along: bool) -> tuple[Any, str]:
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
     outer, column, _ = sch.get_loops(sch.get_sblock("out"))
     sch.annotate(column if along else outer, TRANSPOSE, 1)
-    return built(sch, source, tuple(int(extent) for extent in out.shape), np.uint16)
+    return built(sch, source, tuple(int(extent) for extent in out.shape), "uint16")
 
 
 @pytest.mark.parametrize("size", [(32, 48), (16, 20), (6, 6), (2, 64), (4, 4), (64, 2)], ids=str)
@@ -117,3 +127,48 @@ def test_pairs_of_rows_and_rows_of_pairs(size: tuple[int, int]) -> None:
 def test_pairs_go_by_shuffles(along: bool) -> None:
     _, program = interleaved(np.zeros((32, 64), np.uint16), along)
     assert program.count("shufflevector") >= 2
+
+
+def row_phase(source: Any, apart: int, begin: int, width: int) -> tuple[Any, str]:
+    """Every so-many-th element of each row in f32, from the element `begin` on, which may be outside of the row, with
+    zeros in place of what is; and LLVM's program."""
+    rows, size = source.shape
+    a = te.placeholder(source.shape, source.dtype.name, "a")
+
+    def element(i: Any, j: Any) -> Any:
+        place = j * apart + begin
+        inside = [place >= 0] * (begin < 0) + [place < size] * ((width - 1) * apart + begin >= size)
+        value = a(i, place).astype("float32")
+        return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "float32")) if inside else value
+
+    out = te.compute((rows, width), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[1], TRANSPOSE, 1)
+    return built(sch, source, (rows, width))
+
+
+@pytest.mark.parametrize(("apart", "begin", "width"), [(2, 0, 20), (2, -3, 23), (3, 1, 13), (4, -1, 300), (5, 0, 8)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_phase_of_rows(dtype: str, apart: int, begin: int, width: int) -> None:
+    """The last vector of the last row would reach beyond the tensor."""
+    size = (width - 1) * apart + begin + 1 if begin >= 0 else (width - 3) * apart
+    source = (np.arange(3 * size).reshape(3, size) % 999 + 1).astype(dtype)
+    got, program = row_phase(source, apart, begin, width)
+    places = np.arange(width) * apart + begin
+    inside = (places >= 0) & (places < size)
+    assert np.array_equal(got, np.where(inside, source[:, np.clip(places, 0, size - 1)], 0))
+    assert apart > MOST_APART or "shufflevector" in program
+
+
+def test_strided_columns_of_pairs_of_images() -> None:
+    """As bf16 dot products of a strided filter gradient read them: no step leads from one image to the next."""
+    source = np.random.default_rng(3).integers(0, 1 << 16, (2, 16, 63)).astype(np.uint16)
+    a = te.placeholder(source.shape, "uint16", "a")
+    out = te.compute((32, 16, 2), lambda j, c, n: a(n, c, 2 * j), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    column, *pairs = sch.get_loops(sch.get_sblock("out"))
+    sch.fuse(*pairs)
+    sch.annotate(column, TRANSPOSE, 1)
+    got, program = built(sch, source, (32, 16, 2), "uint16")
+    assert np.array_equal(got, source[:, :, ::2].transpose(2, 1, 0))
+    assert program.count("shufflevector") >= 4 * 16

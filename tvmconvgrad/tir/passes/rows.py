@@ -4,6 +4,11 @@ If a part of a row is padding, or lies beyond its end, a condition would be test
 copied by vectors. A condition on loads selects lanes. A condition on stores is tested for both ends of a vector, then
 of its halves, and so on. In the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for
 such stores goes through memory, and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
+
+In the source, too, neighbours may be strided, as in one phase of a strided convolution's row. LLVM would load them one
+by one. Here all elements between the first and the last are loaded, and a shuffle picks the lanes:
+
+    copy[a] = source[2 * a]    ->    part = source[0:2 * lanes]; copy[0:lanes] = part[0], part[2], part[4], ..
 """
 
 from __future__ import annotations
@@ -14,7 +19,10 @@ from math import prod
 import tvm
 from tvm import tirx
 from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     begins_of,
@@ -36,6 +44,7 @@ class Row:
     def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
         self.a, self.extent = loop.loop_var, int(loop.extent)
         self.side = next((side for side in SIDES if side <= self.extent), 1)
+        self.apart = 1
         self.conditions: list[tvm.ir.Expr] = []
         while isinstance(body, tirx.IfThenElse) and body.else_case is None:
             self.conditions.append(body.condition)
@@ -47,8 +56,11 @@ class Row:
         if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
             return None
         loads = nodes(self.store.value, tvm.ir.TensorLoad)  # several of the same, where it is rounded to bf16
-        along = loads and all(step_of(load.indices, self.a) == 1 for load in loads)
-        if not along or not step_of(self.store.indices, self.a):
+        steps = {step_of(load.indices, self.a) for load in loads}
+        if len(steps) != 1 or not step_of(self.store.indices, self.a):
+            return None
+        self.apart = steps.pop() or 0
+        if not 1 <= self.apart <= (1 if self.conditions else MOST_APART):
             return None
         guarded = is_guarded(self.store.value)
         if not self.conditions:
@@ -85,7 +97,29 @@ class Row:
         if size == 1:
             return replaced(store, {self.a: begin})
         lane = tirx.Var("lane", "int64")
+        loads = nodes(store.value, tvm.ir.TensorLoad)
+        if self.apart > 1 and loads:
+            return self._picked(store, loads[0], begin)
         return tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, replaced(store, {self.a: begin + lane}))
+
+    def _picked(self, store: tirx.BufferStore, load: tvm.ir.TensorLoad, begin: tvm.ir.Expr) -> tirx.Stmt:
+        """The vector at `begin` of what a store makes of strided elements; `load` is what it loads."""
+        dtype, side, lane = str(load.source.dtype), self.side, tirx.Var("lane", "int64")
+        lanes = tirx.decl_buffer((side,), dtype, "lanes", scope="local")
+        keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
+        first = replaced(load.indices[0], {self.a: begin})
+        begins, taken = shuffles.strided(side, self.apart)
+        parts = [tirx.BufferLoad(load.source, [tirx.Ramp(first + ahead, index(1), side)]) for ahead in begins]
+        picked = tirx.Shuffle(parts, [tirx.IntImm("int32", element) for element in taken])
+        value = structural_map(store.value, (tvm.ir.TensorLoad, lambda _: tirx.BufferLoad(lanes, [lane])))
+        stored = replaced(tirx.BufferStore(store.buffer, value, store.indices), {self.a: begin + lane})
+        return tirx.SeqStmt(
+            [
+                tirx.AllocBuffer(lanes, keep),
+                tirx.BufferStore(lanes, picked, [tirx.Ramp(index(0), index(1), side)]),
+                tirx.For(lane, 0, side, tirx.ForKind.VECTORIZED, stored),
+            ]
+        )
 
     def _loaded(self, load: tvm.ir.TensorLoad) -> tirx.Stmt:
         """A row that is stored in any case, by vectors; zeros if the conditions that hold for all of it are false."""
@@ -122,7 +156,8 @@ class Row:
             return data
         select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
         first = replaced(load.indices[0], {self.a: begin})
-        inside = tirx.all(first >= 0, first + self.side <= prod(map(int, load.source.shape)))
+        last = first + self.apart * (self.side - 1)
+        inside = tirx.all(first >= 0, last < prod(map(int, load.source.shape)))
         lane = tirx.Var("lane", "int64")
         by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
         chosen = tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)

@@ -43,6 +43,14 @@ def interleaved(lanes: int) -> list[list[int]]:
     return [order[:lanes], order[lanes:]]
 
 
+def strided(count: int, apart: int) -> tuple[list[int], list[int]]:
+    """How `count` elements, `apart` from each other, are loaded as vectors of `count` elements: where each vector
+    begins, and the lanes of all of them that are the elements. Nothing behind the last element is loaded."""
+    begins = [min(part * count, (count - 1) * apart + 1 - count) for part in range(apart)]
+    parts = ((place, place // count) for place in range(0, count * apart, apart))
+    return begins, [part * count + place - begins[part] for place, part in parts]
+
+
 def _taken(lanes: int, bit: int, top: int, half: int) -> list[int]:
     """The lanes that a round takes for the first, or second (`half`), of two new vectors. Of a lane's bits, those from
     `bit` to `top` are rotated by one; the lowest selects one of the two old vectors, and `half` becomes the highest."""

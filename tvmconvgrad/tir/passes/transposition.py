@@ -25,7 +25,7 @@ from math import prod
 
 import tvm
 from tvm import tirx
-from tvm_ffi.structural import structural_map
+from tvm_ffi.structural import structural_equal, structural_map
 
 from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
 from tvmconvgrad.tir.passes import shuffles
@@ -114,7 +114,7 @@ class _Copy:
 
     @cached_property
     def _load(self) -> tvm.ir.TensorLoad:
-        (load,) = nodes(self.store.value, tvm.ir.TensorLoad)
+        load: tvm.ir.TensorLoad = nodes(self.store.value, tvm.ir.TensorLoad)[0]
         return load
 
     @cached_property
@@ -136,7 +136,7 @@ class _Copy:
 
     def _is_transposed(self) -> bool:
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if len(loads) != 1 or not self._has_pairs(loads[0]):
+        if not loads or not _are_the_same(loads) or not self._has_pairs(loads[0]):
             return False
         if self.rows == 2:
             return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
@@ -167,15 +167,15 @@ class _Copy:
         return tirx.IfThenElse(condition, self._copied(a, b, loaded), sequence(self._stored(a, b, filled)))
 
     def _copied(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-        """One block of `value`. Lanes that a condition replaces by zeros, and elements between strided ones, are
-        loaded, too, if they lie in the buffer; otherwise the block is copied element by element."""
-        if not self._chooses and self._apart == 1:
+        """One block of `value`. Lanes that a condition replaces by zeros are loaded, too, if they lie in the buffer;
+        otherwise the block is copied element by element."""
+        if not self._chooses:
             return self._transposed(a, b, value)
         (place,) = self._load.indices
         ends = (0, 0), (self.block[0] - 1, self.block[1] - 1)
         first, last = (replaced(place, {self.a: a + i, self.b: b + j} | self._in_pair(0)) for i, j in ends)
         size = prod(map(int, self._load.source.shape))
-        inside = tirx.all(first >= 0, last + self._apart * self.run <= size, step_of([place], self.b) is not None)
+        inside = tirx.all(first >= 0, last + self.run <= size, step_of([place], self.b) is not None)
         by_element = _loops(
             (self.a, self.b),
             self.block,
@@ -183,8 +183,7 @@ class _Copy:
                 [replaced(self.store, {self.a: a + i, self.b: b + j} | self._in_pair(k)) for k in range(self.run)]
             ),
         )
-        chosen = tirx.Select(*value.args) if self._chooses else value
-        return tirx.IfThenElse(inside, self._transposed(a, b, chosen), by_element)
+        return tirx.IfThenElse(inside, self._transposed(a, b, tirx.Select(*value.args)), by_element)
 
     def _in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
         """The value of the loop variable over a pair; empty without pairs."""
@@ -210,8 +209,7 @@ class _Copy:
         for row in range(self.rows):
             loads, parts = self._loaded(memory, row, value, a, b)
             statements += loads
-            every = range(0, self.lanes * self.run * self._apart, self._apart)
-            vectors.append(parts[0] if len(parts) == 1 else shuffled(parts, every))
+            vectors.append(parts[0] if len(parts) == 1 else shuffled(parts, self._taken))
         if self.rows == 2:
             one, other = vectors
             vectors = [shuffled_elements(one, other, lanes) for lanes in shuffles.interleaved(self.lanes)]
@@ -244,15 +242,23 @@ class _Copy:
         parts: list[tvm.ir.Expr] = []
         along = min(self.block[0], self.lanes)
         for begin in range(0, self.lanes, along):
-            for piece in range(self._apart):
-                length = along * self.run
+            length = along * self.run
+            for piece, ahead in enumerate(shuffles.strided(length, self._apart)[0]):
                 to = (row * self.lanes + begin) * self.run * self._apart + piece * length
                 lane = tirx.Var("lane", "int64")
-                element = self._element(value, a, b + (row + begin), lane + piece * length)
+                element = self._element(value, a, b + (row + begin), lane + ahead)
                 load = tirx.BufferStore(memory, element, [lane + to])
                 statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
                 parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
         return statements, parts
+
+    @property
+    def _taken(self) -> list[int]:
+        """The lanes of a vector's parts that are its elements."""
+        length = min(self.block[0], self.lanes) * self.run
+        _, lanes = shuffles.strided(length, self._apart)
+        parts = range(0, self.lanes * self.run * self._apart, length * self._apart)
+        return [begin + lane for begin in parts for lane in lanes]
 
     def _element(self, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr, offset: tvm.ir.Expr) -> tvm.ir.Expr:
         """What is made of the source's element so far behind that of (a, b)."""
@@ -280,6 +286,12 @@ def _as_stored_in_f16(value: tvm.ir.Expr) -> tvm.ir.Expr:
             make = tirx.if_then_else if guarded else tirx.Select
             return make(condition, stored, zero.astype(str(stored.ty)))
     return value
+
+
+def _are_the_same(loads: Sequence[tvm.ir.TensorLoad]) -> bool:
+    """Whether all loads are of the same element: rounding to bf16 uses its argument several times."""
+    first = loads[0]
+    return all(each.source.same_as(first.source) and structural_equal(each.indices, first.indices) for each in loads)
 
 
 def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:

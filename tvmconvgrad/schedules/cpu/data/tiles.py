@@ -24,6 +24,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     IN_PLACE,
     NON_TEMPORAL,
     PACKING,
+    PACKING_POSITIONS,
     PANELS,
     SCATTERING,
     STRIDED_STORES,
@@ -31,11 +32,13 @@ from tvmconvgrad.schedules.cpu.costs import (
     SUMMED_LANES_FAR,
     TRANSPOSING,
     WRITE_BACK,
+    WRITING_POSITIONS,
 )
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.factors import divisors
 from tvmconvgrad.te.plain import data_is_plain
+from tvmconvgrad.te.tensors import ceil_to
 
 
 def tiles(machine: CpuMachine, lanes: str, sizes: DataSizes) -> list[DataTile]:
@@ -130,11 +133,24 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data."""
     sizes, tile = access.sizes, access.tile
+    if not access.along and tile.vector_axis == "channels" and not access.pairs:
+        return PACKING_POSITIONS
     if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
     if tile.vector_axis != "positions" or sizes.is_depthwise:
         return PACKING
     return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
+
+
+def _transposing(access: DataAccess) -> float:
+    """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
+    last blocks of a tile overlap, and small ones fill no vector."""
+    tile = access.tile
+    if tile.vector_axis != "channels" or access.pairs:
+        return TRANSPOSING
+    side = min(1 << tile.positions.bit_length() - 1, access.machine.lanes)
+    surplus = ceil_to(tile.positions, side) / tile.positions
+    return WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:
@@ -152,7 +168,7 @@ def _placing(access: DataAccess) -> float:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
     if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
-        return spreading if access.writes_apart else TRANSPOSING
+        return spreading if access.writes_apart else _transposing(access)
     by_groups = access.tile.vector_axis == "groups" and access.sizes.n > 1
     if by_groups or not (access.along or access.tile.vector_axis == "positions"):
         return DISPERSING
