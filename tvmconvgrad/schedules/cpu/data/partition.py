@@ -145,7 +145,8 @@ class DataPartitioning:
         surplus = work_items * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
         together = 1 if self._has_small_images else geometry.groups
-        fits = access.bytes * read * together * sizes.k <= access.machine.l2
+        parts = access.parts if access.may_add else 1  # one after the other
+        fits = access.bytes * read * together * sizes.k <= access.machine.l2 * parts
         times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
