@@ -39,10 +39,10 @@ def prepare(
     """Build many kernels into the cache, several at once. Returns how many were not there before.
 
     `wanted` is the name of a suite, a file of layers, a Layer, one of its gradients, a Problem (`op.problem(...)`), or
-    several of them. For layers, both gradients are built, or `only` "filters" or "data". `substring` selects layers by
-    their names; `dtype` (one or several) overrides their types, and `batch` their batch size. `target` is one or
-    several; by default this machine's CPU. `progress` is True for a bar on a terminal, or a function that is called
-    with (what was done, how many are done, how many there are).
+    several of them. For layers, both gradients are built, or `only` "filters", "data" or "forward" (by the data
+    gradient that is the same sum). `substring` selects layers by their names; `dtype` (one or several) overrides their
+    types, and `batch` their batch size. `target` is one or several; by default this machine's CPU. `progress` is True
+    for a bar on a terminal, or a function that is called with (what was done, how many are done, how many there are).
 
     Raises ValueError or TypeError for wrong arguments before anything is built. If a kernel cannot be built, the others
     still are; then it raises what `compile` would raise for the first one that failed.

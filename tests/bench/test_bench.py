@@ -28,7 +28,7 @@ def bench(*words: object) -> Result:
 def test_from_end_to_end(layers_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # in which no title is broken
     files = ("--json", tmp_path / "found.json", "--plots", tmp_path / "plots")
-    words = ("--rounds", 1, "--only", "filters", "--dtype", "f32", "--dtype", "bf16", "--ours-too", "NCX,f32")
+    words = ("--rounds", 1, "--dtype", "f32", "--dtype", "bf16", "--ours-too", "NCX,f32")
     result = bench(layers_file, *words, *files)
     assert result.exit_code == 0, result.output
     assert "geometric means" in result.output
@@ -37,8 +37,15 @@ def test_from_end_to_end(layers_file: Path, tmp_path: Path, monkeypatch: pytest.
     assert found["machine"]["threads"] == 1
     assert {"oneDNN", "PyTorch", "cpu", "target"} <= set(found["machine"])
     assert list(found["columns"]) == ["oneDNN plain", "oneDNN blocked", "PyTorch", "ours NCX,f32"]
-    measured = [(entry["layer"], entry["dtype"]) for entry in found["measurements"]]
-    assert measured == [(layer, dtype) for layer in ("dense", "up") for dtype in ("f32", "bf16")]
+    measured = [(entry["layer"], entry["dtype"], entry["kind"]) for entry in found["measurements"]]
+    kinds = ("filters", "data", "forward")
+    assert measured == [
+        (layer, dtype, kind) for layer in ("dense", "up") for dtype in ("f32", "bf16") for kind in kinds
+    ]
+    operators = [entry["operator"] for entry in found["measurements"] if entry["kind"] == "forward"]
+    assert operators == ["Convolution"] * 2 + ["ConvTranspose"] * 2
+    groups = {(group["title"], group["operator"], group["dtype"]): group["count"] for group in found["summary"]}
+    assert groups["tiny", "ConvTranspose", "bf16"] == 1
     for entry in found["measurements"]:
         assert not entry["differences"]
         assert {"ours", "ours NCX,f32"} <= set(entry["rounds"])

@@ -14,7 +14,7 @@ from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.variants import PEERS, missing, peers
-from tvmconvgrad.layers import Layer
+from tvmconvgrad.layers import KINDS, Layer
 
 
 def layer(op: str = "Convolution", rank: int = 2, **changes: object) -> Layer:
@@ -49,11 +49,14 @@ def session() -> Iterator[Session]:
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("data_format", ["NXC", "NCX"])
 def test_peers(session: Session, name: str, data_format: str) -> None:
-    for gradient in LAYERS[name].gradients(data_format):
-        problem = gradient.problem
+    for kind in KINDS:
+        problem = LAYERS[name].compute(kind, data_format).problem
         g = problem.geometry
         sizes = (g.batch, g.groups, g.c, g.o, g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
         convolution, job = Convolution(*sizes), Job.of(problem)
+        if kind == "forward":
+            job = job.as_forward()
+            assert job.operator == LAYERS[name].op
         tensors = operands(convolution, job.result)
         exact = reference.gradient(convolution, job.result, dict(tensors))
         prepared = session.prepare(job, tensors)

@@ -9,7 +9,7 @@ from tests.support import layouts
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.session import loops
 from tvmconvgrad.bench.tensors import WrongResult, aligned, check_ours, difference, make_inputs
-from tvmconvgrad.layers import Layer
+from tvmconvgrad.layers import KINDS, Layer
 
 EXACT = np.array([1.0, 2.0, 1000.0], np.float32)
 
@@ -71,8 +71,8 @@ def test_peers_must_be_equal_or_near() -> None:
 def test_layouts(transposed: bool, data_format: str) -> None:
     op = "ConvTranspose" if transposed else "Convolution"
     layer = Layer(name="a", op=op, batch=2, channels=4, filters=6, input_size=(5, 3), kernel=(2, 1), groups=2)
-    for gradient in layer.gradients(data_format):
-        problem = gradient.problem
+    for kind in KINDS:
+        problem = layer.compute(kind, data_format).problem
         job = Job.of(problem)
         name = problem.operator
         for role in ("x", "y", "w"):
@@ -81,6 +81,13 @@ def test_layouts(transposed: bool, data_format: str) -> None:
             assert np.array_equal(job.canonical(role, job.laid_out(role, array)), array)
         assert tuple(job.shape(role) for role in job.inputs) == problem.input_shapes
         assert job.shape(job.result) == problem.output_shape
+        if kind == "forward":
+            forward = job.as_forward()
+            assert (forward.operator, forward.inputs, forward.result) == (op, job.inputs, job.result)
+            # what PyTorch and TensorFlow call the filter's axes, and the same memory
+            assert forward.filter_format == {"NXC": ("XIO", "XOI"), "NCX": ("OIX", "IOX")}[data_format][transposed]
+            assert forward.shape("w") == job.shape("w")
+            assert forward.as_gradient() == job
 
 
 def test_short_runs_are_timed_together() -> None:

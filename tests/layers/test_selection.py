@@ -34,6 +34,16 @@ def test_what_narrows_them_down() -> None:
     assert select_gradients(LAYERS, filter_format="OIX")[0][1].problem.output_shape == (4, 3, 1)
 
 
+def test_forwards_are_chosen_by_name() -> None:
+    assert [(one.layer.name, one.kind) for _, one in select_gradients(LAYERS, only=("filters", "forward"))] == [
+        (name, kind) for name in ("one 1x1", "two 3x3") for kind in ("filters", "forward")
+    ]
+    [(_, forward)] = select_gradients(LAYERS[1:], only="forward")
+    assert forward.problem.output_shape == (2, 3, 4)
+    with pytest.raises(ValueError, match="only: got 'backward', expected 'filters' or 'data' or 'forward'"):
+        select_gradients(LAYERS, only=("data", "backward"))
+
+
 def test_each_layer_has_a_type_unless_one_is_asked_for(tmp_path: Path) -> None:
     mixed = [LAYERS[0], replace(LAYERS[1], dtype="bf16"), replace(LAYERS[1], name="three", dtype="f16")]
     write_layers(tmp_path / "mixed.json", mixed)

@@ -53,7 +53,7 @@ def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, c
     problem = merged(operator.problem((8, 7, 7, 512), (1, 1, 2048, 512), dtype=dtype))
     built = build(problem, cpu.target, "data-channels")
     assert built.workspace_bytes <= problem.tensor_bytes
-    assert ("packs_filter=work_item" in str(built.scheduled)) == (dtype != "f32")
+    assert dtype == "f32" or "packs_filter=work_item" in str(built.scheduled)
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
@@ -289,3 +289,24 @@ def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str
     suite, layer_name, kind = name.split()
     (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]
     return merged(make_gradient(layer, kind, data_format, filter_format, dtype).problem)
+
+
+@pytest.mark.parametrize("name", ["deeplab aspp_dilated12 forward", "deeplab aspp_dilated18 forward"])
+def test_padding_of_wide_dilations_is_not_packed(name: str) -> None:
+    from tvmconvgrad.compiler.llvm import build
+
+    problem = _problem(name, "f32", "NXC", "XIO")
+    built = build(problem, LEVELS[-1].target)
+    assert built.scheduled.decisions["packs"] == "before"
+    assert built.workspace_bytes <= problem.tensor_bytes
+
+
+@pytest.mark.parametrize(("channels", "filters", "packed"), [(512, 1024, True), (96, 64, False)])
+def test_large_filters_are_packed_for_few_positions(channels: int, filters: int, packed: bool) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.layers import Layer
+
+    sizes = {"input_size": (12, 12), "kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    layer = Layer(name="a", batch=1, channels=channels, filters=filters, **sizes)  # type: ignore[arg-type]
+    plan = schedules.schedule(layer.compute("forward").problem, LEVELS[-1].target, "data-channels").decisions
+    assert bool(plan["packs_filter"]) == packed

@@ -1,7 +1,7 @@
-"""What every implementation is asked for: one gradient, its tensors by role, in one canonical layout.
+"""What every implementation is asked for: one gradient or forward, its tensors by role, in one canonical layout.
 
-The roles: y is the big side (N, C, *space), x the small side (N, O, *space), w the filter (O, C/groups, *kernel).
-Convolution goes from y to x, ConvTranspose from x to y.
+The roles: x is the big side (N, C, *space), y the small side (N, O, *space), w the filter (O, C/groups, *kernel).
+Convolution goes from x to y, ConvTranspose from y to x.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
+from tvmconvgrad.spec.layouts import filter_formats, make_shape, other_name
 from tvmconvgrad.spec.values import Shape
 
 Array = npt.NDArray[Any]
@@ -26,7 +26,11 @@ ROLES = {
     "ConvolutionBackpropData": (("y", "w"), "x"),
     "ConvTransposeBackpropFilters": (("y", "x"), "w"),
     "ConvTransposeBackpropData": (("x", "w"), "y"),
+    "Convolution": (("x", "w"), "y"),
+    "ConvTranspose": (("y", "w"), "x"),
 }
+_SAME_SUMS = {"ConvTransposeBackpropData": "Convolution", "ConvolutionBackpropData": "ConvTranspose"}
+"""Data gradients, and the forward operators that they compute."""
 
 
 class Refused(Exception):
@@ -35,7 +39,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One gradient: an operator by its old or new name, its attributes, and the canonical shapes of y, x and w.
+    """One gradient or forward: an operator by its old or new name, its attributes, and the canonical shapes of x, y, w.
 
     `attributes` are those of the specification without layouts and without the result's shape.
     """
@@ -58,15 +62,36 @@ class Job:
             "pads_end": g.pads_end,
             "groups": g.groups,
         }
-        if problem.operator == "ConvTransposeBackpropData":
-            attributes["output_padding"] = beyond(problem)
         x, y = ((g.batch, channels, *space) for channels, space in ((g.c, g.x), (g.o, g.y)))
         shapes = {"x": x, "y": y, "w": (g.o, g.c // g.groups, *g.k)}
-        return cls(problem.operator, attributes, shapes, problem.data_format, problem.filter_format, problem.dtype)
+        job = cls(problem.operator, attributes, shapes, problem.data_format, problem.filter_format, problem.dtype)
+        return job._with_output_padding()
 
     def in_formats(self, data_format: str, filter_format: str, dtype: str) -> Job:
-        """The same gradient for other layouts and another type."""
+        """The same sums for other layouts and another type."""
         return replace(self, data_format=data_format, filter_format=filter_format, dtype=dtype)
+
+    def as_forward(self) -> Job:
+        """What a data gradient computes, as the forward operator of the other family."""
+        return self._renamed(_SAME_SUMS[self.old_name])
+
+    def as_gradient(self) -> Job:
+        """What a forward operator computes, as the other family's data gradient; a gradient as it is."""
+        if not self.is_forward:
+            return self
+        return self._renamed(next(name for name, forward in _SAME_SUMS.items() if forward == self.operator))
+
+    def _renamed(self, operator: str) -> Job:
+        """The same sums by an operator of the other family."""
+        filter_format = other_name(self.filter_format, self.transposed)
+        return replace(self, operator=operator, filter_format=filter_format)._with_output_padding()
+
+    def _with_output_padding(self) -> Job:
+        """The job with the output_padding that its shapes imply where its operator has the attribute."""
+        attributes = {name: value for name, value in self.attributes.items() if name != "output_padding"}
+        if self.transposed and self.result != "w":
+            attributes["output_padding"] = self.beyond
+        return replace(self, attributes=attributes)
 
     @property
     def old_name(self) -> str:
@@ -77,6 +102,19 @@ class Job:
     def transposed(self) -> bool:
         """Whether the forward operator is ConvTranspose."""
         return self.operator.startswith("ConvTranspose")
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether the operator is a forward one."""
+        return self.operator in _SAME_SUMS.values()
+
+    @property
+    def beyond(self) -> Shape:
+        """Elements at the end of x that no tap reaches: output_padding, seen from the transposed side."""
+        x, y, k = (self.shapes[role][2:] for role in ("x", "y", "w"))
+        names = ("strides", "dilations", "pads_begin", "pads_end")
+        axes = zip(x, y, k, *(self.attributes[name] for name in names), strict=True)
+        return tuple(x - (s * (y - 1) + (k - 1) * d + 1 - begin - end) for x, y, k, s, d, begin, end in axes)
 
     @property
     def rank(self) -> int:
@@ -96,7 +134,7 @@ class Job:
     @property
     def filter_formats(self) -> dict[str, str]:
         """The filter's layouts by their names."""
-        return CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS
+        return filter_formats(self.transposed)
 
     @property
     def all_attributes(self) -> dict[str, Any]:
@@ -127,10 +165,3 @@ class Job:
         """A tensor of the job's layout in the canonical one."""
         moved: Array = tensor.transpose(np.argsort(self.axes(role)))
         return moved
-
-
-def beyond(problem: Problem) -> Shape:
-    """Elements at the end of y that no tap reaches: output_padding, seen from the transposed side."""
-    g = problem.geometry
-    axes = zip(g.x, g.y, g.strides, g.tap_extent, g.pads_begin, g.pads_end, strict=True)
-    return tuple(x - (s * (y - 1) + extent - begin - end) for x, y, s, extent, begin, end in axes)

@@ -1,4 +1,4 @@
-"""One gradient by all variants: measured, and compared with the exact result."""
+"""One gradient or forward by all variants: measured, and compared with the exact result."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from tvmconvgrad.layers import LayerGradient
 
 
 def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, seed: int) -> Measurement:
-    """Measure one gradient. Raises WrongResult where ours computes anything but the exact sums.
+    """Measure one gradient or forward. Raises WrongResult where ours computes anything but the exact sums.
 
     A peer's error in that is noted in the measurement, and so is why one does not take the gradient.
     """
     problem = gradient.problem
     job = Job.of(problem)
+    if gradient.kind == "forward":
+        job = job.as_forward()
     tensors = make_inputs(problem, job, seed)
     ready: Mapping[str, Ready] = {}
     if job.dtype != "f32":
@@ -42,6 +44,7 @@ def measure(session: Session, suite: str, gradient: LayerGradient, rounds: int, 
         suite,
         gradient.layer,
         problem,
+        job.operator if job.is_forward else None,
         **{name: facts[name] for name in ("workspace_bytes", "schedule", "origin")},
         rounds=times,
         refusals=prepared.refusals,

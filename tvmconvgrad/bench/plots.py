@@ -27,7 +27,7 @@ _COLOURS = (
     "#6b6b6b",
     "#b08d57",
 )
-_MARKERS = dict(zip(KINDS, "ov", strict=True))
+_MARKERS = dict(zip(KINDS, "ov^", strict=True))
 _INK, _QUIET = "#222222", "#9a9a9a"
 _LONGEST = 10  # where longer bars end: they would make all others short
 _INCHES_A_LAYER, _INCHES_BESIDES = 0.42, 1.5
@@ -62,7 +62,7 @@ def _ratios(suite: str, measured: Sequence[Measurement], columns: Sequence[Colum
     panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True, sharex=True)[0]
     for panel, kind in zip(panels, kinds, strict=True):
         _bars(panel, [entry for entry in measured if entry.kind == kind], layers, columns)
-        panel.set_title(f"{kind} gradient", color=_INK)
+        panel.set_title(kind if kind == "forward" else f"{kind} gradient", color=_INK)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(columns), frameon=False)
     return figure
@@ -92,24 +92,25 @@ def _roofline(measured: Sequence[Measurement], roof: Roof) -> Figure:
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     panel = figure.subplots()
     suites = list(dict.fromkeys(entry.suite for entry in measured))
+    kinds = list(dict.fromkeys(entry.kind for entry in measured))
     for place, suite in enumerate(suites):
-        for kind, marker in _MARKERS.items():
+        for kind in kinds:
             mine = [entry for entry in measured if (entry.suite, entry.kind) == (suite, kind)]
             panel.scatter(
                 [entry.intensity for entry in mine],
                 [entry.gflops for entry in mine],
                 s=22,
-                marker=marker,
+                marker=_MARKERS[kind],
                 color=_COLOURS[place % len(_COLOURS)],
                 alpha=0.8,
-                label=suite if kind == KINDS[0] else None,
+                label=suite if kind == kinds[0] else None,
             )
     intensities = [entry.intensity for entry in measured]
     across = np.geomspace(min(intensities) / 2, max(*intensities, 2 * roof.gflops / roof.gigabytes) * 2, 200)
     panel.plot(across, [roof.attainable(float(x)) for x in across], color=_INK, linewidth=1)
     panel.set(xscale="log", yscale="log", xlabel="operations a byte of the inputs and the result", ylabel="GFLOP/s")
     about = f"FMA peak {roof.gflops:.0f} GFLOP/s, memory {roof.gigabytes:.0f} GB/s"
-    panel.set_title(f"{measured[0].dtype}: circles filters, triangles data; {about}", color=_INK, fontsize=10)
+    panel.set_title(f"{measured[0].dtype}: ○ filters, ▽ data, △ forward; {about}", color=_INK, fontsize=10)
     panel.grid(which="both", color=_QUIET, linewidth=0.2)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_formatter("{x:g}")

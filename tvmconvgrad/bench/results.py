@@ -1,4 +1,4 @@
-"""What was measured of one gradient, and the arithmetic on it: medians, ratios, shares of what the machine can do."""
+"""What was measured of one gradient or forward, and the arithmetic on it: medians, ratios, shares of the peak."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One gradient of a layer, by all variants. Times are in seconds."""
+    """One gradient or forward of a layer, by all variants. Times are in seconds."""
 
     suite: str
     layer: str
     kind: str
-    """"filters" or "data"."""
+    """"filters", "data" or "forward"."""
     operator: str
+    """What the peers compute: a gradient, Convolution or ConvTranspose."""
     dtype: str
     problem: str
     flops: int
@@ -51,13 +52,13 @@ class Measurement:
     """Where our kernel's decisions come from: "default", or a tuning log."""
 
     @classmethod
-    def of(cls, suite: str, layer: Layer, problem: Problem, **measured: Any) -> Measurement:
-        """Of a layer's gradient, with whatever was measured of it."""
+    def of(cls, suite: str, layer: Layer, problem: Problem, forward: str | None = None, **measured: Any) -> Measurement:
+        """Of a layer's gradient, or of the operator `forward`, with whatever was measured of it."""
         return cls(
             suite=suite,
             layer=layer.name,
-            kind=kind_of(problem),
-            operator=problem.operator,
+            kind="forward" if forward else kind_of(problem),
+            operator=forward or problem.operator,
             dtype=problem.dtype,
             problem=str(problem),
             flops=problem.flops,

@@ -62,10 +62,11 @@ class Session:
 
     def prepare(self, job: Job, tensors: Tensors, wanted: Callable[[Variant], bool] = lambda _: True) -> Prepared:
         """Have the wanted variants prepare a job. WorkerFailed where that is beyond one of ours."""
-        request, result = self._request(job, tensors)
         prepared = Prepared({}, {})
+        files = self._write(job, tensors)
         for label, child in self._children.items():
             if wanted(child.variant):
+                request, result = self._request(child.variant.job(job), files)
                 answer = self._ask(child, request, prepared.refusals)
                 if answer is not None:
                     found: Array = np.load(result)
@@ -74,7 +75,7 @@ class Session:
 
     def define(self, job: Job, tensors: Tensors) -> Array:
         """The exact sums, by the definition, in the canonical layout."""
-        request, result = self._request(job, tensors)
+        request, result = self._request(DEFINITION.job(job), self._write(job, tensors))
         if self._definition is None:
             self._definition = self._stack.enter_context(Child(DEFINITION, sorted(os.sched_getaffinity(0))))
         self._definition.ask(request)
@@ -98,11 +99,15 @@ class Session:
                     times[label].append(answer["seconds"])
         return times
 
-    def _request(self, job: Job, tensors: Tensors) -> tuple[dict[str, Any], Path]:
-        """What has a child prepare a job, and the file of its result."""
+    def _write(self, job: Job, tensors: Tensors) -> dict[str, str]:
+        """The files of a job's inputs, by role."""
         files = {role: str(self._folder / f"{role}.npy") for role in job.inputs}
         for role, path in files.items():
             np.save(path, tensors[role])
+        return files
+
+    def _request(self, job: Job, files: dict[str, str]) -> tuple[dict[str, Any], Path]:
+        """What has a child prepare a job, and the file of its result."""
         result = self._folder / "result.npy"
         return {"do": "prepare", "job": asdict(job), "files": files, "result": str(result)}, result
 

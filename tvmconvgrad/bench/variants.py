@@ -13,7 +13,7 @@ from tvmconvgrad.bench.peers.onednn.library import installed as onednn_installed
 from tvmconvgrad.machines.targets import ALGORITHMS, DEFAULT, parse_target
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import DTYPES
-from tvmconvgrad.spec.layouts import DEFAULT_FILTERS
+from tvmconvgrad.spec.layouts import DEFAULT_FILTERS, other_name
 from tvmconvgrad.spec.values import nearest, show
 
 OURS = "ours"
@@ -41,11 +41,13 @@ class Variant:
     """A folder with another state of this project, whose package is run; None: this one's."""
 
     def job(self, job: Job) -> Job:
-        """A job as this variant computes it: the same numbers in its layouts and its type."""
+        """A job as this variant computes it: the same numbers in its layouts and its type; by ours, as a gradient."""
         formats = (job.data_format, job.filter_format)
         if self.data_format is not None:
-            formats = (self.data_format, DEFAULT_FILTERS[self.data_format])
-        return job.in_formats(*formats, self.dtype or job.dtype)
+            usual = DEFAULT_FILTERS[self.data_format]
+            formats = (self.data_format, other_name(usual, False) if job.operator == "ConvTranspose" else usual)
+        asked = job.in_formats(*formats, self.dtype or job.dtype)
+        return asked.as_gradient() if self.kind in (OURS, DEFINITION.kind) else asked
 
     def to_dict(self) -> dict[str, Any]:
         """What the worker is told, as JSON's types: all fields that older states know, too."""

@@ -35,7 +35,6 @@ class Worker:
     """Answers requests with one gradient at a time."""
 
     def __init__(self, variant: Variant, threads: int) -> None:
-        self._variant = variant
         self._prepare, self.versions = start(variant, threads)
         self._current: Prepared | None = None
 
@@ -44,7 +43,7 @@ class Worker:
         if self._current is not None:
             self._current.release()
             self._current = None
-        job = self._variant.job(job_from(request["job"]))
+        job = job_from(request["job"])
         tensors: Tensors = {role: np.load(path) for role, path in request["files"].items()}
         current = self._current = self._prepare(job, tensors)
         current.run()

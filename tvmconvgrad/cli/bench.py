@@ -15,7 +15,7 @@ from tvmconvgrad.cli.help import Command
 from tvmconvgrad.cli.options import NEW_FILE, Choice, selection_options
 from tvmconvgrad.cli.output import output_file
 from tvmconvgrad.common.terminal import console
-from tvmconvgrad.layers import Selection, select_gradients
+from tvmconvgrad.layers import KINDS, Selection, select_gradients
 from tvmconvgrad.machines.targets import DEFAULT, parse_target
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.values import nearest
@@ -66,7 +66,7 @@ def bench(
     json_file: Path | None,
     plots: Path | None,
 ) -> int:
-    """Compare our kernels with oneDNN and PyTorch, on the layers of known networks or of a file.
+    """Compare our kernels with oneDNN and PyTorch: gradients and forwards of the layers of known networks or of a file.
 
     SUITE is one of resnet_50, resnext_50, vgg_19, mobilenet_v2, convnext_t, stem, unet, unet_3d, deeplab, dcgan and
     wavenet, or all. Each implementation has a process of its own. They take turns, and their results must be equal.
@@ -82,7 +82,7 @@ def bench(
 
     with user_errors():
         selection = select_gradients(
-            suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only, substring=substring
+            suites, batch=batch, dtypes=dtypes, data_format=data_format, only=only or KINDS, substring=substring
         )
         chosen = parse_target(target)
         if chosen.backend.is_gpu:

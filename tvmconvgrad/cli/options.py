@@ -146,7 +146,7 @@ _SELECTION = (
         type=Choice(DTYPES),
         help="Type that overrides the layers' own (f32 if a file names none); repeatable.",
     ),
-    click.option("--only", type=Choice(KINDS), help="Only one of the two gradients of each layer."),
+    click.option("--only", type=Choice(KINDS), help="Only this of each layer: a gradient, or the forward."),
     click.option("--layer", "substring", default="", metavar="TEXT", help="Only layers with this in their names."),
     click.option("--batch", type=click.IntRange(1), help="Batch size that overrides the layers' own."),
 )

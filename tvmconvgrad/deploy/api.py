@@ -38,11 +38,11 @@ def build(
     """Compile the gradients of layers into a bundle: a folder with a library that needs neither TVM nor Python.
 
     `layers` is the name of a suite, a file of layers, several of them, or a list of Layer. The bundle has a kernel for
-    each of the two gradients (or `only` "filters" or "data") of each layer (with `substring` in its name), in the
-    layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default this
-    machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C. `static`
-    adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither library nor
-    header.
+    each of the two gradients (or `only` "filters", "data" or "forward") of each layer (with `substring` in its name),
+    in the layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default
+    this machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C.
+    `static` adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither
+    library nor header.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,

@@ -1,4 +1,4 @@
-"""One layer of a network, as its authors write it down, and the gradients that training it takes."""
+"""One layer of a network, as its authors write it down, and the sums that training it takes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from tvmconvgrad import spec
 from tvmconvgrad.spec import Gradient, Operator, Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
-from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, DEFAULT_FILTERS, make_shape
+from tvmconvgrad.spec.layouts import DEFAULT_FILTERS, filter_formats, make_shape, other_name
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, show
 
 OPS = ("Convolution", "ConvTranspose")
-KINDS = ("filters", "data")
+GRADIENTS = ("filters", "data")
+KINDS = (*GRADIENTS, "forward")
+"""What may be computed of a layer: the gradients by its filters and by its data, and its output."""
 # which list has an entry for each spatial axis, the least that one may be, and what stands for none given
 _LISTS = {
     "input_size": (1, None),
@@ -129,21 +131,34 @@ class Layer:
         Without `filter_format`: XIO beside NXC, OIX beside NCX; without `dtype` the layer's own. ValueError where there
         is no such layout or type.
         """
-        parse_choice("data_format", data_format, DATA_FORMATS)
-        filter_format = filter_format or DEFAULT_FILTERS[data_format]
-        parse_choice("filter_format", filter_format, CONV_TRANSPOSE_FILTERS if self.transposed else CONVOLUTION_FILTERS)
-        spelled = (data_format, filter_format, self.dtype if dtype is None else parse_dtype(dtype))
-        filters, data = (make_gradient(self, kind, *spelled) for kind in KINDS)
+        filters, data = (self.compute(kind, data_format, filter_format, dtype) for kind in GRADIENTS)
         return filters, data
+
+    def compute(
+        self, kind: str, data_format: str = "NXC", filter_format: str | None = None, dtype: str | None = None
+    ) -> LayerGradient:
+        """One of KINDS, as in `gradients`. "forward" is the layer's output, by the operator that is the same sum: the
+        other family's data gradient. Without `filter_format`, the forward of ConvTranspose has XOI and IOX.
+
+        ValueError also where that operator has no name for the filter's layout.
+        """
+        parse_choice("kind", kind, KINDS)
+        parse_choice("data_format", data_format, DATA_FORMATS)
+        if filter_format is None:
+            usual = DEFAULT_FILTERS[data_format]
+            filter_format = other_name(usual, False) if kind == "forward" and self.transposed else usual
+        parse_choice("filter_format", filter_format, filter_formats(self.transposed))
+        dtype = self.dtype if dtype is None else parse_dtype(dtype)
+        return make_gradient(self, kind, data_format, filter_format, dtype)
 
 
 @dataclass(frozen=True)
 class LayerGradient:
-    """One gradient of a layer: an operator of the package with the shapes and the type of its two inputs."""
+    """One of KINDS of a layer: an operator of the package with the shapes and the type of its two inputs."""
 
     layer: Layer
     kind: str
-    """"filters" or "data"."""
+    """"filters", "data" or "forward"."""
     operator: Operator
     shapes: tuple[Shape, Shape]
     dtype: str
@@ -155,13 +170,14 @@ class LayerGradient:
 
 
 def kind_of(problem: Problem) -> str:
-    """Which of KINDS a gradient is."""
+    """Which of GRADIENTS a problem is."""
     return "filters" if problem.gradient is Gradient.FILTER else "data"
 
 
 def make_gradient(layer: Layer, kind: str, data_format: str, filter_format: str, dtype: str) -> LayerGradient:
-    """The gradient by the filters or by the data, for tensors in these layouts and of this type."""
-    axes = (CONV_TRANSPOSE_FILTERS if layer.transposed else CONVOLUTION_FILTERS)[filter_format]
+    """One of KINDS, for tensors in these layouts and of this type."""
+    forward = kind == "forward"
+    axes = filter_formats(layer.transposed)[filter_format]
     c, o = (layer.filters, layer.channels) if layer.transposed else (layer.channels, layer.filters)
     weights = make_shape(axes, {"C": c // layer.groups, "O": o}, layer.kernel)
     source = make_shape(data_format, {"N": layer.batch, "C": layer.channels}, layer.input_size)
@@ -173,17 +189,18 @@ def make_gradient(layer: Layer, kind: str, data_format: str, filter_format: str,
         "pads_end": layer.pads_end,
         "groups": layer.groups,
         "data_format": data_format,
-        "filter_format": filter_format,
+        "filter_format": other_name(filter_format, layer.transposed) if forward else filter_format,
     }
-    if layer.transposed:
+    if layer.transposed and not forward:
         attributes["output_padding"] = layer.output_padding
     if kind == "filters":
         attributes["filter_shape"] = weights
-    elif not layer.transposed:
-        attributes["output_shape"] = source
-    operator: type[Operator] = getattr(spec, f"{layer.op}Backprop{kind.capitalize()}")
-    shapes = (source, result) if kind == "filters" else (result, weights)
-    return LayerGradient(layer, kind, operator(**attributes), shapes, dtype)
+    elif layer.transposed == forward:
+        attributes["output_shape"] = result if forward else source
+    family = OPS[layer.transposed != forward]
+    operator: type[Operator] = getattr(spec, f"{family}Backprop{'Filters' if kind == 'filters' else 'Data'}")
+    shapes = {"filters": (source, result), "data": (result, weights), "forward": (source, weights)}
+    return LayerGradient(layer, kind, operator(**attributes), shapes[kind], dtype)
 
 
 def _sizes(field: str, value: Collection[int], low: int, default: int | None, rank: int) -> Shape:

@@ -12,7 +12,8 @@ from tvmconvgrad.spec.values import Ints, Shape, check_count, parse_ints
 CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX", "OXI": "OXC"}
 CONV_TRANSPOSE_FILTERS = {"XIO": "XOC", "OIX": "COX", "IOX": "OCX", "XOI": "XCO", "IXO": "OXC"}
 DEFAULT_FILTERS = {"NXC": "XIO", "NCX": "OIX"}
-"""The filter's layout that goes with each layout of data, where a layer's or a variant's is not given."""
+"""The filter's layout that goes with each layout of data, where a layer's or a variant's is not given. Beside a forward
+ConvTranspose it is `other_name` of that, which Convolution's data gradient takes."""
 FILTER_FORMATS = tuple(CONVOLUTION_FILTERS | CONV_TRANSPOSE_FILTERS)
 """All names of layouts of a filter."""
 
@@ -25,6 +26,24 @@ def make_shape(axes: str, sizes: Mapping[str, int], spatial: Iterable[int]) -> S
     for letter in axes:
         shape.extend(spatial if letter == "X" else (sizes[letter],))
     return tuple(shape)
+
+
+def filter_formats(transposed: bool) -> dict[str, str]:
+    """The filter's layouts of Convolution or, if `transposed`, of ConvTranspose: their axes by their names."""
+    return CONV_TRANSPOSE_FILTERS if transposed else CONVOLUTION_FILTERS
+
+
+def other_name(filter_format: str, transposed: bool) -> str:
+    """The name of the same layout at Convolution if `transposed` is what the given name belongs to, and vice versa.
+
+    ValueError where there is none: Convolution has no layouts of the axes XOC and COX.
+    """
+    axes = filter_formats(transposed)[filter_format]
+    names = {axes: name for name, axes in filter_formats(not transposed).items()}
+    if axes not in names:
+        known = (name for name, axes in filter_formats(transposed).items() if axes in names)
+        raise ValueError(f"filter_format: got {filter_format!r}, expected {' or '.join(known)} for a forward")
+    return names[axes]
 
 
 @dataclass(frozen=True)

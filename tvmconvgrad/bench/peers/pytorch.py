@@ -1,8 +1,8 @@
-"""PyTorch's convolution_backward, in either of its memory formats."""
+"""PyTorch's convolution and convolution_backward, in either of its memory formats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ _CHANNELS_LAST = {1: torch.channels_last, 2: torch.channels_last, 3: torch.chann
 
 
 class PyTorch:
-    """One gradient on PyTorch's tensors; each run allocates its result, since the function takes none.
+    """One gradient or forward on PyTorch's tensors; each run allocates its result, since the function takes none.
 
     Refused for what the function cannot say: pads that differ at the two ends. One spatial axis, for which there is no
     channels_last, is then the second of two.
@@ -26,19 +26,26 @@ class PyTorch:
         self._as_2d = memory_format == "channels_last" and job.rank == 1
         self._layout = _CHANNELS_LAST[job.rank] if memory_format == "channels_last" else torch.contiguous_format
         given = {role: self._tensor(tensors[role]) for role in job.inputs}
-        # the shape of what is asked for is read off a tensor, whose values are not
-        given[job.result] = self._tensor(np.zeros(job.shapes[job.result], np.int8))
-        options = self._options()
-        source, gradient = ("y", "x") if job.transposed else ("x", "y")
-        mask = (job.result == source, job.result == "w", False)
-        self._arguments = (given[gradient], given[source], given["w"], None, *options, mask)
-        self._place = mask.index(True)
+        self._run = self._forward(given) if job.is_forward else self._gradient(given)
         self._result: Any = None
         self.facts: dict[str, Any] = {}
 
+    def _forward(self, given: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
+        arguments = (*(given[role] for role in self._job.inputs), None, *self._options())
+        return lambda: torch.ops.aten.convolution(*arguments)
+
+    def _gradient(self, given: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
+        job = self._job
+        # the shape of what is asked for is read off a tensor, whose values are not
+        given[job.result] = self._tensor(np.zeros(job.shapes[job.result], np.int8))
+        source, gradient = ("y", "x") if job.transposed else ("x", "y")
+        mask = (job.result == source, job.result == "w", False)
+        arguments = (given[gradient], given[source], given["w"], None, *self._options(), mask)
+        return lambda: torch.ops.aten.convolution_backward(*arguments)[mask.index(True)]
+
     def run(self) -> None:
-        """Compute the gradient once."""
-        self._result = torch.ops.aten.convolution_backward(*self._arguments)[self._place]
+        """Compute it once."""
+        self._result = self._run()
 
     def result(self) -> Array:
         """The result in the canonical layout."""

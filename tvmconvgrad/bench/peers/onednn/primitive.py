@@ -12,7 +12,7 @@ from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.spec.values import Shape
 
 _ANY = 1  # dnnl_format_tag_any
-_TRAINING, _DIRECT_CONVOLUTION, _DIRECT_DECONVOLUTION = 64, 1, 10
+_FORWARD_TRAINING, _DIRECT_CONVOLUTION, _DIRECT_DECONVOLUTION = 64, 1, 10
 _SOURCE, _TARGET = 1, 17  # execution arguments of a reorder
 _IMPLEMENTATION = 8  # dnnl_query_impl_info_str
 
@@ -28,7 +28,9 @@ class _Way(NamedTuple):
 
 _BY_WEIGHTS = _Way("backward_weights", (1, 129), (161, 132), (145, 134))
 _BY_DATA = _Way("backward_data", (129, 130), (33, 131), (145, 134))
-_WAYS = {"Filters": _BY_WEIGHTS, "Data": _BY_DATA}
+_FORWARD = _Way("forward", (1, 129), (33, 131), (17, 133))
+_WAYS = {"wei": _BY_WEIGHTS, "src": _BY_DATA, "dst": _FORWARD}
+"""By the result."""
 
 
 class _Argument(ctypes.Structure):
@@ -36,7 +38,7 @@ class _Argument(ctypes.Structure):
 
 
 class Primitive:
-    """One gradient as a primitive on its inputs, which are reordered once, before any `run`.
+    """One gradient or forward as a primitive on its inputs, which are reordered once, before any `run`.
 
     With `plain` the data is in the job's layout, and the filter in oneDNN's own; otherwise all three tensors are in
     oneDNN's own. Takes explicit pads only. OneDNNError where oneDNN refuses.
@@ -46,6 +48,7 @@ class Primitive:
         self._job, self._handles = job, Handles()
         # src, dst and weights of the forward primitive, by the job's roles
         self._roles = {"src": "y", "wei": "w", "dst": "x"} if job.transposed else {"src": "x", "wei": "w", "dst": "y"}
+        self._result = next(name for name, role in self._roles.items() if role == job.result)
         self._dtype = DTYPES[job.dtype]
         try:
             self._prepare(tensors, plain)
@@ -54,7 +57,7 @@ class Primitive:
             raise
 
     def _prepare(self, tensors: Tensors, plain: bool) -> None:
-        way = next(way for ending, way in _WAYS.items() if self._job.old_name.endswith(ending))
+        way = _WAYS[self._result]
         users = {name: self._users_layout(name) for name in self._roles}
         free = {name: self._any_layout(name) for name in self._roles}
         wanted = {name: users[name] if plain and name != "wei" else free[name] for name in self._roles}
@@ -78,7 +81,7 @@ class Primitive:
     def result(self) -> Array:
         """The result in the canonical layout."""
         job, handles = self._job, Handles()
-        name = next(name for name, role in self._roles.items() if role == job.result)
+        name = self._result
         shape, dtype = job.shape(job.result), NUMPY_DTYPES[job.dtype]
         address = handles.memory(prod(shape) * dtype.itemsize)
         users = handles.new("memory_create", self._users[name], library().engine, address)
@@ -100,7 +103,9 @@ class Primitive:
         numbers += [Dims(*attributes[name]) for name in ("pads_begin", "pads_end")]
         engine, new = library().engine, self._handles.new
         create = f"{family}_forward_primitive_desc_create"
-        forward = new(create, engine, _TRAINING, algorithm, src, wei, None, dst, *numbers, None)
+        forward = new(create, engine, _FORWARD_TRAINING, algorithm, src, wei, None, dst, *numbers, None)
+        if way is _FORWARD:
+            return forward
         create = f"{family}_{way.name}_primitive_desc_create"
         tensors = (src, wei, None, dst) if way is _BY_WEIGHTS else (src, wei, dst)
         return new(create, engine, algorithm, *tensors, *numbers, forward, None)

@@ -8,8 +8,10 @@ from tvmconvgrad.bench.job import Job
 
 # dnnl_graph_op_kind_t and dnnl_graph_op_attr_t
 KINDS = {
+    "Convolution": 13,
     "ConvolutionBackwardData": 14,
     "ConvolutionBackwardWeights": 15,
+    "ConvTranspose": 16,
     "ConvTransposeBackwardData": 17,
     "ConvTransposeBackwardWeights": 18,
 }
@@ -56,8 +58,9 @@ def attributes(job: Job) -> dict[str, Any]:
     if "auto_pad" in found:
         mode = found["auto_pad"].upper()
         found["auto_pad"] = "None" if mode == "NONE" else mode
-    if job.transposed:
-        found.pop("output_padding", None)  # not in its schema; the shapes imply it
+    if job.is_forward:
+        return found
+    found.pop("output_padding", None)  # not in a gradient's schema; the shapes imply it
     if job.result == "w":
         found["weights_shape"] = job.shape("w")
     elif job.result == "x":

@@ -28,8 +28,12 @@ LEAST_FMAS = 48
 a loop of 12 FMAs waits for its instructions while another thread shares the core: with 48, 71 gradients were 1.034
 times as fast in the mean (Zen 3)."""
 
-FEW_ROWS = 256
-"""A filter that need not be transposed is packed if at least so many positions use a panel. Not measured on its own."""
+FEW_ROWS, FEW_ROWS_FAR = 256, 16
+"""A filter that need not be transposed is packed if at least so many positions use a panel; the second number is for a
+filter that does not fit L2. Forwards of 1 to 225 positions (Sapphire Rapids): 128 to 96 channels 3x3, whose filter fits
+L2, took 0.99 to 1.4 times as long if it was packed; 512 to 2048 channels 1x1 and 512 to 512 3x3 0.8 times from 49
+positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_2 and VGG-19's conv5_1 took 0.31 to 0.58 of the
+time when they were packed."""
 
 LEAST_RUN = 2 * CACHE_LINE
 """With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. Not measured on
@@ -37,7 +41,8 @@ its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
-measured on their own."""
+measured on their own. Where parts of K are added up in the result itself, a panel takes L1 at most: 11 forwards of
+ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (Sapphire Rapids)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ class DataAccess:
         if self.pairs or self.tile.vector_axis != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        return rows < FEW_ROWS and filter_is_plain(problem, self.multiples(in_place=True))
+        fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2
+        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.multiples(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
@@ -183,10 +189,18 @@ class DataAccess:
 
     @cached_property
     def parts(self) -> int:
-        """The number of K-parts for which a panel fits its share of L2, beside data."""
+        """The number of K-parts for which a panel fits its share of a cache, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
+        return -(-self.bytes * products * self.tile.n // self._panel_room)
+
+    @property
+    def _panel_room(self) -> int:
+        """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
+        for it only if a panel would be too large for L2."""
+        if self.may_add and not self.adds_aside(parts=2) and not self.stores_non_temporally:
+            return self.machine.l1
         share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
-        return -(-self.bytes * products * self.tile.n // int(share * self.machine.l2))
+        return int(share * self.machine.l2)
 
     @property
     def writes_apart(self) -> bool:

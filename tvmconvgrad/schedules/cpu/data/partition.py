@@ -111,7 +111,7 @@ class DataPartitioning:
 
     def may_pack_by_work_item(self, n_partitions: int) -> bool:
         """Whether each work item may pack its own data, so that it need not be packed before all of them."""
-        return n_partitions <= REPACKS and self._may_pack_again(self.partitions.surplus)
+        return n_partitions <= REPACKS and self._padding <= SURPLUS and self._may_pack_again(self.partitions.surplus)
 
     def work_items_correspond(self, partition_tiles: int, n_partitions: int) -> bool:
         """Whether all sums have the same number of work items, so they can be fused
@@ -145,7 +145,8 @@ class DataPartitioning:
         surplus = work_items * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
         together = 1 if self._has_small_images else geometry.groups
-        fits = access.bytes * read * together * sizes.k <= access.machine.l2
+        parts = access.parts if access.may_add else 1  # one after the other
+        fits = access.bytes * read * together * sizes.k <= access.machine.l2 * parts
         times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
@@ -167,6 +168,16 @@ class DataPartitioning:
         covered = self.access.tile.covered(blocks)
         axes = zip(covered, self.access.sizes.steps, self.access.sizes.halo)
         return images * prod(size * step + halo for size, step, halo in axes)
+
+    @property
+    def _padding(self) -> float:
+        """The data with all its padding, as a multiple of what is packed before all work items, where the outer axes'
+        padding is implicit. Work items pack all of it: of DeepLab's aspp_dilated18 and aspp_dilated12,
+        2.7 and 2.1 times as much; they took 2.1 and 1.5 times as long (Sapphire Rapids)."""
+        sizes, access = self.access.sizes, self.access
+        channels = sizes.problem.geometry.groups * sizes.k
+        before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
+        return self._read(self._extents) * channels / before
 
     def _may_pack_again(self, surplus: float) -> bool:
         """Whether partitions may together pack `surplus` times the data."""

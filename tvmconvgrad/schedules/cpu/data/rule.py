@@ -15,10 +15,11 @@ Loop nest. A work item is a partition of positions, groups and N; a block of M i
           result[M block, N block] += tile                  # epilogue
 
 Why it is fast.
-1. A panel is packed in the order in which it is read. It stays in L2 for a partition of positions. So does the
-   partition's data, where it fits.
-2. K has one part, and each tile is written once, unless a panel would be too large for L2. With several K-parts, a
-   result in 16 bits or in NCX is added up in an f32 scratch accumulator, which is converted at the end.
+1. A panel is packed in the order in which it is read. It stays in L1 for a partition of positions, and the partition's
+   data of that K-part in L2, where it fits.
+2. K has as many parts as that takes. A result in 16 bits or in NCX would be added up in an f32 scratch accumulator,
+   which is converted at the end: there a panel may be as large as L2, and K mostly has one part. So it is with results
+   that are written by non-temporal stores.
 3. Data that needs neither padding nor conversion, and whose rows do not displace each other from L1, is read in place.
    With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
    of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).
