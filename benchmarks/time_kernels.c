@@ -49,7 +49,7 @@ int main(int count, char **words) {
         }
         double begin = now();
         for (unsigned long i = 0; i < loops; ++i)
-            if (kernel->run(first, second, result, NULL, 0)) return 3;
+            if (kernel->run(first, second, result, NULL, NULL, 0)) return 3;
         printf("%.9f\n", (now() - begin) / (double)loops);
         fflush(stdout);
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tvmconvgrad.bundles import registry
@@ -22,7 +21,8 @@ from tvmconvgrad.runtime import memory
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.memory import Loaded
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.spec.epilogue import check_device
+from tvmconvgrad.spec.reducing import needs_no_code, reduced
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def find_kernel(
 ) -> Kernel | Wanted:
     """A bundle's kernel, or what to ask for elsewhere. Raises as `get_kernel` does where nothing has to be built."""
     there = None if gpu is None or target is not None else driver.driver().architecture(gpu)
-    if any(prod(shape) == 0 for shape in (*problem.input_shapes, problem.output_shape)):
+    check_device(problem.epilogue, (target or _default(there)).backend.is_gpu)
+    if needs_no_code(problem):
         return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
     bundled = registry.find(problem, target, schedule, there)
     if bundled is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvmconvgrad import spec
@@ -19,6 +20,7 @@ from tvmconvgrad.runtime import memory, tensors
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.epilogue import Epilogue, parse_epilogue
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
+_OPTIONS = ("out", "target", "accumulate", "bias_delta", "result_dtype")
+"""The other names that a call takes."""
+
 _MOST_SEEN = 4096
 """Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
 
@@ -34,46 +39,65 @@ _MOST_SEEN = 4096
 class Compiled(spec.Operator):
     """What every operator can do besides holding attributes: `op(first, second)` and `op.compile(shapes)`."""
 
-    def __call__(self, *inputs: Any, out: Any = None, target: TargetLike = None, **named: Any) -> Any:
+    def __call__(
+        self,
+        *inputs: Any,
+        out: Any = None,
+        target: TargetLike = None,
+        accumulate: bool = False,
+        bias_delta: Any = None,
+        result_dtype: Any = None,
+        **named: Any,
+    ) -> Any:
         """Compute the gradient; the kernel is taken from the cache, or built on the first call for these shapes.
 
         Takes the specification's inputs in order or by name (old and new names): two tensors, f32, f16 or bf16, NumPy
         arrays or anything with DLPack on the CPU, or on one NVIDIA GPU, where the kernel then runs; then, for the
         operators that have it, the result's shape, a 1-D s32 tensor or a sequence of ints, which wins over the
         attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
-        it the result is a tensor of the first input's kind. Autograd sees no call: an input that requires grad is
+        it the result is a tensor of the first input's kind. `accumulate=True` adds to what `out` has. `bias_delta`
+        receives the gradient by the bias in the same call: the sum of output_delta over images and positions, one
+        element a channel, of the result's type; with `accumulate` it is added, too. `result_dtype="f32"` keeps the sums
+        of 16-bit inputs in f32. The three are for CPUs. Autograd sees no call: an input that requires grad is
         refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or
         TypeError for what does not fit, before any kernel runs.
         """
+        options = accumulate, bias_delta is not None, result_dtype
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
             if tensors.known_kind(first) and tensors.known_kind(second):
                 try:
-                    kernel = self._seen.get((first.shape, second.shape, first.dtype, second.dtype, registry.generation))
-                except RuntimeError:  # PyTorch's nested tensors have no shape: the long way finds the words
+                    seen = first.shape, second.shape, first.dtype, second.dtype, options, registry.generation
+                    kernel = self._seen.get(seen)
+                except (RuntimeError, TypeError):  # nested tensors, or an option that is wrong: the long way has words
                     kernel = None
                 try:
                     if kernel is not None:
-                        return kernel(first, second, out)
+                        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
                 except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
                     pass
         first, second, wanted = self._bind(inputs, named)
-        kernel = self._kernel_for(first, second, wanted, _parsed(target))
+        kernel = self._kernel_for(first, second, wanted, _parsed(target), options)
         plain = wanted is None and target is None and not kernel.target.backend.is_gpu
         if plain and tensors.known_kind(first) and tensors.known_kind(second):
             _shortcuts.make_room(self)
-            self._seen[first.shape, second.shape, first.dtype, second.dtype, registry.generation] = kernel
-        return kernel(first, second, out)
+            self._seen[first.shape, second.shape, first.dtype, second.dtype, options, registry.generation] = kernel
+        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
 
-    def _kernel_for(self, first: Any, second: Any, wanted: Any, target: Target | None) -> Kernel:
+    def _kernel_for(
+        self, first: Any, second: Any, wanted: Any, target: Target | None, options: tuple[Any, bool, Any]
+    ) -> Kernel:
         names = self.input_names
         gpu = gpus.common(names, (first, second)) if target is None or target.backend.is_gpu else None
         understand = tensors.understand if gpu is None else gpus.understand
         one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
-        return _kernel(self, one.shape, two.shape, self._shape(wanted), one.dtype, target, gpu, registry.generation)
+        accumulate, bias_delta, result_dtype = options
+        epilogue = parse_epilogue(one.dtype, result_dtype, accumulate, bias_delta)
+        shapes = one.shape, two.shape, self._shape(wanted)
+        return _kernel(self, *shapes, one.dtype, epilogue, target, gpu, registry.generation)
 
     @computed_once
     def _seen(self) -> dict[tuple[Any, ...], Kernel]:
@@ -94,16 +118,21 @@ class Compiled(spec.Operator):
         target: TargetLike = None,
         schedule: str | None = None,
         tuned: bool = True,
+        accumulate: bool = False,
+        bias_delta: bool = False,
+        result_dtype: Any = None,
     ) -> Kernel:
         """The kernel for inputs of these shapes, from the cache or built now.
 
         `shape_input` is the result's shape; it overrides the attribute. `dtype` is f32, f16 or bf16. `target` is a
         string such as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict; by default this machine's CPU.
-        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. Raises ValueError or TypeError for
-        wrong arguments.
+        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. `accumulate`, `bias_delta` and
+        `result_dtype` ask for a kernel that is called with these options; see `Kernel` and the operator's call. Raises
+        ValueError or TypeError for wrong arguments.
         """
-        shapes = (first_shape, second_shape, shape_input)
-        return get_kernel(*self._asked(*shapes, dtype, target, schedule, tuned))
+        options = result_dtype, accumulate, bias_delta
+        problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
+        return get_kernel(problem, *_how(target, schedule, tuned))
 
     def compile_async(
         self,
@@ -115,6 +144,9 @@ class Compiled(spec.Operator):
         target: TargetLike = None,
         schedule: str | None = None,
         tuned: bool = True,
+        accumulate: bool = False,
+        bias_delta: bool = False,
+        result_dtype: Any = None,
     ) -> Future[Kernel]:
         """A future of the kernel that `compile` returns, which is built in the background, several at a time.
 
@@ -125,15 +157,20 @@ class Compiled(spec.Operator):
         with process.lock:
             from tvmconvgrad.futures import in_background
 
-        shapes = (first_shape, second_shape, shape_input)
-        return in_background(*self._asked(*shapes, dtype, target, schedule, tuned))
+        options = result_dtype, accumulate, bias_delta
+        problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
+        return in_background(problem, *_how(target, schedule, tuned))
 
-    def _asked(
-        self, first: Shape, second: Shape, wanted: Any, dtype: Any, target: TargetLike, schedule: object, tuned: object
-    ) -> tuple[spec.Problem, Target | None, str | None, bool]:
-        """What a kernel is asked for by, checked."""
-        name, take_tuned = _schedule(schedule), parse_bool("tuned", tuned)
-        return self.problem(first, second, self._shape(wanted), dtype), _parsed(target), name, take_tuned
+    def _asked(self, shapes: tuple[Shape, Shape, Any], dtype: Any, options: tuple[Any, object, object]) -> spec.Problem:
+        """The problem that a kernel is asked for, checked."""
+        first, second, wanted = shapes
+        result_dtype, accumulate, bias_delta = options
+        return self.problem(
+            *(first, second, self._shape(wanted), dtype),
+            result_dtype=result_dtype,
+            accumulate=accumulate,
+            bias_delta=bias_delta,
+        )
 
     def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
         """The three inputs, whether they came by position or by name."""
@@ -145,8 +182,9 @@ class Compiled(spec.Operator):
             place = next((i for i, spellings in enumerate(slots) if name in spellings), None)
             if place is None:
                 known = ", ".join("/".join(spellings) for spellings in slots)
-                close = nearest(name, [*(word for spellings in slots for word in spellings), "out", "target"])
-                raise TypeError(f"{type(self).__name__} has no input {name!r}{close}, expected {known}, out or target")
+                close = nearest(name, [*(word for spellings in slots for word in spellings), *_OPTIONS])
+                options = f"{', '.join(_OPTIONS[:-1])} or {_OPTIONS[-1]}"
+                raise TypeError(f"{type(self).__name__} has no input {name!r}{close}, expected {known}, {options}")
             if place in bound:
                 raise TypeError(f"{name}: given twice, also as {'/'.join(slots[place])} by position or other spelling")
             bound[place] = value
@@ -245,12 +283,14 @@ def _kernel(
     second_shape: tuple[int, ...],
     wanted: tuple[int, ...] | None,
     dtype: str,
+    epilogue: Epilogue,
     target: Target | None,
     gpu: int | None,
     generation: int,
 ) -> Kernel:
     """Kernels of earlier calls; none of before another bundle came into use, which is another generation."""
-    return get_kernel(op.problem(first_shape, second_shape, wanted, dtype), target, gpu=gpu)
+    problem = replace(op.problem(first_shape, second_shape, wanted, dtype), epilogue=epilogue)
+    return get_kernel(problem, target, gpu=gpu)
 
 
 @functools.lru_cache(maxsize=64)
@@ -259,6 +299,12 @@ def _parsed_text(target: str) -> Target:
 
 
 process.forgets(_parsed_text.cache_clear)
+
+
+def _how(target: TargetLike, schedule: object, tuned: object) -> tuple[Target | None, str | None, bool]:
+    """By what a kernel is asked for besides its problem, checked."""
+    name, take_tuned = _schedule(schedule), parse_bool("tuned", tuned)
+    return _parsed(target), name, take_tuned
 
 
 def _schedule(name: object) -> str | None:

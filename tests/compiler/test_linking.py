@@ -40,7 +40,7 @@ def use_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = ""
 def works(library: bytes, folder: Path) -> bool:
     path = folder / "library.so"
     path.write_bytes(library)
-    return int(ctypes.CDLL(str(path)).tvmconvgrad_run(None, None, None, None, 0)) == 0
+    return int(ctypes.CDLL(str(path)).tvmconvgrad_run(None, None, None, None, None, 0)) == 0
 
 
 def links(log: Path) -> int:

@@ -71,7 +71,7 @@ static void check(const char *folder, const Kernel *kernel, int threads) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
         Guarded result = make(kernel->result_bytes, offset), workspace = make(sizes[i], 0);
         void *place = i ? workspace.data : NULL;
-        expect(kernel->name, kernel->run(first.data, second.data, result.data, place, sizes[i]), A(OK));
+        expect(kernel->name, kernel->run(first.data, second.data, result.data, NULL, place, sizes[i]), A(OK));
         if (memcmp(result.data, wanted.data, result.bytes)) fail(kernel->name, "wrong result");
         drop(kernel->name, &result);
         drop(kernel->name, &workspace);

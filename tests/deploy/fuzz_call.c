@@ -85,7 +85,7 @@ static int once(const Kernel *kernel, unsigned element) {
     int wanted = expected(data, bytes, element, workspace, size, kernel->workspace_bytes);
     if (wanted == A(OK) && shared && bytes[one] > bytes[other]) wanted = -1;
     if (wanted >= 0) {
-        int status = kernel->run(data[0], data[1], (void *)data[2], workspace, told);
+        int status = kernel->run(data[0], data[1], (void *)data[2], NULL, workspace, told);
         if (status != wanted) {
             fprintf(stderr, "status %d (%s), expected %d: ", status, THE(status_text)(status), wanted);
             fail(kernel, "status");

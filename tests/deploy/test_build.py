@@ -130,7 +130,7 @@ def test_a_bundle_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         cg.build([LAYER], folder, name="three")
     assert cg.load(folder).manifest.name == "two"
     (folder / "manifest.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 4.*; remove the folder"):
+    with pytest.raises(ValueError, match=r"manifest\.json format: got 0, expected 5.*; remove the folder"):
         cg.build([LAYER], folder, name="three")
     assert (folder / "libtwo.so").exists()
 
@@ -149,7 +149,7 @@ def test_the_same_layers_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_manifest_tells_all(built: Built) -> None:
     manifest = json.loads((built.folder / "manifest.json").read_text())
-    assert manifest["format"] == 4
+    assert manifest["format"] == 5
     assert manifest["versions"]["tvmconvgrad"] == cg.__version__
     first = manifest["kernels"][0]
     assert first["operator"] == "ConvolutionBackpropFilters"

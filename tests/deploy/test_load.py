@@ -137,12 +137,12 @@ def test_no_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x00\xff\xfe", "is no JSON"),
         (b"[" * 100000, "is no JSON"),
         (b"[]", "holds [], expected an object"),
-        (b"{}", "format: got None, expected 4"),
-        (b'{"format": 1}', "format: got 1, expected 4: another version"),
+        (b"{}", "format: got None, expected 5"),
+        (b'{"format": 1}', "format: got 1, expected 5: another version"),
         (b'{"format": true}', "format: got True"),
-        (b'{"format": 4}', "sha256: missing"),
-        (b'{"format": 4, "sha256": "0"}', "sha256: '0' is no SHA-256"),
-        (b'{"format": 4, "sha256": "%b"}' % (b"0" * 64), "name: missing"),
+        (b'{"format": 5}', "sha256: missing"),
+        (b'{"format": 5, "sha256": "0"}', "sha256: '0' is no SHA-256"),
+        (b'{"format": 5, "sha256": "%b"}' % (b"0" * 64), "name: missing"),
     ],
 )
 def test_no_manifest(text: bytes, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

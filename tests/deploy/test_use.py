@@ -51,9 +51,9 @@ def test_plain_arrays_go_the_quick_way(built: Built) -> None:
         first, second, wanted = example(built.gradients[name])
         out = np.zeros_like(wanted)
         assert kernel._quick is not None
-        assert kernel._quick(first, second, out) == 0
+        assert kernel._quick(first, second, out, None) == 0
         assert_same(out, wanted)
-        assert kernel._quick(first, second, out[None]) == NOT_PLAIN
+        assert kernel._quick(first, second, out[None], None) == NOT_PLAIN
 
 
 def test_a_target_or_schedule_is_taken_at_its_word(built: Built) -> None:

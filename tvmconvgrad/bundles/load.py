@@ -19,7 +19,7 @@ from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.files.regular_file import UnfitFile, open_regular
 from tvmconvgrad.machines.targets import Target, host_architecture, host_features, parse_target
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.runtime.native import Function, load_bundle
+from tvmconvgrad.runtime.native import bundled_function, load_bundle
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.spec.values import counted, parse_path
@@ -92,7 +92,8 @@ class _Library:
             opened = load_bundle(library, f"{manifest.name}_set_threads")
             self.place = _place(manifest, opened[f"{manifest.name}_target"])
             self._functions = {
-                one.name: Function(opened, manifest.name, one.function, explain) for one in manifest.kernels
+                one.name: bundled_function(opened, manifest.name, place, one.name, explain)
+                for place, one in enumerate(manifest.kernels)
             }
         except AttributeError as reason:
             raise BundleError(f"{manifest.library} is not the manifest's: {reason}") from None

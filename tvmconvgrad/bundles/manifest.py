@@ -16,9 +16,10 @@ from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.nvidia.launches import Launch
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.epilogue import PLAIN
 from tvmconvgrad.spec.values import Shape, show
 
-FORMAT = 4
+FORMAT = 5
 """The version of the file's format: a reader takes no other one."""
 CUDA = "cuda"
 """The architecture of a bundle for NVIDIA GPUs, whatever the machine around them."""
@@ -62,8 +63,8 @@ class Code:
 class BundledKernel:
     """One kernel: its name, its function in C, the layer it is for, and the operator with all that it was called with.
 
-    `workspace_bytes` is what its function takes for one thread, `workspace_bytes_per_thread` for each further one.
-    `codes` are in the order of the manifest's targets.
+    `epilogue` has those of its options that are not the default. `workspace_bytes` is what its function takes for one
+    thread, `workspace_bytes_per_thread` for each further one. `codes` are in the order of the manifest's targets.
     """
 
     name: str
@@ -73,6 +74,7 @@ class BundledKernel:
     attributes: Mapping[str, Any]
     shapes: Mapping[str, Shape]
     dtype: str
+    epilogue: Mapping[str, Any]
     workspace_bytes: int
     workspace_bytes_per_thread: int
     codes: tuple[Code, ...]
@@ -88,7 +90,7 @@ class BundledKernel:
         if list(self.shapes) != list(names):
             raise ValueError(f"shapes of {', '.join(self.shapes)[:_LONGEST]}, expected those of {', '.join(names)}")
         first, second, result = self.shapes.values()
-        problem = operator.problem(first, second, dtype=self.dtype)
+        problem = operator.problem(first, second, dtype=self.dtype, **dict(self.epilogue))
         if problem.output_shape != result:
             raise ValueError(f"{names[2]} has shape {result}, expected {problem.output_shape}")
         return problem
@@ -180,6 +182,14 @@ def _shapes(about: str, value: object) -> dict[str, Shape]:
     return fields.mapping(about, value, fields.sizes)
 
 
+def _epilogue(about: str, value: object) -> dict[str, Any]:
+    found = fields.attributes(about, value)
+    for name in found:
+        if name not in asdict(PLAIN):
+            raise BundleError(f"{about}.{name}: unknown, expected {', '.join(asdict(PLAIN))}")
+    return found
+
+
 def _records(kind: type[Any], parsers: Mapping[str, fields.Parser]) -> Callable[[str, object], tuple[Any, ...]]:
     def parse(about: str, value: object) -> tuple[Any, ...]:
         entries = enumerate(fields.of_type(about, value, list))
@@ -222,6 +232,7 @@ _KERNEL: dict[str, fields.Parser] = {
     "attributes": fields.attributes,
     "shapes": _shapes,
     "dtype": fields.line,
+    "epilogue": _epilogue,
     "workspace_bytes": fields.count,
     "workspace_bytes_per_thread": fields.count,
     "codes": _records(Code, _CODE),

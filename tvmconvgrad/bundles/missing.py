@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from tvmconvgrad.layers.layer import Layer, kind_of
@@ -30,6 +30,9 @@ def command(problem: Problem, targets: Sequence[str]) -> str:
     """The command line that builds a bundle of the one kernel."""
     words = ["tvmconvgrad", "build", _FILE, "--only", kind_of(problem), "--dtype", problem.dtype]
     words += ["--data-format", problem.data_format, "--filter-format", problem.filter_format]
+    for name, value in problem.epilogue.words:
+        option = f"--{name.replace('_', '-')}"
+        words += [option, value] if name == "result_dtype" else [option]
     words += [word for target in targets for word in ("--target", target)]
     return shlex.join([*words, "-o", "missing"])
 
@@ -51,7 +54,8 @@ def layer_of(problem: Problem) -> Layer | None:
         gradients = layer.gradients(problem.data_format, problem.filter_format, problem.dtype)
     except (ValueError, TypeError):
         return None
-    same = next(one for one in gradients if one.kind == kind_of(problem))
+    plain = next(one for one in gradients if one.kind == kind_of(problem))
+    same = replace(plain, epilogue=problem.epilogue)
     return layer if same.problem.key == problem.key else None
 
 

@@ -25,6 +25,9 @@ from tvmconvgrad.machines.targets import DEFAULT
 )
 @click.option("--name", help="Name of the library, and prefix of all C names.  [default: that of LAYERS]")
 @click.option("--static", is_flag=True, help="Also write a static library.")
+@click.option("--accumulate", is_flag=True, help="Kernels add to what their results have.")
+@click.option("--bias-delta", is_flag=True, help="Kernels also give the gradient by the bias.")
+@click.option("--result-dtype", metavar="TYPE", help="f32: the type of results, whatever the inputs'.")
 @layout_options
 @selection_options
 def build(
@@ -33,6 +36,9 @@ def build(
     folder: Path,
     name: str | None,
     static: bool,
+    accumulate: bool,
+    bias_delta: bool,
+    result_dtype: str | None,
     dtypes: tuple[str, ...] | None,
     data_format: str,
     filter_format: str | None,
@@ -63,6 +69,9 @@ def build(
                 filter_format=filter_format,
                 only=only,
                 substring=substring,
+                accumulate=accumulate,
+                bias_delta=bias_delta,
+                result_dtype=result_dtype,
                 progress=progress,
             )
         except OSError as error:

@@ -45,7 +45,9 @@ def is_on() -> bool:
 def describe(operation: str, problem: Problem, target: str, schedule: str) -> str:
     """All fields of a line but the time, joined by commas. Commas within a field become semicolons."""
     engine = "gpu" if target.startswith("cuda") else "cpu"
-    tensors = " ".join(":".join((name, problem.dtype, *rest)) for name, *rest in problem.tensor_words)
+    dtypes = (problem.dtype, problem.dtype, problem.output_dtype)
+    words = ((name, dtype, *rest) for dtype, (name, *rest) in zip(dtypes, problem.tensor_words))
+    tensors = " ".join(map(":".join, words))
     attributes = " ".join(":".join(words) for words in problem.attribute_words)
     fields = (operation, engine, problem.operator, schedule.partition("(")[0], tensors, target, attributes)
     return ",".join(field.replace(",", ";") for field in fields)

@@ -1,4 +1,4 @@
-/* Calls of a kernel by TVM's convention: the addresses of three dense tensors in, a status out. */
+/* Calls of a kernel by TVM's convention: the addresses of three or four dense tensors in, a status out. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,11 +14,13 @@ typedef struct {
 } Tensor;
 typedef struct { int32_t type_index; uint32_t padding; void *pointer; } Any;
 typedef int (*Function)(void *self, const Any *arguments, int32_t count, Any *result);
-enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 3, AXES = 5 };
+enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 4, INPUTS = 2, AXES = 5 };
 
-/* Of the two inputs and the result: DLPack's numbers of their type, and their shapes. */
+/* Of the two inputs, the result, and the gradient by the bias where there is one, which makes `count`: DLPack's numbers of
+ * their types, and their shapes. */
 typedef struct {
-    uint8_t code, bits;
+    int32_t count;
+    uint8_t code[TENSORS], bits[TENSORS];
     int32_t ndim[TENSORS];
     int64_t shape[TENSORS][AXES];
     uint64_t bytes[TENSORS];
@@ -28,17 +30,22 @@ static int overlap(const void *one, uint64_t bytes, const void *other, uint64_t 
     return (uintptr_t)one < (uintptr_t)other + other_bytes && (uintptr_t)other < (uintptr_t)one + bytes;
 }
 
+/* Whether what is written shares memory with any other tensor. */
 static int overlaps_result(const Layout *layout, void *const data[TENSORS]) {
-    return overlap(data[0], layout->bytes[0], data[2], layout->bytes[2])
-        || overlap(data[1], layout->bytes[1], data[2], layout->bytes[2]);
+    for (int written = INPUTS; written < layout->count; ++written)
+        for (int other = 0; other < written; ++other)
+            if (overlap(data[other], layout->bytes[other], data[written], layout->bytes[written])) return 1;
+    return 0;
 }
 
 static int invoke(Function function, const Layout *layout, void *const data[TENSORS]) {
     Tensor tensors[TENSORS];
     Any arguments[TENSORS], answer = {0, 0, NULL};
-    for (int i = 0; i < TENSORS; ++i) {
-        tensors[i] = (Tensor){data[i], CPU, 0, layout->ndim[i], layout->code, layout->bits, 1, layout->shape[i], NULL, 0};
+    for (int i = 0; i < layout->count; ++i) {
+        tensors[i] = (Tensor){
+            data[i], CPU, 0, layout->ndim[i], layout->code[i], layout->bits[i], 1, layout->shape[i], NULL, 0
+        };
         arguments[i] = (Any){TENSOR_POINTER, 0, &tensors[i]};
     }
-    return function(NULL, arguments, TENSORS, &answer);
+    return function(NULL, arguments, layout->count, &answer);
 }

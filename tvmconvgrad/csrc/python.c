@@ -1,4 +1,4 @@
-/* A kernel called with Python's own objects: to look at three tensors from Python takes longer than a small layer does.
+/* A kernel called with Python's own objects: to look at its tensors from Python takes longer than a small layer does.
  *
  * Only what can be passed on as it is goes this way: dense and aligned memory of the right shape and type, in arrays of
  * NumPy and in tensors of PyTorch's on the CPU. Everything else is NOT_PLAIN; runtime/kernel.py copies it, or says what
@@ -31,13 +31,13 @@ typedef struct {
     Object *forward_mode;                            /* its module, which has the level */
 } Python;
 
-/* The function of a kernel, as a bundle has it; the last two are a workspace. */
-typedef int (*Run)(const void *first, const void *second, void *result, void *memory, size_t bytes);
+/* The function of a kernel, as a bundle has it; bias_delta is NULL where the kernel has none, the last two are a workspace. */
+typedef int (*Run)(const void *first, const void *second, void *result, void *bias_delta, void *memory, size_t bytes);
 
 typedef struct {
     const Python *python;
     Run run;
-    Object *dtype;    /* NumPy's */
+    Object *dtype, *result_dtype; /* NumPy's */
     int has_own_result; /* the result is the caller's; else it is new */
     Layout layout;
 } PythonCall;
@@ -76,9 +76,9 @@ static int can_get(const Python *python, Object *value, Object *attribute) {
 
 static void *address_of_array(const PythonCall *call, int place, Object *value) {
     const Python *python = call->python;
-    int needed = C_CONTIGUOUS | ALIGNED | (place == 2 ? WRITEABLE : 0);
+    int needed = C_CONTIGUOUS | ALIGNED | (place < INPUTS ? 0 : WRITEABLE);
     void *found = NULL;
-    if (!is(python, python->get(value, python->dtype), call->dtype)) return NULL;
+    if (!is(python, python->get(value, python->dtype), place < INPUTS ? call->dtype : call->result_dtype)) return NULL;
     Object *capsule = python->get(value, python->array_struct);
     const Array *array = capsule ? python->pointer(capsule, NULL) : NULL;
     if (!array) python->clear_error();
@@ -124,14 +124,15 @@ static void *address_of_tensor(const PythonCall *call, int place, Object *value)
     const Layout *layout = &call->layout;
     Tensor tensor;
     if (!is(python, python->ask(value, python->is_neg, NULL), python->no)) return NULL;
-    int is_known = place < 2 || call->has_own_result; /* to others before this call */
-    if (is_known && !is_free(python, value, place == 2)) return NULL;
+    int is_known = place != INPUTS || call->has_own_result; /* to others before this call */
+    if (is_known && !is_free(python, value, place >= INPUTS)) return NULL;
     if (is_known && !is_stored(python, value, layout->bytes[place])) return NULL;
     if (python->read_tensor(value, &tensor)) return python->clear_error(), NULL;
-    int fits = tensor.device_type == CPU && tensor.code == layout->code && tensor.bits == layout->bits && tensor.lanes == 1
+    int is_of_type = tensor.code == layout->code[place] && tensor.bits == layout->bits[place] && tensor.lanes == 1;
+    int fits = tensor.device_type == CPU && is_of_type
         && tensor.data && has_shape(layout, place, tensor.ndim, tensor.shape) && is_dense(&tensor);
     char *found = fits ? (char *)tensor.data + tensor.byte_offset : NULL;
-    return (uintptr_t)found % (layout->bits / 8) ? NULL : found;
+    return (uintptr_t)found % (layout->bits[place] / 8) ? NULL : found;
 }
 
 /* The address of a tensor, and whether it is PyTorch's. Of classes of their own: what a subclass does is unknown. */
@@ -152,17 +153,18 @@ static int mark_written(const Python *python, Object *value) {
 }
 
 /* What the kernel's function returns, or NOT_PLAIN, and then nothing has been done. Python is unlocked meanwhile. */
-static int call_python(const PythonCall *call, Object *first, Object *second, Object *result) {
+static int call_python(const PythonCall *call, Object *first, Object *second, Object *result, Object *bias_delta) {
     const Python *python = call->python;
-    int is_tensor[TENSORS] = {0, 0, 0};
-    void *data[TENSORS] = {address(call, 0, first, &is_tensor[0]), NULL, NULL};
-    if (data[0]) data[1] = address(call, 1, second, &is_tensor[1]);
-    if (data[1]) data[2] = address(call, 2, result, &is_tensor[2]);
-    if (!data[2] || overlaps_result(&call->layout, data)) return NOT_PLAIN;
-    if ((is_tensor[0] || is_tensor[1] || is_tensor[2]) && !is_unseen(python)) return NOT_PLAIN;
-    if (call->has_own_result && is_tensor[2] && !mark_written(python, result)) return NOT_PLAIN;
+    Object *const values[TENSORS] = {first, second, result, bias_delta};
+    int is_tensor[TENSORS] = {0}, is_any = 0, count = call->layout.count;
+    void *data[TENSORS] = {NULL};
+    for (int place = 0; place < count; is_any |= is_tensor[place++])
+        if (!(data[place] = address(call, place, values[place], &is_tensor[place]))) return NOT_PLAIN;
+    if (overlaps_result(&call->layout, data) || (is_any && !is_unseen(python))) return NOT_PLAIN;
+    for (int place = call->has_own_result ? INPUTS : INPUTS + 1; place < count; ++place)
+        if (is_tensor[place] && !mark_written(python, values[place])) return NOT_PLAIN;
     void *thread = python->unlock();
-    int status = call->run(data[0], data[1], data[2], NULL, 0);
+    int status = call->run(data[0], data[1], data[2], data[3], NULL, 0);
     python->lock(thread);
     return status;
 }

@@ -12,6 +12,7 @@ from tvmconvgrad.bundles.manifest import CUDA
 from tvmconvgrad.deploy.names import bundle_name, check_bundle_name
 from tvmconvgrad.deploy.replacing import check_replaceable
 from tvmconvgrad.machines.targets import Target, parse_target, target_architecture, target_system
+from tvmconvgrad.spec.epilogue import check_device, parse_epilogue
 
 if TYPE_CHECKING:
     from tvmconvgrad.layers import Layer, LayerGradient
@@ -33,6 +34,9 @@ def build(
     filter_format: str | None = None,
     only: str | None = None,
     substring: str = "",
+    accumulate: bool = False,
+    bias_delta: bool = False,
+    result_dtype: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Path:
     """Compile the gradients of layers into a bundle: a folder with a library that needs neither TVM nor Python.
@@ -42,14 +46,17 @@ def build(
     in the layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default
     this machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C.
     `static` adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither
-    library nor header.
+    library nor header. `accumulate`, `bias_delta` and `result_dtype` are options of all its kernels, as of an operator's
+    `compile`; those for GPUs have none.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
     MissingCompiler and CompilerFailed where no process can compile, OSError where it cannot be written.
     """
     types = None if dtypes is None else _listed(dtypes)
-    gradients, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
+    plain, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
+    options = result_dtype, accumulate, bias_delta
+    gradients = [replace(one, epilogue=parse_epilogue(one.dtype, *options)) for one in plain]
     found = [parse_target(target) for target in _listed(targets)]
     architecture = _architecture(found)
     chosen = bundle_name(source) if name is None else check_bundle_name(name)
@@ -59,6 +66,8 @@ def build(
     if architecture == CUDA:
         if static:
             raise ValueError("static: a bundle for GPUs has no library")
+        for gradient in gradients:
+            check_device(gradient.epilogue, is_gpu=True)
         from tvmconvgrad.deploy.bundle_cuda import build_cuda_bundle
 
         build_cuda_bundle(chosen, gradients, found, path, progress)

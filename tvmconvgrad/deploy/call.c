@@ -25,9 +25,9 @@ static int target(void) {
 }
 
 static int check_tensors(const Kernel *kernel, void *const data[TENSORS]) {
-    for (int i = 0; i < TENSORS; ++i) {
+    for (int i = 0; i < kernel->layout.count; ++i) {
         if (!data[i]) return NULL_POINTER;
-        if ((uintptr_t)data[i] % (kernel->layout.bits / 8)) return MISALIGNED;
+        if ((uintptr_t)data[i] % (kernel->layout.bits[i] / 8)) return MISALIGNED;
     }
     return overlaps_result(&kernel->layout, data) ? OVERLAP : OK;
 }
@@ -52,8 +52,10 @@ static int run(const Kernel *kernel, Function function, void *const data[TENSORS
     return failed ? FAILED : OK;
 }
 
-static int call(const Kernel *kernel, const void *first, const void *second, void *result, void *workspace, size_t bytes) {
-    void *const data[TENSORS] = {(void *)first, (void *)second, result};
+static int call(
+    const Kernel *kernel, const void *first, const void *second, void *result, void *bias_delta, void *workspace, size_t bytes
+) {
+    void *const data[TENSORS] = {(void *)first, (void *)second, result, bias_delta};
     void *own = NULL;
     int place = target(), count = threads_of_call();
     if (place < 0) return UNSUPPORTED_CPU;

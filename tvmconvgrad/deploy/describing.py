@@ -28,14 +28,24 @@ class Wanted:
 
 
 def name_all(bundle: str, gradients: Sequence[LayerGradient]) -> list[Wanted]:
-    """Names for gradients: the layer's, what the gradient is by, and the type where the layer is there in several."""
+    """Names for gradients: the layer's, the type where the layer is there in several, the options, and what the
+    gradient is by."""
     types: dict[Layer, set[str]] = {}
     for gradient in gradients:
         types.setdefault(gradient.layer, set()).add(gradient.dtype)
-    ends = (f"_{gradient.dtype}" if len(types[gradient.layer]) > 1 else "" for gradient in gradients)
+    ends = [_dtype_end(gradient, types) + _options_end(gradient) for gradient in gradients]
     # the kind comes last, so that no name of a layer makes one of the bundle's other functions
     names = unique(f"{identifier(g.layer.name)}{end}_{g.kind}" for g, end in zip(gradients, ends))
     return [Wanted(name, f"{bundle}_{name}", gradient) for name, gradient in zip(names, gradients)]
+
+
+def _dtype_end(gradient: LayerGradient, types: Mapping[Layer, AbstractSet[str]]) -> str:
+    return f"_{gradient.dtype}" if len(types[gradient.layer]) > 1 else ""
+
+
+def _options_end(gradient: LayerGradient) -> str:
+    """The options of a gradient's epilogue: "_f32_accumulate_bias_delta"."""
+    return "".join(f"_{value if name == 'result_dtype' else name}" for name, value in gradient.epilogue.words)
 
 
 def without_code(wanted: Wanted) -> BundledKernel:
@@ -50,6 +60,7 @@ def without_code(wanted: Wanted) -> BundledKernel:
         attributes=_attributes(operator),
         shapes=dict(zip(names, (*problem.input_shapes, problem.output_shape))),
         dtype=problem.dtype,
+        epilogue=problem.epilogue.to_dict(),
         workspace_bytes=0,
         workspace_bytes_per_thread=0,
         codes=(),

@@ -17,6 +17,7 @@ from tvmconvgrad.runtime.native import DL_DTYPES, OPENMP_SYMBOL, PYTHON_SYMBOL
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.spec.values import Shape
 
 ALIGNMENT = 64
 """Of a workspace, and of each piece of it: ALIGNMENT of csrc/services.c."""
@@ -43,6 +44,7 @@ def render(template: str, manifest: Manifest, checks: Mapping[str, str]) -> str:
         "alignment": ALIGNMENT,
         "statuses": [{"word": word, "text": text} for word, text in STATUSES.items()],
         "sixteen_bits": any(kernel.dtype != "f32" for kernel in manifest.kernels),
+        "has_options": any(kernel.epilogue for kernel in manifest.kernels),
         "kernels": kernels,
         "small_integers": _SMALL_INTEGERS,
         "python_symbol": PYTHON_SYMBOL,
@@ -79,7 +81,6 @@ def c_string(text: str) -> str:
 
 def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
     problem, same = kernel.problem, reduced(kernel.problem)
-    code, bits = DL_DTYPES[kernel.dtype]
     return {
         "name": kernel.name,
         "function": kernel.function,
@@ -88,10 +89,11 @@ def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
         "operator": kernel.operator,
         "dtype": kernel.dtype,
         "c_type": _C_TYPES[kernel.dtype],
-        "dtype_code": code,
-        "dtype_bits": bits,
+        "result_c_type": _C_TYPES[problem.output_dtype],
+        "options": "".join(f", {name} {value}" for name, value in problem.epilogue.words),
+        "has_bias_delta": problem.epilogue.bias_delta,
         "tensors": _tensors(problem),
-        "merged_shapes": [*same.input_shapes, same.output_shape],
+        "merged_shapes": [*same.input_shapes, *same.output_shapes],
         "attributes": _attributes(problem),
         "codes": [
             {"target": entry.target, "schedule": entry.schedule, "symbol": symbol(kernel, place)}
@@ -103,20 +105,25 @@ def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
 
 
 def _tensors(problem: Problem) -> list[dict[str, Any]]:
-    names = (*problem.input_names, problem.output_name)
-    shapes = (*problem.input_shapes, problem.output_shape)
+    names = (*problem.input_names, problem.output_name, "bias_delta")
+    shapes = (*problem.input_shapes, *problem.output_shapes)
     data, weights = problem.data_format, problem.filter_format
     layouts = (data, data, weights) if problem.gradient is Gradient.FILTER else (data, weights, data)
-    return [
-        {
-            "name": name,
-            "shape": shape,
-            "layout": layout,
-            "size": prod(shape),
-            "bytes": prod(shape) * ITEM_BYTES[problem.dtype],
-        }
-        for name, shape, layout in zip(names, shapes, layouts)
-    ]
+    dtypes = (problem.dtype, problem.dtype, problem.output_dtype, problem.output_dtype)
+    return [_tensor(*each) for each in zip(names, shapes, (*layouts, "O"), dtypes)]
+
+
+def _tensor(name: str, shape: Shape, layout: str, dtype: str) -> dict[str, Any]:
+    code, bits = DL_DTYPES[dtype]
+    return {
+        "name": name,
+        "shape": shape,
+        "layout": layout,
+        "size": prod(shape),
+        "bytes": prod(shape) * ITEM_BYTES[dtype],
+        "dtype_code": code,
+        "dtype_bits": bits,
+    }
 
 
 def _attributes(problem: Problem) -> list[str]:

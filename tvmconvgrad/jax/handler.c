@@ -16,7 +16,7 @@
 enum { BUCKETS = 4096 };
 
 /* As tvmconvgrad_run in csrc/library.c. */
-typedef int (*Run)(const void *first, const void *second, void *result, void *memory, size_t bytes);
+typedef int (*Run)(const void *first, const void *second, void *result, void *bias_delta, void *memory, size_t bytes);
 enum { PENDING, READY, FAILED };
 
 typedef struct Kernel {
@@ -128,7 +128,7 @@ static XLA_FFI_Error *execute(const XLA_FFI_CallFrame *frame) {
     if (settled(kernel) == FAILED) return failure(api, XLA_FFI_Error_Code_INTERNAL, kernel->reason);
     int64_t begin = now();
     void *result = ((const XLA_FFI_Buffer *)frame->rets.rets[0])->data;
-    if (kernel->run(address(frame, 0), address(frame, 1), result, NULL, 0))
+    if (kernel->run(address(frame, 0), address(frame, 1), result, NULL, NULL, 0))
         return failure(api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "tvmconvgrad: no memory for a kernel's workspace");
     count(kernel, now() - begin);
     return NULL;

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvmconvgrad import spec
 from tvmconvgrad.spec import Gradient, Operator, Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import parse_dtype
+from tvmconvgrad.spec.epilogue import PLAIN, Epilogue
 from tvmconvgrad.spec.layouts import DEFAULT_FILTERS, filter_formats, make_shape, other_name
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_choice, parse_int, parse_ints, show
 
@@ -162,11 +163,12 @@ class LayerGradient:
     operator: Operator
     shapes: tuple[Shape, Shape]
     dtype: str
+    epilogue: Epilogue = PLAIN
 
     @property
     def problem(self) -> Problem:
         """The gradient with every number resolved."""
-        return self.operator.problem(*self.shapes, dtype=self.dtype)
+        return replace(self.operator.problem(*self.shapes, dtype=self.dtype), epilogue=self.epilogue)
 
 
 def kind_of(problem: Problem) -> str:

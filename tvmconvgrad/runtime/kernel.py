@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +17,7 @@ from tvmconvgrad.runtime.native import Function
 from tvmconvgrad.runtime.python_calls import NOT_PLAIN, python_call
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.problem import tensor_bytes
+from tvmconvgrad.spec.values import parse_bool
 
 if TYPE_CHECKING:
     from tvmconvgrad.runtime.cuda.function import CudaFunction
@@ -45,55 +46,76 @@ class Kernel:
         """The operator's name."""
         return self.problem.operator
 
-    def __call__(self, first: Any, second: Any, out: Any = None) -> Any:
+    def __call__(
+        self, first: Any, second: Any, out: Any = None, *, accumulate: bool = False, bias_delta: Any = None
+    ) -> Any:
         """Compute the gradient of two tensors of the kernel's shapes and type.
 
         Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor, a jax.Array, else a NumPy array. `out`
         may be strided, unaligned, or share memory with an input; the result is then computed in other memory and
-        copied. Raises ValueError or TypeError if a tensor is not what the kernel was compiled for, and MemoryError if
-        there is not enough memory for the workspace.
+        copied. A kernel that was compiled with `accumulate=True` or `bias_delta=True` is called with it: the first adds
+        to what `out` (and `bias_delta`) has; the second takes a tensor of one axis, the channels of output_delta, of
+        the result's type, that shares no memory with the others. Raises ValueError or TypeError if a tensor or an
+        option is not what the kernel was compiled for, and MemoryError if there is not enough memory for the workspace.
         """
+        epilogue = self.problem.epilogue
+        if accumulate is not False or epilogue.accumulate or (bias_delta is not None) is not epilogue.bias_delta:
+            self._check_options(accumulate, bias_delta, out)
         # First what most calls are, looked at in C: from Python it takes longer than a tiny layer does.
         quick = self._quick if out is not None else self._quick_with_new_result
         if quick is not None:
             result = self._new_result(first, second) if out is None else out
             threads.prepare()
-            status = quick(first, second, result)
+            status = quick(first, second, result, bias_delta)
             if status == 0:
                 return result
             if status != NOT_PLAIN:
                 raise cast(Function, self.function).explain(status)
-        return self._call_checked(first, second, out)
+        return self._call_checked(first, second, out, bias_delta)
 
-    def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1) -> None:
+    def _check_options(self, accumulate: object, bias_delta: object, out: object) -> None:
+        """Raise ValueError or TypeError unless a call has the options that the kernel was compiled with."""
+        given = {"accumulate": parse_bool("accumulate", accumulate), "bias_delta": bias_delta is not None}
+        for name, is_given in given.items():
+            if is_given and not getattr(self.problem.epilogue, name):
+                raise ValueError(f"{name}: this kernel has no such option, expected compile(.., {name}=True)")
+            if not is_given and getattr(self.problem.epilogue, name):
+                raise ValueError(f"{name}: missing; this kernel is compiled with {name}=True")
+        if accumulate and out is None:
+            raise ValueError("accumulate: there is nothing to add to, expected out=")
+
+    def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1, bias_delta: int = 0) -> None:
         """Compute the gradient of dense tensors at these addresses, which are not checked; they must not overlap.
+        `bias_delta` is 0 unless the kernel was compiled with it.
 
         With `openmp`, the address of an OpenMP runtime's functions (runtime/openmp.py), it runs on `count` threads of
         that runtime. Raises MemoryError if there is not enough memory for the workspace.
         """
-        verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count)
+        verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count, bias_delta)
 
-    def _run_at(self, first: int, second: int, out: int, openmp: int, count: int) -> None:
+    def _run_at(self, first: int, second: int, out: int, openmp: int, count: int, bias_delta: int) -> None:
         if self.function is None:
-            ctypes.memset(out, 0, tensor_bytes(self.problem.output_shape, self.problem.dtype))
+            if not self.problem.epilogue.accumulate:
+                for address, shape in zip((out, bias_delta), self.problem.output_shapes):
+                    ctypes.memset(address, 0, tensor_bytes(shape, self.problem.output_dtype))
         elif openmp and isinstance(self.function, Function):
             self._check_workspace()
             threads.prepare()  # for a forked child, which has none of that runtime's threads
-            self.function.run_by_openmp(openmp, count, first, second, out)
+            self.function.run_by_openmp(openmp, count, first, second, out, bias_delta)
         else:
-            self._launch(self.function, first, second, out)
+            self._launch(self.function, first, second, out, *([bias_delta] if bias_delta else []))
 
     @computed_once
-    def _quick(self) -> Callable[[Any, Any, Any], int] | None:
+    def _quick(self) -> Callable[..., int] | None:
         """The way for plain tensors, where the library of the function has one."""
         return self._python_call(has_own_result=True)
 
     @computed_once
-    def _quick_with_new_result(self) -> Callable[[Any, Any, Any], int] | None:
+    def _quick_with_new_result(self) -> Callable[..., int] | None:
         """The same for a result that nobody has seen yet."""
         return self._python_call(has_own_result=False)
 
-    def _python_call(self, *, has_own_result: bool) -> Callable[[Any, Any, Any], int] | None:
+    def _python_call(self, *, has_own_result: bool) -> Callable[..., int] | None:
         if self.workspace_bytes > PHYSICAL_MEMORY or not isinstance(self.function, Function):
             return None
         call = python_call(self.function, self.problem, has_own_result=has_own_result)
@@ -110,33 +132,55 @@ class Kernel:
                 return None
         except RuntimeError:  # PyTorch's nested tensors have no shape
             return None
-        return kind.empty(shapes[2], self.problem.dtype)
+        return kind.empty(shapes[2], self.problem.output_dtype)
 
     @computed_once
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         return (*self.problem.input_shapes, self.problem.output_shape)
 
-    def _call_checked(self, first: Any, second: Any, out: Any) -> Any:
+    def _call_checked(self, first: Any, second: Any, out: Any, bias_delta: Any) -> Any:
         problem = self.problem
         names, shapes = problem.input_names, problem.input_shapes
         one = self._checked(names[0], first, shapes[0])
         two = self._checked(names[1], second, shapes[1])
-        value = one.kind.empty(problem.output_shape, problem.dtype) if out is None else out
+        value = one.kind.empty(problem.output_shape, problem.output_dtype) if out is None else out
         result = self._checked("the result" if out is None else "out", value, problem.output_shape, writes=True)
-        if out is None:
-            self._run(one, two, result)
-            return one.kind.finished(value)
-        shared = (f"it shares memory with {each}" for each, it in zip(names, (one, two)) if tensors.overlap(result, it))
-        why = result.kind.misfit(result.value) or next(shared, None)
-        if why is None:
-            result.kind.mark_written(result.value)
-            self._run(one, two, result)
-        else:
-            verbose.log.debug("%s: computed out aside and copied it, because %s", self.name, why)
-            aside = result._replace(value=result.kind.empty(problem.output_shape, problem.dtype))
-            self._run(one, two, aside)
-            result.kind.copy(result.value, aside.value)
-        return out
+        written = [result]
+        if bias_delta is not None:
+            written.append(self._checked("bias_delta", bias_delta, problem.bias_shape, writes=True))
+            for name, other in zip((*names, "out"), (one, two, result)):
+                if tensors.overlap(written[1], other):
+                    raise ValueError(f"bias_delta: shares memory with {name}, expected memory of its own")
+        self._run_on_dense(one, two, written, is_new=out is None)
+        return one.kind.finished(value) if out is None else out
+
+    def _run_on_dense(self, one: Tensor, two: Tensor, written: Sequence[Tensor], is_new: bool) -> None:
+        """Run with what is written as a kernel takes it: in other memory, which is then copied, where it must be."""
+        targets = []
+        for name, tensor in zip(("out", "bias_delta"), written):
+            why = self._misfit(tensor, one, two)
+            if why is None:
+                if not (is_new and tensor is written[0]):
+                    tensor.kind.mark_written(tensor.value)
+                targets.append(tensor)
+            else:
+                verbose.log.debug("%s: computed %s aside and copied it, because %s", self.name, name, why)
+                targets.append(tensor._replace(value=tensor.kind.empty(tensor.shape, tensor.dtype)))
+                if self.problem.epilogue.accumulate:
+                    tensor.kind.copy(targets[-1].value, tensor.value)
+        self._run(one, two, *targets)
+        for tensor, target in zip(written, targets):
+            if target is not tensor:
+                tensor.kind.copy(tensor.value, target.value)
+
+    def _misfit(self, written: Tensor, *inputs: Tensor) -> object | None:
+        """Why a kernel cannot write this very memory; None where it can."""
+        shared = (
+            f"it shares memory with {name}"
+            for name, tensor in zip(self.problem.input_names, inputs)
+            if tensors.overlap(written, tensor)
+        )
+        return written.kind.misfit(written.value) or next(shared, None)
 
     def __str__(self) -> str:
         return (
@@ -145,26 +189,28 @@ class Kernel:
         )
 
     def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
-        return self._fitting(name, tensors.understand(name, value, writes=writes), shape)
+        dtype = self.problem.output_dtype if writes else self.problem.dtype
+        return self._fitting(name, tensors.understand(name, value, writes=writes), shape, dtype)
 
-    def _fitting(self, name: str, tensor: Tensor, shape: Shape) -> Tensor:
+    def _fitting(self, name: str, tensor: Tensor, shape: Shape, dtype: str) -> Tensor:
         if tensor.shape != shape:
             raise ValueError(f"{name}: shape {tensor.shape} does not fit, this kernel is compiled for {shape}")
-        if tensor.dtype != self.problem.dtype:
-            expected = f"this kernel is compiled for {self.problem.dtype}"
-            raise ValueError(f"{name}: dtype {tensor.dtype} does not fit, {expected}")
+        if tensor.dtype != dtype:
+            raise ValueError(f"{name}: dtype {tensor.dtype} does not fit, this kernel is compiled for {dtype}")
         return tensor
 
-    def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
+    def _run(self, one: Tensor, two: Tensor, *written: Tensor) -> None:
         if self.function is None:
-            self._fill_zero(result)
+            self._fill_zero(*written)
             return
         dense = self._dense(one, two)
         launch = verbose.timed(self._launch, self._describe_call)
-        launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)))
+        launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, *written)))
 
-    def _fill_zero(self, result: Tensor) -> None:
-        verbose.timed(result.kind.fill_zero, self._describe_call)(result.value)
+    def _fill_zero(self, *written: Tensor) -> None:
+        """What a call does without a function: it adds nothing, or the result is zero."""
+        for tensor in written if not self.problem.epilogue.accumulate else ():
+            verbose.timed(tensor.kind.fill_zero, self._describe_call)(tensor.value)
 
     def _dense(self, *inputs: Tensor) -> list[Tensor]:
         """The inputs as a kernel takes them: copied where they must be."""
@@ -177,10 +223,10 @@ class Kernel:
             found.append(tensor)
         return found
 
-    def _launch(self, function: Any, first: int, second: int, out: int) -> None:
+    def _launch(self, function: Any, *addresses: int) -> None:
         self._check_workspace()
         threads.prepare()
-        function(first, second, out)
+        function(*addresses)
 
     def _check_workspace(self) -> None:
         if self.workspace_bytes > PHYSICAL_MEMORY:

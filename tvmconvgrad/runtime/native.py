@@ -38,21 +38,22 @@ class DLTensor(ctypes.Structure):
     )
 
 
-PYTHON_SYMBOL = "call_python_2"
+PYTHON_SYMBOL = "call_python_3"
 """How the name of csrc/python.c's function ends. The number changes with its arguments: a bundle may be older."""
 
-OPENMP_SYMBOL = "run_by_openmp_1"
+OPENMP_SYMBOL = "run_by_openmp_2"
 """The same of csrc/openmp.c's."""
 
-_TENSORS, _AXES = 3, 5
+_TENSORS, _AXES = 4, 5
 
 
 class Layout(ctypes.Structure):
-    """Layout of csrc/calling.c: the type of two inputs and the result, and their shapes."""
+    """Layout of csrc/calling.c: the types and shapes of two inputs, the result, and maybe the gradient by the bias."""
 
     _fields_ = (
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
+        ("count", ctypes.c_int32),
+        ("code", ctypes.c_uint8 * _TENSORS),
+        ("bits", ctypes.c_uint8 * _TENSORS),
         ("ndim", ctypes.c_int32 * _TENSORS),
         ("shape", ctypes.c_int64 * _AXES * _TENSORS),
         ("bytes", ctypes.c_uint64 * _TENSORS),
@@ -61,10 +62,11 @@ class Layout(ctypes.Structure):
 
 def layout_of(problem: Problem) -> Layout:
     """What C is told of a problem's tensors."""
-    shapes = (*problem.input_shapes, problem.output_shape)
-    code, bits = DL_DTYPES[problem.dtype]
-    layout = Layout(code, bits, tuple(map(len, shapes)))
+    shapes = (*problem.input_shapes, *problem.output_shapes)
+    layout = Layout(len(shapes))
     for place, shape in enumerate(shapes):
+        code, bits = DL_DTYPES[problem.dtype if place < len(problem.input_shapes) else problem.output_dtype]
+        layout.code[place], layout.bits[place], layout.ndim[place] = code, bits, len(shape)
         layout.shape[place][: len(shape)] = shape
         layout.bytes[place] = prod(shape) * bits // 8
     return layout
@@ -73,34 +75,34 @@ def layout_of(problem: Problem) -> Layout:
 class Function:
     """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs.
 
-    `name` is what the library's functions begin with, `run` the kernel's; `explain` makes an exception of a status that
-    is not 0. `call_python` is None where an older version of this package made the library, and `run_by_openmp` then
-    runs on the library's own threads.
+    `name` is what the library's functions begin with, `address` the kernel's; `explain` makes an exception of a status
+    that is not 0. `call_python` is None where an older version of this package made the library, and `run_by_openmp`
+    then runs on the library's own threads.
     """
 
     # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.
 
-    def __init__(self, library: ctypes.CDLL, name: str, run: str, explain: Callable[[int], Exception]) -> None:
+    def __init__(self, library: ctypes.CDLL, name: str, address: int, explain: Callable[[int], Exception]) -> None:
         python = f"{name}_{PYTHON_SYMBOL}"
         self.library = library
         self.explain = explain
-        self.address = _address(library, run)
+        self.address = address
         self._run = _RUN(self.address)
         self.call_python = _CALL_PYTHON(_address(library, python)) if _has(library, python) else None
         openmp = f"{name}_{OPENMP_SYMBOL}"
         self._run_by_openmp = _RUN_BY_OPENMP(_address(library, openmp)) if _has(library, openmp) else None
 
-    def __call__(self, first: int, second: int, out: int) -> None:
+    def __call__(self, first: int, second: int, out: int, bias_delta: int = 0) -> None:
         """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
-        status = self._run(first, second, out, None, 0)
+        status = self._run(first, second, out, bias_delta, None, 0)
         if status:
             raise self.explain(status)
 
-    def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int) -> None:
+    def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int, bias_delta: int = 0) -> None:
         """The same on so many threads of the OpenMP runtime whose functions are at an address (runtime/openmp.py)."""
         if self._run_by_openmp is None:
-            self(first, second, out)
-        elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out):
+            self(first, second, out, bias_delta)
+        elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out, bias_delta):
             raise self.explain(status)
 
 
@@ -119,17 +121,16 @@ def _has(library: ctypes.CDLL, name: str) -> bool:
         return False
 
 
-_RUN: Any = ctypes.CFUNCTYPE(ctypes.c_int, *(4 * [ctypes.c_void_p]), ctypes.c_size_t)
-_RUN_BY_OPENMP: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *(4 * [ctypes.c_void_p]))
+_RUN: Any = ctypes.CFUNCTYPE(ctypes.c_int, *(5 * [ctypes.c_void_p]), ctypes.c_size_t)
+_RUN_BY_OPENMP: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, *(5 * [ctypes.c_void_p]))
 _READ: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)
 _TAKE: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CLOSE: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _COUNT: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+_AT: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
 
 # Called with Python's lock, which it releases itself.
-_CALL_PYTHON: Any = ctypes.PYFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.py_object, ctypes.py_object
-)
+_CALL_PYTHON: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *(4 * [ctypes.py_object]))
 
 
 class _Libraries:
@@ -200,7 +201,30 @@ def load_function(library: bytes, problem: Problem) -> Function:
     loaded = _libraries.load(library)
     layout = layout_of(problem)
     _TAKE(_address(loaded, "tvmconvgrad_set_layout"))(ctypes.byref(layout))
-    return Function(loaded, "tvmconvgrad", "tvmconvgrad_run", _explain)
+    return Function(loaded, "tvmconvgrad", _address(loaded, "tvmconvgrad_run"), _explain)
+
+
+class _BundledKernel(ctypes.Structure):
+    """The struct NAME_kernel of a bundle's header (deploy/templates/bundle.h.jinja)."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("bytes", ctypes.c_size_t * _TENSORS),
+        ("workspace_bytes", ctypes.c_size_t),
+        ("workspace_bytes_per_thread", ctypes.c_size_t),
+        ("run", ctypes.c_void_p),
+    )
+
+
+def bundled_function(
+    library: ctypes.CDLL, name: str, place: int, kernel: str, explain: Callable[[int], Exception]
+) -> Function:
+    """The function of the kernel at a place in a bundle's library; AttributeError where it has another one, or none."""
+    address = _AT(_address(library, f"{name}_get_kernel"))(place)
+    found = _BundledKernel.from_address(address) if address else None
+    if found is None or found.name != kernel.encode():
+        raise AttributeError(f"its kernel {place} is not {kernel}")
+    return Function(library, name, found.run, explain)
 
 
 def load_kernel(code: bytes, facts: Mapping[str, Any], problem: Problem, target: Target) -> Function:

@@ -69,6 +69,7 @@ class _PythonCall(ctypes.Structure):
         ("python", ctypes.c_void_p),
         ("run", ctypes.c_void_p),
         ("dtype", ctypes.c_void_p),
+        ("result_dtype", ctypes.c_void_p),
         ("has_own_result", ctypes.c_int),
         ("layout", Layout),
     )
@@ -83,16 +84,17 @@ _python = _Python(
 _held: list[Any] = []  # of PyTorch's, since C has their addresses
 
 
-def python_call(function: Function, problem: Problem, *, has_own_result: bool) -> Callable[[Any, Any, Any], int] | None:
-    """A call of a function with two inputs and the result of a problem, unless its library is of an older version.
+def python_call(function: Function, problem: Problem, *, has_own_result: bool) -> Callable[..., int] | None:
+    """A call of a function with two inputs, the result and bias_delta, which is None for a problem without it. None if
+    the function's library is of an older version.
 
     With `has_own_result` the result is the caller's, and may be what must not be written; else it is new. The call
     returns 0, the function's status, or NOT_PLAIN.
     """
     if function.call_python is None:
         return None
-    dtype = id(NUMPY_DTYPES[problem.dtype])
-    call = _PythonCall(ctypes.addressof(_python), function.address, dtype, has_own_result, layout_of(problem))
+    dtypes = (id(NUMPY_DTYPES[dtype]) for dtype in (problem.dtype, problem.output_dtype))
+    call = _PythonCall(ctypes.addressof(_python), function.address, *dtypes, has_own_result, layout_of(problem))
     return partial(function.call_python, ctypes.byref(call))
 
 

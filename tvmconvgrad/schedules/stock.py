@@ -25,7 +25,7 @@ def workload(problem: Problem) -> tvm.IRModule:
 def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
     """A scheduled workload as a program on the user's tensors."""
     expression: Sum = express(problem, Multiples())
-    module = place(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem.output_shape)
+    module = place(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
     digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
     return Scheduled(expression, module, STOCK, {"program": int(digest, 16)})
 

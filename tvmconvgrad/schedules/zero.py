@@ -20,7 +20,7 @@ class ZeroRule:
     """Takes the problems without products, which no other rule takes."""
 
     fill: Callable[[Schedule, Sum], None]
-    """Schedules an expression's stages of zeros for the target."""
+    """Schedules what an expression has beside its sums for the target."""
     name: str = ZERO
 
     def cost(self, problem: Problem) -> float | None:
@@ -32,4 +32,4 @@ class ZeroRule:
         expression = express(problem, Multiples())
         sch = Schedule(expression.prim_func())
         self.fill(sch, expression)
-        return Scheduled(expression, place(sch.mod, expression, problem.output_shape), self.name, {})
+        return Scheduled(expression, place(sch.mod, expression, problem), self.name, {})

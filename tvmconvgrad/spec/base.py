@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from tvmconvgrad.spec.attributes import parse_attributes
 from tvmconvgrad.spec.dtypes import parse_dtype
+from tvmconvgrad.spec.epilogue import parse_epilogue
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import Argument, parse_argument
 from tvmconvgrad.spec.names import NEW_NAMES, merge_spellings, refuse_unknown
@@ -81,12 +82,22 @@ class Operator:
         return [Axis(k, s, d, self.auto_pad, p, op) for k, s, d, p, op in columns]
 
     def problem(
-        self, first_shape: Ints, second_shape: Ints, shape_input: Ints | None = None, dtype: object = "f32"
+        self,
+        first_shape: Ints,
+        second_shape: Ints,
+        shape_input: Ints | None = None,
+        dtype: object = "f32",
+        *,
+        result_dtype: object = None,
+        accumulate: object = False,
+        bias_delta: object = False,
     ) -> Problem:
         """Return the gradient for two inputs of these shapes, every number resolved.
 
         `shape_input` is the value of the operator's optional third input, and wins over the attribute.
-        `dtype` is f32, f16 or bf16, in NumPy's and torch's words too.
+        `dtype` is f32, f16 or bf16, in NumPy's and torch's words too. `result_dtype` is f32, or the inputs' by default.
+        With `accumulate` the result is added to what is there; with `bias_delta` a call also gives the gradient by the
+        bias.
         Raises TypeError or ValueError where anything does not fit, naming argument, value and rule.
         """
         item_type = parse_dtype(dtype)
@@ -104,6 +115,7 @@ class Operator:
             dtype=item_type,
             input_names=self.input_names,
             output_name=self.output_name,
+            epilogue=parse_epilogue(item_type, result_dtype, accumulate, bias_delta),
         )
         _check_bytes(problem)
         return problem
@@ -150,6 +162,7 @@ def assign(self: Operator, unknown: Mapping[str, object], **given: object) -> No
 
 def _check_bytes(problem: Problem) -> None:
     shapes = (*problem.input_shapes, problem.output_shape)
-    for name, shape in zip((*problem.input_names, problem.output_name), shapes, strict=True):
-        if tensor_bytes(shape, problem.dtype) > S64_MAX or max(shape) > S64_MAX:
-            raise ValueError(f"{name}: shape {shape} of {problem.dtype} exceeds 2**63 - 1 bytes")
+    dtypes = (problem.dtype, problem.dtype, problem.output_dtype)
+    for name, shape, dtype in zip((*problem.input_names, problem.output_name), shapes, dtypes, strict=True):
+        if tensor_bytes(shape, dtype) > S64_MAX or max(shape) > S64_MAX:
+            raise ValueError(f"{name}: shape {shape} of {dtype} exceeds 2**63 - 1 bytes")

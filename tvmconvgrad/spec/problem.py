@@ -11,6 +11,7 @@ from typing import Any
 
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
+from tvmconvgrad.spec.epilogue import PLAIN, Epilogue, epilogue_from_dict
 from tvmconvgrad.spec.geometry import Crop, Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, parse_choice, parse_int, parse_ints, show
@@ -53,6 +54,13 @@ class Problem:
     output_name: str
     crop: Crop | None = None
     """The whole tensors, where the geometry is but a part of them (spec/cropping.py)."""
+    epilogue: Epilogue = PLAIN
+    """What is done with the sums besides rounding them to `dtype`."""
+
+    @property
+    def output_dtype(self) -> str:
+        """The type of the result, and of the gradient by the bias."""
+        return self.epilogue.result_dtype or self.dtype
 
     @property
     def whole(self) -> Geometry | Crop:
@@ -62,7 +70,12 @@ class Problem:
     @property
     def is_zero(self) -> bool:
         """Whether no product meets an element, so that the whole result is zero."""
-        return self.crop is not None and prod(self.geometry.k) == 0
+        return self.is_empty or (self.crop is not None and prod(self.geometry.k) == 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether some tensor has no elements: there are no products, or there is no result."""
+        return any(0 in shape for shape in (*self.input_shapes, self.output_shape))
 
     def begins(self, side: str) -> Shape:
         """Where the geometry's part begins along the spatial axes of a tensor: "y", "x" or "k"."""
@@ -115,6 +128,21 @@ class Problem:
         return shapes[self.gradient]
 
     @property
+    def delta_input(self) -> int:
+        """Which of the two inputs is output_delta, the gradient of the forward operator's output."""
+        return 1 if self.gradient is Gradient.FILTER else 0
+
+    @property
+    def bias_shape(self) -> Shape:
+        """Shape of the gradient by the bias: the channels of output_delta."""
+        return (self.geometry.c if self.transposed else self.geometry.o,)
+
+    @property
+    def output_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of all that a call writes: the result, and the gradient by the bias if there is one."""
+        return (self.output_shape, self.bias_shape) if self.epilogue.bias_delta else (self.output_shape,)
+
+    @property
     def flops(self) -> int:
         """Floating-point operations, two per product; padding is counted."""
         return self.geometry.flops
@@ -122,7 +150,8 @@ class Problem:
     @cached_property
     def tensor_bytes(self) -> int:
         """Bytes of the inputs and the result."""
-        return sum(tensor_bytes(shape, self.dtype) for shape in (*self.input_shapes, self.output_shape))
+        inputs = sum(tensor_bytes(shape, self.dtype) for shape in self.input_shapes)
+        return inputs + tensor_bytes(self.output_shape, self.output_dtype)
 
     @property
     def key(self) -> str:
@@ -132,8 +161,8 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types; `from_dict` takes it back."""
-        data = {**asdict(self), "gradient": self.gradient.value}
-        return data if self.crop else {name: value for name, value in data.items() if name != "crop"}
+        data = {**asdict(self), "gradient": self.gradient.value, "epilogue": self.epilogue.to_dict()}
+        return {name: value for name, value in data.items() if value or name not in ("crop", "epilogue")}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Problem:
@@ -154,6 +183,7 @@ class Problem:
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
                 "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
+                "epilogue": epilogue_from_dict(parse_dtype(data["dtype"]), data.get("epilogue", {})),
             }
             problem = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
@@ -186,7 +216,7 @@ class Problem:
         g = self.geometry
         pads = f"{_times(g.pads_begin)}/{_times(g.pads_end)}"
         values = (_times(g.strides), pads, _times(g.dilations), str(g.groups))
-        return list(zip(("strides", "pads", "dilations", "groups"), values, strict=True))
+        return [*zip(("strides", "pads", "dilations", "groups"), values, strict=True), *self.epilogue.words]
 
 
 def tensor_bytes(shape: Shape, dtype: str) -> int:

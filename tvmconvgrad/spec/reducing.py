@@ -10,3 +10,11 @@ from tvmconvgrad.spec.problem import Problem
 def reduced(problem: Problem) -> Problem:
     """`problem` with as few axes, positions and taps as compute it. Problems that reduce to the same share a kernel."""
     return cropped(merged(problem))
+
+
+def needs_no_code(problem: Problem) -> bool:
+    """Whether a call does nothing but fill with zeros, or, if it accumulates, nothing at all."""
+    epilogue, delta = problem.epilogue, problem.input_shapes[problem.delta_input]
+    if epilogue.bias_delta and 0 not in delta:
+        return False
+    return problem.is_empty or (epilogue.accumulate and reduced(problem).is_zero)

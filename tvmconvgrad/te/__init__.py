@@ -1,6 +1,7 @@
 """The mathematics: each gradient as a tensor expression, one file for each of the three sums."""
 
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te.bias import with_bias
 from tvmconvgrad.te.data_gradient import data_gradient
 from tvmconvgrad.te.filter_gradient import filter_gradient
 from tvmconvgrad.te.forward import forward
@@ -14,4 +15,5 @@ EXPRESSIONS = {Gradient.FILTER: filter_gradient, Gradient.DATA: data_gradient, G
 
 def express(problem: Problem, multiples: Multiples) -> Sum:
     """The tensor expression of `problem`; channels, groups and positions are rounded up to `multiples`."""
-    return nothing(problem) if problem.is_zero else EXPRESSIONS[problem.gradient](problem, multiples)
+    found = nothing(problem) if problem.is_zero else EXPRESSIONS[problem.gradient](problem, multiples)
+    return with_bias(problem, found)

@@ -101,6 +101,8 @@ class Sum:
     """For each spatial axis, the padded view through which the first operand reads the user's tensor."""
     zeros: tuple[str, ...] = ()
     """The names of the first results: stages of zeros, for elements of the user's tensor that have no products."""
+    bias: tuple[Stage, ...] = ()
+    """The gradient by the bias, if the problem asks for it."""
     output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
@@ -110,8 +112,8 @@ class Sum:
 
     @property
     def arguments(self) -> list[Stage]:
-        """The parameters of `prim_func`: inputs, then results."""
-        return [*self.inputs, *self.results]
+        """The parameters of `prim_func`: inputs, then results, then the gradient by the bias."""
+        return [*self.inputs, *self.results, *self.bias]
 
     def prim_func(self) -> tirx.PrimFunc:
         """The function of all arguments; 64-bit indices, since a tensor may exceed 2**31 elements."""
@@ -279,7 +281,7 @@ def _as_f32(bits: Index) -> Index:
 
 def result_dtype(problem: Problem) -> str:
     """TVM's name of the result's type, to which sums are rounded once."""
-    return DTYPES[problem.dtype]
+    return DTYPES[problem.output_dtype]
 
 
 def converted(total: te.Tensor, shape: Sequence[Index], dtype: str, name: str) -> te.Tensor:

@@ -34,6 +34,7 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
+from tvmconvgrad.te.bias import with_bias
 from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
 from tvmconvgrad.te.views import PaddedView, whole
 from tvmconvgrad.te.zeros import with_zeros
@@ -181,7 +182,8 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
         inside += tensors.within(j, columns, extent)
         return OutputMap(inside, list(tensors.data_index(problem, "x" if is_data else "y", n, j, y)))
 
-    return with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [place])
+    found = with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [place])
+    return with_bias(problem, found)
 
 
 def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
@@ -213,7 +215,7 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
         return element(*k, c, o).astype(dtype)
 
     result = te.compute(problem.output_shape, placed, name="result")
-    return Sum((first, second), (result,), ("x_data", "y_data"), ("sum",))
+    return with_bias(problem, Sum((first, second), (result,), ("x_data", "y_data"), ("sum",)))
 
 
 def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrix: Matrix) -> te.Tensor:

@@ -20,6 +20,8 @@ _SIDES = {Gradient.FILTER: "k", Gradient.DATA: "x", Gradient.FORWARD: "y"}
 
 def everywhere(problem: Problem) -> Zeros:
     """Zeros in the whole result."""
+    if 0 in problem.output_shape:
+        return []
     return [_zeros(problem, problem.output_shape, (0,) * len(problem.output_shape), "zero")]
 
 
@@ -101,8 +103,8 @@ def with_zeros(
     problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
 ) -> Sum:
     """`found` with these `output_maps` of its results, and with zeros beside them; with zeros everywhere, written
-    before the results, where they leave gaps."""
-    zeros = everywhere(problem) if has_gaps else beside(problem)
+    before the results, where they leave gaps. A kernel that accumulates adds none."""
+    zeros = [] if problem.epilogue.accumulate else everywhere(problem) if has_gaps else beside(problem)
     return replace(
         found,
         results=(*(stage for stage, _ in zeros), *found.results),
@@ -113,8 +115,7 @@ def with_zeros(
 
 def nothing(problem: Problem) -> Sum:
     """The result of a problem that has no products: zeros."""
-    ((zero, place),) = everywhere(problem)
-    return Sum(tensors.placeholders(problem), (zero,), (), (), zeros=("zero",), output_maps=(place,))
+    return with_zeros(problem, Sum(tensors.placeholders(problem), (), (), ()), (), has_gaps=True)
 
 
 def _zeros(

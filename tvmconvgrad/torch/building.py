@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import ClassVar
 
+from tvmconvgrad.bundles.errors import MissingKernel
 from tvmconvgrad.frontends.errors import first_line
 from tvmconvgrad.futures import ForkedMeanwhile, in_background
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.epilogue import PLAIN
 
 QUIET_AFTER = 30.0
 """Seconds after which calls are timed although other kernels are still being built: some programs always build."""
@@ -36,12 +39,19 @@ class Build:
         if self._future is not None or self.reason:
             return
         try:
-            self._future = in_background(self.problem, self.target, None, True, self.gpu)
+            self._future = self._begun()
         except Exception as error:  # PyTorch computes after any error, and the report shows it
             self.reason = first_line(error)
             return
         self.pending.add(self)
         self.poll()
+
+    def _begun(self) -> Future[Kernel]:
+        try:
+            return in_background(self.problem, self.target, None, True, self.gpu)
+        except MissingKernel:  # nothing may be built, but a bundle may have the kernel without options
+            plain = replace(self.problem, epilogue=PLAIN)
+            return in_background(plain, self.target, None, True, self.gpu)
 
     def poll(self) -> Kernel | None:
         """The kernel, if it is ready; None otherwise. Does not wait."""

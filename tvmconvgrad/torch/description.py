@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tvmconvgrad.frontends.parts import Part
+from tvmconvgrad.spec.epilogue import Epilogue
 from tvmconvgrad.torch import findings, memory_formats
 from tvmconvgrad.torch.building import Build
 from tvmconvgrad.torch.contest import Contest
@@ -53,8 +56,9 @@ class Description:
             input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=bias
         )
 
-    def step(self, part: Part) -> Step:
-        """A new step that computes a part."""
+    def step(self, part: Part, has_bias: bool = False) -> Step:
+        """A new step that computes a part; with `has_bias` its kernel also gives the gradient by the bias, if it is for
+        CPUs."""
         if self.reason:
             return self._left(part, self.reason)
         filter_last = self.channels_last if part is Part.WEIGHTS else self._filter_is_last(self.tensors["weight"])
@@ -65,6 +69,8 @@ class Description:
             problem = problem_of(part, self.conv, channels_last=self.channels_last, filter_channels_last=filter_last)
         except ValueError as error:
             return self._left(part, str(error))
+        if has_bias and self.device.gpu is None:
+            problem = replace(problem, epilogue=Epilogue(bias_delta=True))
         shape = getattr(self.conv, _WRITES[part])
         result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
         target = self.device.target(self.settings.algorithm)
@@ -153,12 +159,19 @@ def forward_of(
 
 
 def backward_of(
-    settings: Settings, device: Device, grad_output: Tensor, input: Tensor, weight: Tensor, *arguments: Any
+    settings: Settings,
+    device: Device,
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    mask: Sequence[bool],
+    *arguments: Any,
 ) -> Backward:
-    """A new layer for a call of `aten::convolution_backward`. `arguments` are as in `forward_of`."""
+    """A new layer for a call of `aten::convolution_backward` that asks for the gradients of a `mask`, by the input, the
+    weight and the bias. `arguments` are as in `forward_of`."""
     tensors = {"input": input, "weight": weight, "output": grad_output}
     found = Description(settings, device, tensors, None, *arguments)
-    return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS))
+    return Backward(found.conv, found.step(Part.DATA), found.step(Part.WEIGHTS, has_bias=bool(mask[2])))
 
 
 def _format(channels_last: bool) -> str:

@@ -49,7 +49,7 @@ class Device(Protocol):
     def is_recording(self) -> bool:
         """Whether a call is not carried out now, but recorded, to be carried out later, and maybe often."""
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor) -> None:
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
         """Compute `out` by a kernel from tensors that are just as it takes them."""
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:
@@ -77,10 +77,11 @@ class Cpu:
     def is_recording(self) -> bool:
         return False
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor) -> None:
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
         found = _openmp()
         openmp = 0 if found is None else ctypes.addressof(found)
-        kernel.run(first.data_ptr(), second.data_ptr(), out.data_ptr(), openmp, torch.get_num_threads())
+        bias = 0 if bias_delta is None else bias_delta.data_ptr()
+        kernel.run(first.data_ptr(), second.data_ptr(), out.data_ptr(), openmp, torch.get_num_threads(), bias)
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:
         begin = time.perf_counter_ns()
@@ -119,7 +120,7 @@ class Gpu:
         with driver.driver().on(self.gpu):
             return driver.driver().records(self._kind.stream(), ctypes.c_int())
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor) -> None:
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
         cast(CudaKernel, kernel).launch(self._kind, first.data_ptr(), second.data_ptr(), out.data_ptr())
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:

@@ -93,7 +93,7 @@ class Backward:
             asked = [False, True, bool(wants_bias)]
             our_weights = None
             if for_weights is not None:
-                our_weights = partial(_weights_and_bias, weights, for_weights, input, grad_output, wants_bias)
+                our_weights = partial(weights_and_bias, weights, for_weights, input, grad_output, wants_bias)
             by_weight, by_bias = weights.by(our_weights, lambda: theirs(asked)[1:])
         if wants_data:
             our_data = None if for_data is None else partial(_compute, data, for_data, grad_output, weight)
@@ -111,16 +111,23 @@ def sum_for_bias(grad_output: Tensor) -> Tensor:
     return grad_output.sum((0, *range(2, grad_output.ndim)))
 
 
-def _weights_and_bias(
+def weights_and_bias(
     step: Step, kernel: Kernel, input: Tensor, grad_output: Tensor, wants_bias: bool
 ) -> tuple[Tensor, Tensor | None] | None:
     """Our gradients by the weight and the bias; None as for `Step.compute`."""
-    result = _compute(step, kernel, input, grad_output)
-    return None if result is None else (result, sum_for_bias(grad_output) if wants_bias else None)
+    bias = None
+    if kernel.problem.epilogue.bias_delta:
+        bias = grad_output.new_empty(kernel.problem.bias_shape)
+    result = _compute(step, kernel, input, grad_output, bias)
+    if result is not None and wants_bias and bias is None:
+        bias = sum_for_bias(grad_output)
+    return None if result is None else (result, bias)
 
 
-def _compute(step: Step, kernel: Kernel, first: Tensor, second: Tensor) -> Tensor | None:
+def _compute(
+    step: Step, kernel: Kernel, first: Tensor, second: Tensor, bias_delta: Tensor | None = None
+) -> Tensor | None:
     if not _profiler_enabled():
-        return step.compute(kernel, first, second)
+        return step.compute(kernel, first, second, bias_delta)
     with record_function(_NAMES[step.part]):
-        return step.compute(kernel, first, second)
+        return step.compute(kernel, first, second, bias_delta)

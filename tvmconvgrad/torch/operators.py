@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.torch import derivatives, devices
 from tvmconvgrad.torch.description import backward_of, forward_of
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatcher import KEYS
-from tvmconvgrad.torch.layer import Gradients, add_bias, sum_for_bias
+from tvmconvgrad.torch.layer import Gradients, add_bias, sum_for_bias, weights_and_bias
 from tvmconvgrad.torch.settings import Settings, parse_settings
 from tvmconvgrad.torch.step import Step
 
@@ -98,12 +99,13 @@ def _conv_backward(
 ) -> Gradients:
     *numbers, mask = arguments
     device = _device_of(grad_output, input, weight)
-    layer = backward_of(_settings(), device, grad_output, input, weight, *numbers)
-    return (
-        _computed(layer.data, grad_output, weight) if mask[0] else None,
-        _computed(layer.weights, input, grad_output) if mask[1] else None,
-        sum_for_bias(grad_output) if mask[2] else None,
-    )
+    layer = backward_of(_settings(), device, grad_output, input, weight, mask, *numbers)
+    by_input = _computed(layer.data, grad_output, weight) if mask[0] else None
+    if not mask[1]:
+        return by_input, None, sum_for_bias(grad_output) if mask[2] else None
+    kernel = _kernel(layer.weights)
+    found = weights_and_bias(layer.weights, kernel, input, grad_output, mask[2])
+    return (by_input, *(found or _refuse(layer.weights)))
 
 
 def _device_of(*tensors: Tensor | None) -> Device:
@@ -115,11 +117,17 @@ def _device_of(*tensors: Tensor | None) -> Device:
 
 
 def _computed(step: Step, first: Tensor, second: Tensor) -> Tensor:
-    kernel = None if step.build is None else step.build.wait()
-    result = None if kernel is None else step.compute(kernel, first, second)
-    if result is None:
-        raise ValueError(f"{step.part.value}: no kernel computes this: {step.reason or 'a tensor without memory'}")
-    return result
+    result = step.compute(_kernel(step), first, second)
+    return _refuse(step) if result is None else result
+
+
+def _kernel(step: Step) -> Kernel:
+    """A step's kernel, for which it waits."""
+    return (None if step.build is None else step.build.wait()) or _refuse(step)
+
+
+def _refuse(step: Step) -> NoReturn:
+    raise ValueError(f"{step.part.value}: no kernel computes this: {step.reason or 'a tensor without memory'}")
 
 
 _library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]

@@ -78,11 +78,12 @@ class Override:
                 weight.stride(),
                 weight.dtype,
                 _hashable(*numbers),
+                bool(mask[2]),
             ),
         )
         layer: Backward | None = called.backwards.get(key)
         if layer is None:
-            layer = state.keep(called.settings, called.backwards, key, backward_of, device, *tensors, *numbers)
+            layer = state.keep(called.settings, called.backwards, key, backward_of, device, *tensors, mask, *numbers)
         if layer.is_theirs(mask):
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         return layer.run(*tensors, mask, lambda mask: self.their_backward(*tensors, bias_sizes, *numbers, mask))

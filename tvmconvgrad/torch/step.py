@@ -113,8 +113,8 @@ class Step:
             return False
         return build.is_quiet and not self.device.is_recording()
 
-    def compute(self, kernel: Kernel, first: Tensor, second: Tensor) -> Tensor | None:
-        """The result of our kernel; None if PyTorch has to compute it.
+    def compute(self, kernel: Kernel, first: Tensor, second: Tensor, bias_delta: Tensor | None = None) -> Tensor | None:
+        """The result of our kernel; None if PyTorch has to compute it. A kernel with the option writes `bias_delta`.
 
         That is so if an input has no memory, or if the kernel's call raises, as it does if the workspace does not fit.
         After an error PyTorch computes for good, and `reason` says why.
@@ -128,9 +128,9 @@ class Step:
         if not all(addresses):
             return None
         if (addresses[0] | addresses[1]) % self.device.alignment(dtype):  # as torch.frombuffer() may return it
-            return self.compute(kernel, one.clone(), two.clone())
+            return self.compute(kernel, one.clone(), two.clone(), bias_delta)
         try:
-            self.device.run(kernel, one, two, out)
+            self.device.run(kernel, one, two, out, bias_delta)
         except Exception as error:  # nothing is written yet: PyTorch computes, and the report shows it
             self._reason = first_line(error)
             return None

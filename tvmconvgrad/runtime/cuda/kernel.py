@@ -27,12 +27,16 @@ class CudaKernel(Kernel):
     library's allocator, and so may be used in a graph that it records.
     """
 
-    def __call__(self, first: Any, second: Any, out: Any = None) -> Any:
+    def __call__(
+        self, first: Any, second: Any, out: Any = None, *, accumulate: bool = False, bias_delta: Any = None
+    ) -> Any:
         """Compute the gradient of two tensors of the kernel's shapes and type on a GPU.
 
-        Returns `out`, or a new tensor of the kind of `first`. Raises what a CPU's kernel raises, and ValueError for
-        tensors on different devices, or on a GPU that the code is not for.
+        Returns `out`, or a new tensor of the kind of `first`. Such kernels have no options. Raises what a CPU's kernel
+        raises, and ValueError for tensors on different devices, or on a GPU that the code is not for.
         """
+        if accumulate is not False or bias_delta is not None:
+            self._check_options(accumulate, bias_delta, out)
         kind = tensors.known_kind(first)
         others = (second,) if out is None else (second, out)
         if kind is not None and self.function is not None and all(tensors.known_kind(each) is kind for each in others):
@@ -47,7 +51,7 @@ class CudaKernel(Kernel):
                 self.launch(kind, one, two, place)
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
-        return self._call_checked(first, second, out)
+        return self._call_checked(first, second, out, None)
 
     @computed_once
     def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
@@ -57,15 +61,15 @@ class CudaKernel(Kernel):
         return shapes, tuple(prod(shape) * ITEM_BYTES[dtype] for shape in shapes), dtype
 
     def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
-        return self._fitting(name, tensors.understand(name, value, writes=writes), shape)
+        return self._fitting(name, tensors.understand(name, value, writes=writes), shape, self.problem.dtype)
 
-    def _run(self, one: Tensor, two: Tensor, result: Tensor) -> None:
+    def _run(self, one: Tensor, two: Tensor, *written: Tensor) -> None:
         if self.function is None:
-            self._fill_zero(result)
+            self._fill_zero(*written)
             return
-        kinds = [cast(GpuKind, tensor.kind) for tensor in (one, two, result)]
+        kinds = [cast(GpuKind, tensor.kind) for tensor in (one, two, *written)]
         dense = self._dense(one, two)
-        addresses = [tensor.kind.extent(tensor.value)[0] for tensor in (*dense, result)]
+        addresses = [tensor.kind.extent(tensor.value)[0] for tensor in (*dense, *written)]
         with driver.driver().on(kinds[0].gpu):
             stream = kinds[0].stream()
             others = {kind.stream() for kind in kinds} - {stream}

@@ -7,7 +7,7 @@ import tvm
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.machines.targets import AUTO, Target
 from tvmconvgrad.schedules.base import Rule
-from tvmconvgrad.schedules.cpu.blocks import fill_zeros
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.rule import DataRule
 from tvmconvgrad.schedules.cpu.weights.rule import WeightsRule
 from tvmconvgrad.schedules.cpu.weights_rows.rule import RowsRule
@@ -23,7 +23,7 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
     filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
     positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]
-    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(fill_zeros))
+    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradDataRule(machine))
     return direct

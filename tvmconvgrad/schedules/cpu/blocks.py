@@ -14,7 +14,6 @@ from tvm.sym import Analyzer
 from tvm.tirx import Buffer, IndexMap, IntImm, Var
 
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.annotations import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
@@ -340,11 +339,3 @@ def transposing_pass(sch: Schedule, loops: Sequence[LoopRV], axis: int, width: i
     sch.reorder(*loops[:axis], outer, inner, behind)
     sch.annotate(inner, TRANSPOSE, 1)
     return [*loops[:axis], outer]
-
-
-def fill_zeros(sch: Schedule, expression: Sum) -> None:
-    """Schedule the stages of zeros, rows in parallel. LLVM turns a row into a memset; vectorising it would fail, since
-    TVM has no vector of bf16 zeros."""
-    for name in expression.zeros:
-        *outer, _ = sch.get_loops(sch.get_sblock(name))
-        sch.parallel(sch.fuse(*outer))

@@ -6,60 +6,104 @@ A schedule works on results in the sum's own order of axes, with extents that ar
 map of the expression gives each store its index in the user's tensor, and the conditions that keep the surplus out of
 it. Since this comes last, no rewrite of loops has to handle a condition or an interleaved axis, and the sums of several
 output phases may fill one tensor.
+
+A kernel that accumulates adds each final value to what the user's tensor has, in f32:
+
+    out[i] = rounded(sum[i])           ->    out[i] = rounded(out[i] + sum[i])
+
+A sum that is added up in place, tile by tile, is left as it is, and only loses the store of zero that begins it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
+import tvm
 from tvm import tirx
 from tvm.ir import IRModule, Range, TensorLoad, TensorRegion
 from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map
 
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
-from tvmconvgrad.te.tensors import OutputMap
-from tvmconvgrad.tir.rewriting import with_parts
+from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap, result_dtype
+from tvmconvgrad.tir.rewriting import nodes, with_parts
+
+_Place: TypeAlias = "tuple[tirx.Buffer, Callable[..., OutputMap]]"
+"""A user's tensor, and the map from a stage's elements to its own."""
 
 
-def place(module: IRModule, expression: Sum, shape: tuple[int, ...]) -> IRModule:
-    """`module` with one result `out` of this shape in place of the expression's results."""
-    if not expression.output_maps:
+def place(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
+    """`module` with one result `out` in place of the expression's results. If the problem accumulates, the result and
+    the gradient by the bias are added to what is there."""
+    adds = problem.epilogue.accumulate
+    if expression.results and not expression.output_maps and not adds:
         return module
     main = module["main"]
-    stages = main.params[len(expression.inputs) :]
-    places = {stage.name: where for stage, where in zip(stages, expression.output_maps)}
-    extents = [tirx.IntImm("int64", extent) for extent in shape]
-    result = tirx.decl_buffer(extents, str(stages[0].dtype), "out")
-    zero = tirx.IntImm("int64", 0)
-    partitions = [Range.from_min_extent(zero, extent) for extent in extents]
-    everything = TensorRegion(result, partitions, tirx.BufferRegionType())
+    inputs, stages = main.params[: len(expression.inputs)], main.params[len(expression.inputs) :]
+    extents = [tirx.IntImm("int64", extent) for extent in problem.output_shape]
+    out = tirx.decl_buffer(extents, result_dtype(problem), "out")
+    maps = expression.output_maps or [_in_place] * len(expression.results)
+    places: dict[str, _Place] = {stage.name: (out, where) for stage, where in zip(stages, maps)}
+    beside = stages[len(expression.results) :]
+    if adds:
+        places |= {stage.name: (stage, _in_place) for stage in beside}
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
-        where = places.get(statement.buffer.name)
-        return statement if where is None else _placed(statement, where, result)
+        found = places.get(statement.buffer.name)
+        return statement if found is None else _placed(statement, *found, adds)
 
     def load(expression: TensorLoad) -> TensorLoad:
-        where = places.get(expression.source.name)
-        return expression if where is None else tirx.BufferLoad(result, where(*expression.indices).index)
+        found = places.get(expression.source.name)
+        return expression if found is None else tirx.BufferLoad(found[0], found[1](*expression.indices).index)
 
     def block(statement: SBlock) -> SBlock:
-        reads, writes = (
-            [everything if region.source.name in places else region for region in regions]
-            for regions in (statement.reads, statement.writes)
-        )
-        return with_parts(statement, reads=reads, writes=writes)
+        reads, writes = ([_moved(region, places) for region in each] for each in (statement.reads, statement.writes))
+        init = None if _does_nothing(statement.init) else statement.init
+        return with_parts(statement, reads=reads, writes=writes, init=init)
 
     body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
-    placed = tirx.PrimFunc([*main.params[: len(expression.inputs)], result], body, main.ret_type, main.attrs)
+    placed = tirx.PrimFunc([*inputs, out, *beside], body, main.ret_type, main.attrs)
     return IRModule({"main": placed}, attrs=module.attrs)
 
 
-def _placed(statement: tirx.BufferStore, where: Callable[..., OutputMap], result: tirx.Buffer) -> tirx.Stmt:
+def _in_place(*index: Index) -> OutputMap:
+    """The map of a stage that has the user's order of axes."""
+    return OutputMap([], list(index))
+
+
+def _moved(region: TensorRegion, places: dict[str, _Place]) -> TensorRegion:
+    """The region of a stage, or all of the user's tensor in its place."""
+    found = places.get(region.source.name)
+    if found is None:
+        return region
+    everything = [Range.from_min_extent(tirx.IntImm("int64", 0), extent) for extent in found[0].shape]
+    return TensorRegion(found[0], everything, tirx.BufferRegionType())
+
+
+def _placed(statement: tirx.BufferStore, to: tirx.Buffer, where: Callable[..., OutputMap], adds: bool) -> tirx.Stmt:
     """The store to the user's tensor, its conditions nested one inside of the other: so one that differs between a
     vector's lanes does not keep the others from being tested once for the vector."""
-    place = where(*statement.indices)
-    placed: tirx.Stmt = tirx.BufferStore(result, statement.value, place.index)
+    place, value = where(*statement.indices), statement.value
+    if adds:
+        if isinstance(value, tirx.FloatImm) and value.value == 0:
+            return tirx.Evaluate(tirx.IntImm("int32", 0))
+        value = _added(value, tirx.BufferLoad(to, place.index))
+    placed: tirx.Stmt = tirx.BufferStore(to, value, place.index)
     for condition in reversed(place.inside):
         placed = tirx.IfThenElse(condition, placed, None)
     return placed
+
+
+def _added(value: tvm.ir.Expr, before: TensorLoad) -> tvm.ir.Expr:
+    """A final value, rounded once with what was there `before`; a sum that is added up in place as it is."""
+    if any(load.source.same_as(before.source) for load in nodes(value, TensorLoad)):
+        return value
+    dtype = str(before.source.dtype)
+    total = value.value if isinstance(value, tirx.Cast) else value
+    return (before.astype(ACCUMULATOR) + total.astype(ACCUMULATOR)).astype(dtype)
+
+
+def _does_nothing(init: tirx.Stmt | None) -> bool:
+    return isinstance(init, tirx.Evaluate)

@@ -25,6 +25,7 @@ from tvmconvgrad.tir.annotations import MOST_APART
 from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
+    adds_in_place,
     begins_of,
     conjuncts,
     index,
@@ -63,6 +64,8 @@ class Row:
         if not 1 <= self.apart <= (1 if self.conditions else MOST_APART):
             return None
         guarded = is_guarded(self.store.value)
+        if not self.conditions and adds_in_place(self.store):
+            return self._apart()
         if not self.conditions:
             return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
         if not all(map(self._holds_between_ends, self.conditions)):
@@ -136,6 +139,20 @@ class Row:
         return tirx.IfThenElse(
             tirx.all(*outer), row, self._over_row(lambda begin: self._vector(zero, begin, self.side))
         )
+
+    def _apart(self) -> tirx.Stmt:
+        """A row by vectors that do not overlap: whole ones, then shorter ones, then single elements."""
+        whole, number = self.extent // self.side, tirx.Var("number", "int64")
+        begin = whole * self.side
+        parts = [self._vector(self.store, index(at), self.side) for at in range(0, begin, self.side)]
+        if whole > _MOST_UNROLLED:
+            each = self._vector(self.store, number * self.side, self.side)
+            parts = [tirx.For(number, 0, whole, tirx.ForKind.SERIAL, each)]
+        while begin < self.extent:
+            size = next((side for side in SIDES if side <= self.extent - begin), 1)
+            parts.append(self._vector(self.store, index(begin), size))
+            begin += size
+        return sequence(parts)
 
     def _over_row(self, vector: Callable[[tvm.ir.Expr], tirx.Stmt]) -> tirx.Stmt:
         """All vectors of a row; if they are many, those between the first and the last one in a loop."""

@@ -10,7 +10,7 @@ from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
 
 from tvmconvgrad.tir.annotations import LEAST_SIDE
-from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, replaced
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
 SIDES = (16, 8, LEAST_SIDE)
 """The numbers of elements that a vector may have."""
@@ -49,6 +49,11 @@ def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
 def is_guarded(value: tvm.ir.Expr) -> bool:
     """Whether a value depends on a condition."""
     return isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE)
+
+
+def adds_in_place(store: tirx.BufferStore) -> bool:
+    """Whether a store adds to what is there: to store an element twice would add it twice."""
+    return any(load.source.same_as(store.buffer) for load in nodes(store.value, tvm.ir.TensorLoad))
 
 
 def begins_of(extent: int, side: int) -> list[int]:

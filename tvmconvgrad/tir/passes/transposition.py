@@ -21,9 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import tvm
+import tvm_ffi
 from tvm import tirx
 from tvm_ffi.structural import structural_equal, structural_map
 
@@ -32,6 +35,7 @@ from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.rows import Row
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
+    adds_in_place,
     begins_of,
     index,
     is_guarded,
@@ -75,11 +79,14 @@ class _Copy:
         self.store = store
         self.pair = pair.loop_var if pair is not None else None
         self.run = int(pair.extent) if pair is not None else 1
+        self.adds = adds_in_place(store)
 
     def blocked(self) -> tirx.Stmt | None:
         """The copy by blocks, the last of which may overlap the ones before; None if it has no such form."""
         if not self._is_transposed() or self.lanes == 1:
             return None
+        if self.adds:
+            return self._blocked_apart() if self._apart == 1 else None
         begins_a, begins_b = (begins_of(*block) for block in zip(self.extents, self.block))
         if self._is_in_registers():  # registers have constant indices only
             return sequence([self._block(index(a), index(b)) for a in begins_a for b in begins_b])
@@ -89,6 +96,28 @@ class _Copy:
             (self.a, self.b),
             counts,
             lambda a, b: self._block(_begin(a, last_a, self.block[0]), _begin(b, last_b, self.block[1])),
+        )
+
+    def _blocked_apart(self) -> tirx.Stmt:
+        """The copy by blocks that do not overlap, since each element is added once: the last block along an axis leaves
+        out what the one before it has added."""
+        segments = (_segments(*axis) for axis in zip(self.extents, self.block))
+        return sequence([self._added(along_a, along_b) for along_a, along_b in product(*segments)])
+
+    def _added(self, along_a: _Segment, along_b: _Segment) -> tirx.Stmt:
+        """The blocks of a segment along each axis."""
+        skip = along_a.skip, along_b.skip
+        begins = [
+            [index(along.first + number * side) for number in range(along.blocks)]
+            for along, side in zip((along_a, along_b), self.block)
+        ]
+        if self._is_in_registers():
+            return sequence([self._transposed(a, b, self._load, skip) for a, b in product(*begins)])
+        (first_a, *_), (first_b, *_) = begins
+        return _loops(
+            (self.a, self.b),
+            (along_a.blocks, along_b.blocks),
+            lambda a, b: self._transposed(a * self.block[0] + first_a, b * self.block[1] + first_b, self._load, skip),
         )
 
     @cached_property
@@ -114,8 +143,13 @@ class _Copy:
 
     @cached_property
     def _load(self) -> tvm.ir.TensorLoad:
-        load: tvm.ir.TensorLoad = nodes(self.store.value, tvm.ir.TensorLoad)[0]
-        return load
+        return self._loads[0]
+
+    @cached_property
+    def _loads(self) -> list[tvm.ir.TensorLoad]:
+        """What is loaded from the source; for what is added to bf16, several times the same."""
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
 
     @cached_property
     def _apart(self) -> int:
@@ -135,8 +169,7 @@ class _Copy:
         return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
 
     def _is_transposed(self) -> bool:
-        loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        if not loads or not _are_the_same(loads) or not self._has_pairs(loads[0]):
+        if not self._loads or not _are_the_same(self._loads) or not self._has_pairs(self._load):
             return False
         if self.rows == 2:
             return self._apart == self._stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
@@ -189,7 +222,11 @@ class _Copy:
         """The value of the loop variable over a pair; empty without pairs."""
         return {} if self.pair is None else {self.pair: index(place)}
 
-    def _transposed(self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
+    def _transposed(
+        self, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr, skip: tuple[int, int] = (0, 0)
+    ) -> tirx.Stmt:
+        """One block of a `value` for which no condition is tested. What is added is not added to the first elements
+        along `a` and along `b` that `skip` counts."""
         value = _as_stored_in_f16(value)
         dtype = str(value.ty)
         memory = tirx.decl_buffer((self.rows * self.lanes * self.run * self._apart,), dtype, "rows", scope="local")
@@ -216,9 +253,11 @@ class _Copy:
         else:
             bits = tvm.DataType(dtype).bits * self.run
             vectors = shuffles.transposed(vectors, self.lanes, bits, shuffled_elements)
-        return tirx.SeqStmt(statements + self._stored(a, b, vectors))
+        return tirx.SeqStmt(statements + self._stored(a, b, vectors, skip))
 
-    def _stored(self, a: tvm.ir.Expr, b: tvm.ir.Expr, vectors: Sequence[tvm.ir.Expr]) -> list[tirx.Stmt]:
+    def _stored(
+        self, a: tvm.ir.Expr, b: tvm.ir.Expr, vectors: Sequence[tvm.ir.Expr], skip: tuple[int, int] = (0, 0)
+    ) -> list[tirx.Stmt]:
         """The stores of a block's transposed vectors, in parts that are contiguous along `b`."""
         statements: list[tirx.Stmt] = []
         length = self.lanes if self.rows == 2 else min(self.block[1], self.lanes)
@@ -228,10 +267,37 @@ class _Copy:
                 part = vector if length == self.lanes else tirx.Shuffle([vector], _indices(lanes))
                 first = number * self.lanes // 2 if self.rows == 2 else number + begin
                 (place,) = replaced(self.store, {self.a: a + first, self.b: b} | self._in_pair(0)).indices
+                if self.adds:
+                    per_a = 2 if self.rows == 2 else length
+                    behind = max(0, skip[0] - first) * per_a + (0 if self.rows == 2 else skip[1])
+                    statements += self._sums(part, place, length, behind)
+                    continue
                 elements = tirx.Ramp(place, index(self._stored_apart), length * self.run)
                 converted = part.astype(f"{self.store.buffer.dtype}x{length * self.run}")
                 statements.append(tirx.BufferStore(self.store.buffer, converted, [elements]))
         return statements
+
+    def _sums(self, part: tvm.ir.Expr, place: tvm.ir.Expr, length: int, first: int) -> list[tirx.Stmt]:
+        """Add a part of a vector, of `length` lanes, to what is at `place`, from its lane `first` on."""
+        if first >= length:
+            return []
+        kind = tirx.ForKind.VECTORIZED if length - first > 1 else tirx.ForKind.SERIAL
+        memory = tirx.decl_buffer((length,), str(self._load.source.dtype), "part", scope="local")
+        keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}
+        lane = tirx.Var("lane", "int64")
+        to = place + (lane + first) * self._stored_apart
+
+        def moved(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
+            is_own = load.source.same_as(self.store.buffer)
+            return tirx.BufferLoad(self.store.buffer, [to]) if is_own else tirx.BufferLoad(memory, [lane + first])
+
+        value = structural_map(self.store.value, (tvm.ir.TensorLoad, moved))
+        store = tirx.BufferStore(self.store.buffer, value, [to])
+        return [
+            tirx.AllocBuffer(memory, keep),
+            tirx.BufferStore(memory, part, [tirx.Ramp(index(0), index(1), length)]),
+            tirx.For(lane, 0, length - first, kind, store),
+        ]
 
     def _loaded(
         self, memory: tirx.Buffer, row: int, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
@@ -292,6 +358,20 @@ def _are_the_same(loads: Sequence[tvm.ir.TensorLoad]) -> bool:
     """Whether all loads are of the same element: rounding to bf16 uses its argument several times."""
     first = loads[0]
     return all(each.source.same_as(first.source) and structural_equal(each.indices, first.indices) for each in loads)
+
+
+class _Segment(NamedTuple):
+    """So many blocks along an axis from an element on, of which each leaves out its first `skip` elements."""
+
+    first: int
+    blocks: int
+    skip: int
+
+
+def _segments(extent: int, side: int) -> list[_Segment]:
+    """An axis by blocks of `side` elements: whole ones, then one that reaches back."""
+    whole, rest = divmod(extent, side)
+    return [_Segment(0, whole, 0), *([_Segment(extent - side, 1, side - rest)] if rest else [])]
 
 
 def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:

@@ -181,7 +181,7 @@ class DataAccess:
 
     def adds_aside(self, parts: int) -> bool:
         """Whether so many K-parts are added up in a scratch accumulator, since the result has another order or type."""
-        return parts > 1 and not (self.along and self.sizes.problem.dtype == "f32")
+        return parts > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
         """Bytes of its panel that a tile of so many positions reads in a cycle, at two FMAs a cycle."""
@@ -252,9 +252,12 @@ class DataAccess:
 
     @property
     def may_store_non_temporally(self) -> bool:
-        """Whether tiles may be written by non-temporal stores: each tile fills whole cache lines."""
+        """Whether tiles may be written by non-temporal stores: each tile fills whole cache lines, which need not be
+        read before."""
         tile, row = self.tile, self.sizes.problem.output_shape[-1]
         if not self.machine.non_temporal or tile.vector_axis == "k" or not self.along or not self.writes_whole_lines:
+            return False
+        if self.sizes.problem.epilogue.accumulate:
             return False
         run = tile.positions if tile.vector_axis == "positions" else tile.n * tile.groups
         return row % self.sizes.line == 0 and run % self.sizes.line == 0

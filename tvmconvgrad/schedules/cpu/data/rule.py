@@ -54,6 +54,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
@@ -103,7 +104,7 @@ class DataRule:
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
-        blocks.fill_zeros(sch, expression)
+        schedule_beside_sums(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
         module = elide_padding(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
         if plan.tile.groups == 1:
@@ -111,7 +112,7 @@ class DataRule:
             module = pipeline_packing(
                 module, [name for name, each in zip(expression.operands, where) if each == "work_item"]
             )
-        module = place(module, expression, problem.output_shape)
+        module = place(module, expression, problem)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)

@@ -141,11 +141,11 @@ class DataSizes:
     @property
     def line(self) -> int:
         """Elements of the result in a cache line."""
-        return CACHE_LINE // ITEM_BYTES[self.problem.dtype]
+        return CACHE_LINE // ITEM_BYTES[self.problem.output_dtype]
 
     def has_large_output(self, cache: int) -> bool:
         """Whether the result has more bytes than a cache."""
-        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > cache
+        return tensor_bytes(self.problem.output_shape, self.problem.output_dtype) > cache
 
     @property
     def steps(self) -> list[int]:

@@ -242,7 +242,7 @@ class WeightsAccess:
     def writes_result(self) -> bool:
         """Whether tiles are added up in place, in the result: it is f32, has whole tiles, and vectors are
         contiguous."""
-        return self.problem.dtype == "f32" and self.writes_along and self._has_whole_channels
+        return self.problem.output_dtype == "f32" and self.writes_along and self._has_whole_channels
 
     def finishes_by_work_item(self, split_k: int, partitions: Sequence[int]) -> bool:
         """Whether each work item converts its part of the filter to the user's order and type, with so many

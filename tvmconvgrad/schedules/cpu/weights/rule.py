@@ -19,8 +19,8 @@ Why it is fast.
    and NXC, where that is as good: in matrix products whose cache block fits L1 or that few tiles read, in depthwise
    layers, and dy if few tiles read it.
 4. A tile is added up in place, in the result, if that is f32 and the tile's vectors are contiguous in it. If the filter
-   is large, the tile prefetches its part of it. Otherwise it is added up in a scratch accumulator, which each work item
-   converts at the end; with split-K or several groups, a pass of its own does.
+   is large, or if what it has is added to, the tile prefetches its part of it. Otherwise it is added up in a scratch
+   accumulator, which each work item converts at the end; with split-K or several groups, a pass of its own does.
 5. A step prefetches what a later one reads in place, or from x that was packed before all work items
    (transforms/prefetch.py). What a work item packs next is prefetched while it sums
    (transforms/software_pipelining.py).
@@ -47,18 +47,21 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.weights.access import WeightsTile
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, LINE, fetch, fetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import express
+from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
 
 
@@ -108,7 +111,8 @@ class WeightsRule:
         if not direct:
             work_item = nest.work_items[-1] if access.finishes_by_work_item(plan.split_k, plan.partitions) else None
             self._finish(sch, problem, tile, work_item)
-        blocks.fill_zeros(sch, expression)
+        beside = _beside(problem, plan, access)
+        schedule_beside_sums(sch, expression, beside)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]
@@ -119,8 +123,10 @@ class WeightsRule:
         packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
         if tile.groups == 1:
             module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
-        module = place(module, expression, problem.output_shape)
-        if direct and plan.split_k == 1 and adds_far(access):
+        if beside is not None:
+            module = fuse_bias(module, "sum", SUM)
+        module = place(module, expression, problem)
+        if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
@@ -143,6 +149,18 @@ class WeightsRule:
             rows = blocks.transposing_pass(sch, loops, len(before), gcd(extents[axis], width))
         if work_item is None:
             sch.parallel(sch.fuse(*rows))
+
+
+def _beside(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
+    """How the gradient by the bias is split to be summed beside this one; None if it is summed by itself: dy must be
+    read as a whole, once, and along its channels."""
+    image_halves, partitions = access.multiples.image_halves, plan.g_partitions * plan.o_partitions
+    is_whole = not problem.transposed and problem.crop is None and image_halves == 1 and plan.c_partitions == 1
+    along = problem.data_format == "NXC" and problem.geometry.o % partitions == 0
+    if not (problem.epilogue.bias_delta and is_whole and along):
+        return None
+    images, *positions = plan.cache_block
+    return CacheBlocks((2 * images if access.pairs else images, *positions), plan.split_k, partitions)
 
 
 def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:

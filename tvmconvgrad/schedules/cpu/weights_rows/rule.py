@@ -39,6 +39,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
@@ -71,7 +72,7 @@ class RowsRule:
         planner = RowsPlanner(self.machine, problem)
         plan = planner.plan(decisions)
         tile = plan.tile
-        direct = problem.dtype == "f32"
+        direct = problem.output_dtype == "f32"
         expression = express(
             problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct, phases=not plan.in_place)
         )
@@ -84,7 +85,7 @@ class RowsRule:
                 sch.compute_inline(block)
             else:
                 blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
-        blocks.fill_zeros(sch, expression)
+        schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
@@ -92,7 +93,7 @@ class RowsRule:
             sch.parallel(sch.fuse(*rows))
         module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
-        module = place(module, expression, problem.output_shape)
+        module = place(module, expression, problem)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
 

@@ -42,6 +42,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, together, transform_data
@@ -99,10 +100,10 @@ class WinogradDataRule:
         )
         transform_data(sch, data, problem.data_format, lanes, at, in_parallel=at is None)
         _transform_filter(sch, problem, axes, plan, lanes, block if plan.packs == "before" else None)
-        blocks.fill_zeros(sch, expression)
+        schedule_beside_sums(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
-        module = place(sch.mod, expression, problem.output_shape)
+        module = place(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
 

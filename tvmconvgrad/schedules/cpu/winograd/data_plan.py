@@ -167,12 +167,13 @@ class WinogradDataPlanner:
     @property
     def _may_store_non_temporally(self) -> bool:
         """Whether results may be written by non-temporal stores: each vector is a cache line."""
-        is_line = self.machine.lanes * ITEM_BYTES[self.problem.dtype] % CACHE_LINE == 0
-        return self.machine.non_temporal and is_line and not self.copies_result
+        is_line = self.machine.lanes * ITEM_BYTES[self.problem.output_dtype] % CACHE_LINE == 0
+        may = self.machine.non_temporal and not self.problem.epilogue.accumulate
+        return may and is_line and not self.copies_result
 
     @property
     def _has_large_output(self) -> bool:
-        return tensor_bytes(self.problem.output_shape, self.problem.dtype) > self.machine.l3
+        return tensor_bytes(self.problem.output_shape, self.problem.output_dtype) > self.machine.l3
 
     def _column_partitions(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
         """The number of partitions of N. If work items transform the filter, each N block is one. Otherwise each

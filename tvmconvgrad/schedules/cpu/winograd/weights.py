@@ -37,12 +37,14 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, together, transform_data
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.winograd import axes_of, tiled_filter_gradient
@@ -77,9 +79,11 @@ class WinogradWeightsRule:
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
             transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.split_k == 1)
         _nest_result(sch, problem, planner.copies_result, lanes)
+        schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
-        return Scheduled(expression, sch.mod, self.name, asdict(plan), decisions.candidates)
+        module = place(sch.mod, expression, problem)
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
 
 def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:

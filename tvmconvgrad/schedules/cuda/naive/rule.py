@@ -65,7 +65,7 @@ class NaiveRule:
             sch.decompose_reduction(total, loops[len(axes)])
             sch.reverse_compute_at(sch.get_sblock(result.op.name), thread)
             sch.set_scope(total, 0, "local")
-        module = place(sch.mod, expression, problem.output_shape)
+        module = place(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
 
 

@@ -1,0 +1,75 @@
+"""What a kernel does with its sums besides rounding them to the inputs' type: the options of its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tvmconvgrad.spec.dtypes import parse_dtype
+from tvmconvgrad.spec.values import parse_bool, show
+
+ACCUMULATOR = "f32"
+"""The type in which all sums are taken."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The options of a kernel's final write; by default a result of the inputs' type replaces what was there."""
+
+    result_dtype: str = ""
+    """"f32" for results of 16-bit inputs; "" is the inputs' type."""
+    accumulate: bool = False
+    """Whether the result is added to what is there."""
+    bias_delta: bool = False
+    """Whether the call also gives the gradient by the bias: the sum of output_delta over images and positions."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that are not the default; `parse_epilogue` takes them back."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @property
+    def words(self) -> list[tuple[str, str]]:
+        """Name and value of the options that are not the default, in words without spaces."""
+        return [(name, str(value).lower()) for name, value in self.to_dict().items()]
+
+
+PLAIN = Epilogue()
+
+
+def parse_epilogue(
+    dtype: str, result_dtype: object = None, accumulate: object = False, bias_delta: object = False
+) -> Epilogue:
+    """Return the options for inputs of type `dtype`, checked.
+
+    `result_dtype` is f32 or the inputs' type, which None is, too. Raises ValueError or TypeError, which name the
+    option, for anything else, and for an option that is no bool.
+    """
+    wanted = dtype if result_dtype is None else _parse_result_dtype(result_dtype)
+    if wanted not in (dtype, ACCUMULATOR):
+        expected = f"expected f32 or the inputs' type, {dtype}"
+        raise ValueError(f"result_dtype: {wanted} is not supported for inputs of {dtype}, {expected}")
+    adds, has_bias = parse_bool("accumulate", accumulate), parse_bool("bias_delta", bias_delta)
+    return Epilogue("" if wanted == dtype else wanted, adds, has_bias)
+
+
+def epilogue_from_dict(dtype: str, options: Mapping[str, Any]) -> Epilogue:
+    """Return the options of which `Epilogue.to_dict` made `options`. Raises ValueError or TypeError for others."""
+    unknown = sorted(set(options) - set(asdict(PLAIN)))
+    if unknown:
+        raise ValueError(f"epilogue: {show(unknown[0])} is unknown, expected of {', '.join(asdict(PLAIN))}")
+    return parse_epilogue(dtype, **options)
+
+
+def check_device(epilogue: Epilogue, is_gpu: bool) -> None:
+    """Raise ValueError for options on a GPU, whose kernels have none."""
+    if is_gpu and epilogue != PLAIN:
+        option, _ = epilogue.words[0]
+        raise ValueError(f"{option}: kernels for GPUs do not have it, expected tensors on the CPU")
+
+
+def _parse_result_dtype(value: object) -> str:
+    try:
+        return parse_dtype(value)
+    except ValueError as reason:
+        raise ValueError(f"result_{reason}") from None
