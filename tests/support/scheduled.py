@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 
+import tvmconvgrad as cg
 from tvmconvgrad.compiler import pipeline
+from tvmconvgrad.compiler.llvm import compile_problem
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.schedules import Scheduled
+from tvmconvgrad.records.choice import Choice
+from tvmconvgrad.runtime.native import load_function
+from tvmconvgrad.schedules import Scheduled, schedule
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.reducing import reduced
 
 
 def run(scheduled: Scheduled, inputs: Sequence[Any], target: Target) -> Any:
@@ -21,3 +27,12 @@ def run(scheduled: Scheduled, inputs: Sequence[Any], target: Target) -> Any:
     result = np.empty([int(extent) for extent in out.shape], str(scheduled.expression.results[0].dtype))
     built.jit()["main"](*inputs, result)
     return result
+
+
+def kernel(problem: Problem, target: Target, rule: str, given: Mapping[str, int]) -> cg.Kernel:
+    """The kernel of a rule with the given numbers, which is not kept on disk."""
+    same = reduced(problem)
+    choice = Choice.of(rule, given, str(schedule(same, target, rule, given)))
+    library, facts = compile_problem(same, target, rule, choice)
+    function = load_function(library, same)
+    return cg.Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)

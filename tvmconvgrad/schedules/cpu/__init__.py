@@ -11,6 +11,7 @@ from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.rule import DataRule
 from tvmconvgrad.schedules.cpu.weights.rule import WeightsRule
 from tvmconvgrad.schedules.cpu.weights_rows.rule import RowsRule
+from tvmconvgrad.schedules.cpu.winograd.channels import WinogradChannelsRule
 from tvmconvgrad.schedules.cpu.winograd.data import WinogradDataRule
 from tvmconvgrad.schedules.cpu.winograd.weights import WinogradWeightsRule
 from tvmconvgrad.schedules.zero import ZeroRule
@@ -25,5 +26,5 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]
     direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
     if target.algorithm == AUTO:
-        return (*direct, WinogradWeightsRule(machine), WinogradDataRule(machine))
+        return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))
     return direct

@@ -1,6 +1,6 @@
-"""Data gradients and forward convolutions with three taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
 
-Pattern. Stride 1, one group, three taps along one or two axes; in NCX whole vectors of N. For each of a tile's 4 or 16
+Pattern. Stride 1, one group, two to five taps along one or two axes; in NCX whole vectors of N. For each of a tile's
 products there is a GEMM: M are the tiles of the result, N its channels, K the channels of the data and the taps of
 other axes.
 
@@ -16,19 +16,29 @@ Loop nest:
           sum[f, M block, N block] = rows
       result = transformed back                                 # vectorised over N
 
+Or, for a large filter:
+
+    for partition of tiles:
+      pad and transform the data                                # in parallel
+      parallel work item (N block):
+        pack all taps of the filter for the N block
+        for products f along the first axis:
+          transform the filter to the panels of f
+          the products f as above
+        result = transformed back
+
 Why it is fast.
-1. Along two axes there are 16 products where direct sums have 36.
+1. Along two axes of three taps there are 36 products where direct sums have 144.
 2. The transformed data of a work item, and its sums, stay in L2 if they fit. Where the filter is large and tiles are
    few, the data is transformed once, in parallel, and each work item transforms the filter of its own channels. The
-   transformed filter, which is 16/9 times as large, then never goes through memory.
-3. A tile's 16 elements are loaded once, as vectors of channels, and transformed in registers. LLVM finds the common
-   subexpressions of the 16 results.
+   transformed filter, which is 4 times as large, then never goes through memory.
+3. A tile's elements are loaded once, as vectors of channels, and transformed in registers or L1 (transforms.py).
 4. Results in NCX, or with channels that don't fill vectors, are transformed back into scratch memory of the work item,
    and copied from there.
 
-Not done: strides, dilations larger than the tensor, and larger tiles, whose rounding errors are greater. Results are
-rounded differently than direct sums, and an infinity reaches a whole tile, so only targets with `-algorithm=auto` have
-this rule.
+Not done: strides, dilations larger than the tensor, and larger tiles, whose rounding errors are greater. Nor is a plan
+taken by default whose workspace would be larger than the tensors. Results are rounded differently than direct sums, and
+an infinity reaches a whole tile, so only targets with `-algorithm=auto` have this rule.
 """
 
 from __future__ import annotations
@@ -44,20 +54,16 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
-from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH
-from tvmconvgrad.schedules.cpu.winograd.transforms import Data, together, transform_data
+from tvmconvgrad.schedules.cpu.winograd.sizes import ROW_BLOCKS, WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.te.winograd import TILE, Axis, axes_of, tiled_positions
+from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
-
-ROW_BLOCKS = 8
-"""So many blocks of the filter's K channels are packed one after the other, so that the core's prefetcher follows its
-rows, which may lie a page apart. Not measured on its own."""
 
 
 @dataclass(frozen=True)
@@ -69,49 +75,49 @@ class WinogradDataRule:
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
-        planner = WinogradDataPlanner(self.machine, problem)
-        return WORTH * planner.least_cost() if planner.takes() else None
+        return min((WORTH * planner.least_cost() for planner in self._planners(problem)), default=None)
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `WinogradDataPlanner.plan`."""
         decisions = Decisions(given or {})
-        planner = WinogradDataPlanner(self.machine, problem)
+        planner = cheapest(self._planners(problem), decisions)
         plan = planner.plan(decisions)
         is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
         columns, summed = plan.columns, plan.summed
         c, o = (columns, summed) if is_data else (summed, columns)
-        axes, lanes = axes_of(problem, plan.multiples), self.machine.lanes
+        axes, lanes = axes_of(problem, plan.products, plan.multiples), self.machine.lanes
         expression = tiled_positions(problem, Multiples(c=c, o=o), axes, copied)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         result = sch.get_sblock("result")
-        work_item = _nest_result(sch, result, axes, plan, lanes, problem.data_format if copied else "")
+        partition, work_item = _nest_result(sch, result, axes, plan, lanes, problem.data_format if copied else "")
         if copied:
             untiled = sch.get_sblock("untiled")
             sch.compute_at(untiled, work_item, preserve_unit_loops=True)
             *_, column = loops = sch.get_loops(untiled)
             _nest_tiles(sch, loops[-1 - len(axes) : -1], column, axes, lanes)
         total = sch.get_sblock("sum")
-        sch.compute_at(total, work_item, preserve_unit_loops=True)
-        reduction, block = _nest_sum(sch, total, axes, plan, lanes)
-        data, at = (
-            Data("data", "tiled_data", planner.sizes().tiled, summed),
-            work_item if plan.packs == "work_item" else None,
-        )
-        transform_data(sch, data, problem.data_format, lanes, at, in_parallel=at is None)
-        _transform_filter(sch, problem, axes, plan, lanes, block if plan.packs == "before" else None)
+        reduction, panels = _nest_sum(sch, total, work_item, axes, plan, lanes)
+        data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), summed)
+        transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs == "before")
+        _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs == "before" else [])
         schedule_beside_sums(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
         module = place(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
+    def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:
+        """Those that take the problem, one for each size of tiles."""
+        planners = [WinogradDataPlanner(self.machine, problem, products) for products in tile_products(problem)]
+        return [planner for planner in planners if planner.takes()]
+
 
 def _nest_result(
     sch: Schedule, result: SBlockRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int, copied_to: str
-) -> LoopRV:
-    """Split the result into work items, by images, positions and N; returns their loop. `copied_to` is the data format
-    that rows are copied to, or "" if the result is not copied."""
+) -> tuple[LoopRV, LoopRV]:
+    """Split the result by images, positions and N; returns the loops inside of which data is transformed, and over work
+    items. `copied_to` is the data format that rows are copied to, or "" if the result is not copied."""
     n, g, *y, column = sch.get_loops(result)
     sizes = [plan.partition[0], *(size * axis.covered // axis.runs for size, axis in zip(plan.partition[1:], axes))]
     parts = [sch.split(loop, [None, min(size, blocks.extent(sch, loop))]) for loop, size in zip([n, *y], sizes)]
@@ -129,52 +135,61 @@ def _nest_result(
         _nest_tiles(sch, inner[1:], column, axes, lanes)
         if plan.non_temporal:
             sch.annotate(g, NON_TEMPORAL, 1)
-    return sch.fuse(*outer, column_range)
+    if plan.packs == "before":
+        return sch.fuse(*outer), column_range
+    work_item = sch.fuse(*outer, column_range)
+    return work_item, work_item
 
 
 def _nest_tiles(sch: Schedule, y: list[LoopRV], column: LoopRV, axes: list[Axis], lanes: int) -> None:
     """Compute the results of a tile together, with vectors over N."""
-    parts = [sch.split(loop, [None, TILE, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(y, axes)]
+    parts = [sch.split(loop, [None, axis.tile, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(y, axes)]
     beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
     vectors, lane = sch.split(column, [None, lanes])
     sch.reorder(*beside, vectors, *places, lane)
-    together(sch, places, lane)
+    transform_tile(sch, "untiled", vectors, places, lane)
 
 
 def _nest_sum(
-    sch: Schedule, total: SBlockRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int
-) -> tuple[LoopRV, LoopRV]:
-    """The products of a work item, by register tiles. Returns the outermost loop over K, and the loop over N blocks.
+    sch: Schedule, total: SBlockRV, work_item: LoopRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int
+) -> tuple[LoopRV, list[LoopRV]]:
+    """The products of a work item, by register tiles. Returns the outermost loop over K, and the loops over panels:
+    over N blocks, and over the products along the first tiled axis if there are two.
 
     If the work item transforms the filter, all products of one N block follow each other, since its panels were just
     made. Otherwise all N blocks of one product do, and share its data.
     """
     many, rank = sum(axis.tiled for axis in axes), len(axes)
-    _, n, *rest = sch.get_loops(total)
-    f, tiles, (column, *taps, s) = rest[:many], rest[many : many + rank], rest[many + rank :]
-    rows = [sch.split(loop, [None, count]) for loop, count in zip(tiles, plan.rows)]
+    count = len(sch.get_loops(total))
+    sch.compute_at(total, work_item, preserve_unit_loops=True)
+    loops = sch.get_loops(total)[-count:]
+    f, (n, *rest) = loops[:many], loops[many:]
+    tiles, (column, *taps, s) = rest[:rank], rest[rank:]
+    rows = [sch.split(loop, [None, count]) for loop, count in zip([n, *tiles], plan.rows)]
     column0, column1 = sch.split(column, [None, plan.columns])
     s0, s1 = sch.split(s, [None, plan.summed])
     outer, inner = ([pieces[i] for pieces in rows] for i in (0, 1))
     panels = [column0, *f] if plan.packs == "before" else [*f, column0]
-    sch.reorder(*panels, n, *outer, s0, *taps, s1, *inner, column1)
+    sch.reorder(*panels, *outer, s0, *taps, s1, *inner, column1)
     written = sch.cache_write(total, 0, "local")
     sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)
 
     def by_blocks(*index: Index) -> tuple[Index, ...]:
-        return (*index[: 1 + many], index[-1] // plan.columns, *index[1 + many : -1], index[-1] % plan.columns)
+        f, (n, *t, j) = index[:many], index[many:]
+        return (n, *f, j // plan.columns, *t, j % plan.columns)
 
     blocks.transform_written(sch, written, by_blocks)
     blocks.vectorize_tile(sch, [*inner, column1], lanes)
-    blocks.vectorize_tile(sch, sch.get_loops(written)[-rank - 1 :], lanes)
-    return s0, column0
+    blocks.vectorize_tile(sch, sch.get_loops(written)[-rank - 2 :], lanes)
+    return s0, [column0, *f[:-1]]
 
 
 def _transform_filter(
-    sch: Schedule, problem: Problem, axes: list[Axis], plan: WinogradDataPlan, lanes: int, at: LoopRV | None
+    sch: Schedule, problem: Problem, axes: list[Axis], plan: WinogradDataPlan, lanes: int, at: list[LoopRV]
 ) -> None:
-    """Transform the filter into panels, each with all of K for one N block: inside of the loop `at`, or all in
-    parallel."""
+    """Transform the filter into panels, each with all of K for one N block: all in parallel; or, inside of the loops
+    `at`, those of a work item. It then packs all taps of an N block, and transforms them for one product along the
+    first axis at a time, so that panels stay in L2."""
     many = sum(axis.tiled for axis in axes)
     block, source = sch.get_sblock("tiled_filter"), sch.get_sblock("filter")
     count = len(sch.get_loops(block))
@@ -185,17 +200,18 @@ def _transform_filter(
         return (*outer[:many], *place, *outer[many:], s % plan.summed, j % plan.columns)
 
     blocks.transform_written(sch, block, by_panels)
-    if at is not None:
-        sch.compute_at(block, at, preserve_unit_loops=True)
+    if at:
+        sch.compute_at(block, at[-1], preserve_unit_loops=True)
     *outer, s, column = sch.get_loops(block)[-count:]
     f, taps = outer[:many], outer[many:]
     column0, vectors, lane = sch.split(column, [None, plan.columns // lanes, lanes])
     summed = largest_divisor(blocks.extent(sch, s) // plan.summed, ROW_BLOCKS)
     s_range, s0, s1 = sch.split(s, [None, summed, plan.summed])
     sch.reorder(column0, s_range, s0, *taps, s1, vectors, *f, lane)
-    together(sch, f, lane)
+    transform_tile(sch, "tiled_filter", vectors, f, lane)
     panel = sch.fuse(column0, s_range)
     column_axis = "c" if problem.gradient is Gradient.DATA else "o"
-    blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, panel)
-    if at is None:
+    packing = at[0] if at else panel
+    blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, packing)
+    if not at:
         sch.parallel(panel)

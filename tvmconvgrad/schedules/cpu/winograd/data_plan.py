@@ -6,26 +6,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
-from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, SUMMED, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import (
+    LEAST_WORK_ITEMS,
+    MOST_VECTORS,
+    PANELS_FAR,
+    ROW_BLOCKS,
+    SUMMED,
+    WinogradSizes,
+)
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd import TILE, tiled_axes
 
 LEAST_PARTITION = 48
 """A work item has at least so many tiles, if there are so many: they share what it reads of the filter. Not measured on
 its own."""
 
-PANELS_FAR = 0.02
-"""Cycles for a byte of the transformed filter from beyond L2; each work item reads all of it. Not measured on its
-own."""
+DATA_SHARE = 0.7
+"""Where work items transform the filter, the data of a partition may take this share of the workspace; their panels and
+sums take the rest. Not measured on its own."""
 
 FROM_MEMORY = 1.5
 """Packing costs so many times as much if the filter does not fit the last-level cache. Not measured on its own."""
@@ -35,8 +41,10 @@ FROM_MEMORY = 1.5
 class WinogradDataPlan:
     """All numbers of the schedule."""
 
+    products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
     rows: tuple[int, ...]
-    """Tiles along each axis that a register tile has (M)."""
+    """Images, and tiles along each axis, that a register tile has (M)."""
     columns: int
     """Channels of the result that a register tile has (N)."""
     multiples: tuple[int, ...]
@@ -67,17 +75,19 @@ class WinogradDataPlanner:
 
     machine: CpuMachine
     problem: Problem
+    products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
 
     def takes(self) -> bool:
         """Whether this is a data gradient or forward convolution with three taps along an axis; in NCX also with whole
         vectors of N, since these are transposed."""
         by_vectors = self.problem.data_format == "NXC" or self.channels[1] % self.machine.lanes == 0
-        return self.problem.gradient is not Gradient.FILTER and any(tiled_axes(self.problem)) and by_vectors
+        return self.problem.gradient is not Gradient.FILTER and by_vectors
 
     def sizes(self, tile: WinogradDataTile | None = None) -> WinogradSizes:
         """The problem by tiles, rounded up for a register tile."""
         multiples = tile.multiples if tile else (1,) * self.problem.geometry.rank
-        return WinogradSizes(self.machine, self.problem, multiples)
+        return WinogradSizes(self.machine, self.problem, self.products, multiples)
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -97,7 +107,8 @@ class WinogradDataPlanner:
         return min(SUMMED, self.channels[0])
 
     def tiles(self) -> Iterator[WinogradDataTile]:
-        """All tiles that stay in registers. A tile that takes all of the last axis may have several rows."""
+        """All tiles that stay in registers. A tile that takes all of the last axis may have several rows, and one that
+        takes all of an image's tiles several images."""
         *outer, last = self.sizes().axes
         before = (1,) * (len(outer) - 1)
         for width in range(1, min(last.tiles, self.machine.registers) + 1):
@@ -106,11 +117,18 @@ class WinogradDataPlanner:
                 continue
             heights = divisors(outer[-1].runs) if outer and width == last.tiles else [1]
             for height in heights:
-                for vectors in self._vectors():
-                    rows = (*before, height, width) if outer else (width,)
-                    tile = WinogradDataTile(rows, vectors * self.machine.lanes, (*[1] * len(outer), multiple))
-                    if self.sizes().efficiency(prod(rows), tile.columns) > 0:
-                        yield tile
+                rows = (*before, height, width) if outer else (width,)
+                for images in self._images(rows):
+                    for vectors in self._vectors():
+                        columns = vectors * self.machine.lanes
+                        tile = WinogradDataTile((images, *rows), columns, (*[1] * len(outer), multiple))
+                        if self.sizes().efficiency(prod(tile.rows), tile.columns) > 0:
+                            yield tile
+
+    def _images(self, rows: Sequence[int]) -> Sequence[int]:
+        """The numbers of images that a register tile with these rows may have."""
+        takes_image = list(rows) == [axis.tiles for axis in self.sizes().axes]
+        return divisors(self.problem.geometry.batch) if takes_image else [1]
 
     def _vectors(self) -> list[int]:
         """The numbers of vectors of N that a register tile may have; in NCX, where none may be cut off, divisors."""
@@ -118,21 +136,54 @@ class WinogradDataPlanner:
         return [n for n in range(1, MOST_VECTORS + 1) if self.problem.data_format == "NXC" or whole % n == 0]
 
     def cost(self, tile: WinogradDataTile, by_work_item: bool) -> float:
-        """Cycles of one core, about: for the products, and for transforming data, filter and result."""
+        """Cycles of one core, about: for the products, and for transforming data, filter and result. Infinite if the
+        workspace would be larger than the tensors."""
         sizes, found = self.sizes(tile), self._partition(tile, by_work_item)
+        if self.workspace(tile, found, by_work_item) > sizes.room:
+            return inf
         summed, columns = ceil_to(self.channels[0], self.summed), ceil_to(self.channels[1], tile.columns)
         of_work_item, partitions = self._tiles_of(tile, found), self._column_partitions(tile, found, by_work_item)
         axes = zip(sizes.axes, found[1:])
         halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
         again = partitions * halo if by_work_item else 1
         near = sizes.is_near(sizes.products * of_work_item * (columns // partitions + (summed if by_work_item else 0)))
-        cycles = sizes.summing(prod(tile.rows), tile.columns, summed * columns) + STARTING * LEAST_WORK_ITEMS
+        panels_near = by_work_item or sizes.is_near(self._panel(tile) * summed * columns // partitions)
+        cycles = sizes.summing(prod(tile.rows), tile.columns, summed * columns, panels_near)
         cycles += again * (sizes.moving(summed) + sizes.transforming(summed, near and by_work_item))
         cycles += sizes.transforming(columns, near) + (sizes.moving(columns) if self.copies_result else 0.0)
-        cycles += self._packing_filter() + sizes.transforming_filter(summed * columns, stays=not by_work_item)
+        filters = self._packing_filter() + sizes.transforming_filter(summed * columns, stays=not by_work_item)
+        cycles += filters if by_work_item else filters * (sizes.tiles // of_work_item)
         panels, data = sizes.products * sizes.taps * summed * columns, sizes.products * sizes.tiles * summed
         read = panels * sizes.tiles // of_work_item if by_work_item else panels + data * columns // tile.columns
-        return cycles + (0.0 if sizes.is_near(panels) else PANELS_FAR * F32_BYTES * read)
+        far = 0.0 if sizes.is_near(panels) else PANELS_FAR * F32_BYTES * read
+        return cycles + far + STARTING * LEAST_WORK_ITEMS
+
+    def _panel(self, tile: WinogradDataTile) -> int:
+        """Elements, for a pair of channels, of what a work item that transforms the filter keeps of it: all taps, and
+        the products along all tiled axes but the first."""
+        sizes = self.sizes(tile)
+        first = next(axis.products for axis in sizes.axes if axis.tiled)
+        along_first = first if sum(axis.tiled for axis in sizes.axes) > 1 else 1
+        return prod(self.problem.geometry.k) + sizes.products // along_first * sizes.taps
+
+    def workspace(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
+        """Elements of a call's workspace on one thread: transformed data and panels, sums, and what is copied."""
+        sizes, of_work_item = self.sizes(tile), self._tiles_of(tile, found)
+        summed, columns = ceil_to(self.channels[0], self.summed), ceil_to(self.channels[1], tile.columns)
+        axes = list(zip(sizes.axes, found[1:]))
+        halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
+        kept = prod(
+            size if axis.interleaved == 1 else axis.tiles for axis, size in axes
+        )  # TVM keeps all that interleave
+        data = int(sizes.products * found[0] * kept * halo) * summed
+        padded = prod(size * axis.interleaved * axis.tile + (axis.taps - 1) * axis.dilation for axis, size in axes)
+        wide = columns // self._column_partitions(tile, found, by_work_item)
+        sums = (sizes.products + (prod(axis.tile for axis in sizes.axes) if self.copies_result else 0)) * of_work_item
+        if by_work_item:
+            panels = sizes.products * sizes.taps * summed * columns
+            packed = prod(self.problem.geometry.k) * self.summed * ROW_BLOCKS * tile.columns
+            return panels + packed + data + padded * summed + sums * wide
+        return data + padded * self.summed + (sums + self._panel(tile) * summed) * wide
 
     def _packing_filter(self) -> float:
         size = prod(self.problem.filter_shape)
@@ -161,7 +212,7 @@ class WinogradDataPlanner:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(self._has_large_output))
         packs = "work_item" if by_work_item else "before"
         return WinogradDataPlan(
-            tile.rows, tile.columns, tile.multiples, self.summed, found, partitions, packs, non_temporal
+            self.products, tile.rows, tile.columns, tile.multiples, self.summed, found, partitions, packs, non_temporal
         )
 
     @property
@@ -183,12 +234,12 @@ class WinogradDataPlanner:
         return nearest_divisor(blocks, -(-LEAST_WORK_ITEMS // work_items)) if by_work_item else blocks
 
     def _partition_tiles(self, tile: WinogradDataTile, by_work_item: bool) -> int:
-        """How many tiles a work item should have: so many that their data and sums fit L2; or all of them, if work
-        items transform the filter."""
+        """How many tiles a partition should have: so many that their data and sums fit L2; or, if work items transform
+        the filter, so many that their data takes half of the workspace."""
         sizes, (summed, columns) = self.sizes(tile), self.channels
         if not by_work_item:
-            return sizes.tiles
-        elements = sizes.products * (summed + columns) + prod([TILE] * sizes.tiled) * summed
+            return min(sizes.tiles, int(DATA_SHARE * sizes.room) // (sizes.products * summed))
+        elements = sizes.products * (summed + columns) + prod(axis.tile for axis in sizes.axes) * summed
         return max(LEAST_PARTITION, self.machine.l2 // (F32_BYTES * elements))
 
     def _tiles_of(self, tile: WinogradDataTile, found: Sequence[int]) -> int:
@@ -203,7 +254,7 @@ class WinogradDataPlanner:
         if self.problem.data_format == "NXC" and last.interleaved == 1:
             blocks = run // tile.rows[-1]
             run = tile.rows[-1] * nearest_divisor(blocks, wanted // (sizes.interleaved * prod(tile.rows)))
-        return tuple(sizes.part(self.problem.geometry.batch, [1, *tile.rows[:-1], run], wanted))
+        return tuple(sizes.part(self.problem.geometry.batch, [*tile.rows[:-1], run], wanted))
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

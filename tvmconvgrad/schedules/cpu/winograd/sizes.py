@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Protocol, TypeVar
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd import PRODUCTS, Axis, axes_of, tiled_axes
+from tvmconvgrad.te.winograd import Axis, axes_of
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
 """Cycles to load, combine and store a vector of products, in L2 or beyond it. Not measured on their own."""
@@ -20,12 +22,20 @@ OPERANDS, FAR_OPERANDS = (0.15, 0.3), (0.6, 0.9)
 """What loading a row's and a column's operand of a register tile costs, in FMAs, from L2 or beyond it. Not measured on
 their own."""
 
-WORTH = 1.25
-"""Winograd's algorithm is taken if its cost, times this, is below that of direct sums: it takes more memory, and the
-model is coarse. Not measured on its own."""
+PANELS_FAR = 0.02
+"""Cycles for a byte of a transformed operand from beyond L2 that each work item reads. Not measured on its own."""
+
+WORTH = 1.4
+"""Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32
+for which the model promises less, 3D U-Net's down4_2 took 1.7 times as long as direct sums, and the others 0.81 to 0.95
+times (an Intel Xeon with AMX)."""
 
 SUMMED = 16
 """BLOCK_K in channels: a cache line of f32."""
+
+ROW_BLOCKS = 8
+"""So many blocks of the filter's K channels are packed one after the other, so that the core's prefetcher follows its
+rows, which may lie a page apart. Not measured on its own."""
 
 LEAST_WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have. Not measured on its own."""
@@ -40,22 +50,19 @@ class WinogradSizes:
 
     machine: CpuMachine
     problem: Problem
+    tile_products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
     multiples: tuple[int, ...]
 
     @cached_property
     def axes(self) -> list[Axis]:
         """The spatial axes."""
-        return axes_of(self.problem, self.multiples)
-
-    @property
-    def tiled(self) -> int:
-        """The number of tiled axes."""
-        return sum(tiled_axes(self.problem))
+        return axes_of(self.problem, self.tile_products, self.multiples)
 
     @property
     def products(self) -> int:
         """Products of a tile, for a pair of channels."""
-        return prod([PRODUCTS] * self.tiled)
+        return prod(axis.products for axis in self.axes if axis.tiled)
 
     @property
     def taps(self) -> int:
@@ -66,11 +73,6 @@ class WinogradSizes:
     def tiles(self) -> int:
         """All tiles, of all images."""
         return self.problem.geometry.batch * prod(axis.tiles for axis in self.axes)
-
-    @property
-    def elements(self) -> int:
-        """Elements of the inputs and the result."""
-        return sum(prod(shape) for shape in (*self.problem.input_shapes, self.problem.output_shape))
 
     @property
     def positions(self) -> int:
@@ -131,11 +133,37 @@ class WinogradSizes:
         """The number of tiles that interleave, over all axes."""
         return prod(axis.interleaved for axis in self.axes)
 
-    def adding(self, sums: int, times: float) -> float:
-        """Cycles to add to so many f32 sums in memory, so many times."""
-        return times * sums / self.machine.lanes * (TRANSFORMING if self.is_near(sums) else TRANSFORMING_FAR)
+    def adding(self, sums: int, times: float, is_near: bool) -> float:
+        """Cycles to add to so many f32 sums, in L2 or beyond it, so many times."""
+        return times * sums / self.machine.lanes * (TRANSFORMING if is_near else TRANSFORMING_FAR)
 
     def is_near(self, elements: int) -> bool:
         """Whether so many f32 elements fit L2. It counts as twice the size that the machine's model promises, since
         most of today's cores have that."""
         return F32_BYTES * elements <= 2 * self.machine.l2
+
+    @property
+    def room(self) -> int:
+        """So many f32 elements of workspace are within the tensors' bytes."""
+        return int(ROOM * self.problem.tensor_bytes) // F32_BYTES
+
+
+class Planner(Protocol):
+    """What plans a problem for tiles of one size."""
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """Products of a tile along each tiled axis."""
+
+    def least_cost(self) -> float:
+        """The cost of the best plan, in cycles of one core."""
+
+
+AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
+
+
+def cheapest(planners: Sequence[AnyPlanner], decisions: Decisions) -> AnyPlanner:
+    """The planner of the size of tiles that the model or a search draws."""
+    by_products = {prod(planner.products): planner for planner in planners}
+    best = min(by_products, key=lambda products: by_products[products].least_cost())
+    return by_products[decisions.draw("products", list(by_products), best)]

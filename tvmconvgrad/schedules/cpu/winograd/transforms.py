@@ -1,4 +1,8 @@
-"""How the data is padded and transformed: schedule primitives that both of Winograd's rules use."""
+"""How tensors are padded and transformed: schedule primitives that both of Winograd's rules use.
+
+Along two axes a transformation has two stages (te/winograd.py). The first one is computed for one tile and one vector
+of channels at a time, and stays in registers or L1.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ class Data:
     channels: int
 
     def by_blocks(self, *index: Index) -> tuple[Index, ...]:
-        """The storage index of (n, *f, channel, *tiles): in the order in which a register tile reads it, with a block
+        """The storage index of (*f, n, *tiles, channel): in the order in which a register tile reads it, with a block
         of channels for each tile."""
-        *outer, channel = index[: 2 + self.tiled]
-        return (*outer, channel // self.channels, *index[2 + self.tiled :], channel % self.channels)
+        f, (n, *tiles, channel) = index[: self.tiled], index[self.tiled :]
+        return (n, *f, channel // self.channels, *tiles, channel % self.channels)
 
 
 def transform_data(
@@ -34,27 +38,44 @@ def transform_data(
 ) -> None:
     """Pad data with zeros and transform it, with vectors over channels: all of it, or, inside of the loop `at`, what
     its body reads. With `in_parallel` the transformation has work items of its own, each of which pads what it
-    transforms."""
+    transforms; otherwise it pads image by image."""
     block, source = sch.get_sblock(data.name), sch.get_sblock(data.source)
     count = len(sch.get_loops(block))
     blocks.transform_written(sch, block, data.by_blocks)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
-    n, *rest = sch.get_loops(block)[-count:]
-    f, channel, tiles = rest[: data.tiled], rest[data.tiled], rest[data.tiled + 1 :]
+    loops = sch.get_loops(block)[-count:]
+    f, (n, *tiles, channel) = loops[: data.tiled], loops[data.tiled :]
     vectors = -(-data.channels // lanes)
     channel0, vector, lane = sch.split(channel, [None, vectors, data.channels // vectors])
     sch.reorder(n, channel0, *tiles, vector, *f, lane)
-    together(sch, f, lane)
-    place = sch.fuse(n, channel0) if in_parallel or at is None else at
+    transform_tile(sch, data.name, vector, f, lane)
+    place = sch.fuse(n, channel0) if in_parallel or at is None else n
     blocks.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
     if in_parallel:
         sch.parallel(place)
 
 
+def transform_tile(sch: Schedule, name: str, vector: LoopRV, within: Sequence[LoopRV], lane: LoopRV) -> None:
+    """Transform a tile's vector, in the body of the loop `vector`: along the last axis by the stage that has the loops
+    `within` and `lane`, along the axes before by the stages `name`_0, `name`_1, ..
+
+    Loops over a tile are unrolled. Each element is then loaded once, and LLVM finds common subexpressions of the sums.
+    """
+    together(sch, within, lane)
+    for axis in reversed(range(len(within) - 1)):
+        stage = sch.get_sblock(f"{name}_{axis}")
+        count = len(sch.get_loops(stage))
+        sch.compute_at(stage, vector, preserve_unit_loops=True)
+        sch.set_scope(stage, 0, "local")
+        *loops, lane = sch.get_loops(stage)[-count:]
+        row, rest = loops[axis], [*loops[:axis], *loops[axis + 1 : len(within)]]
+        sch.reorder(*loops[len(within) :], *rest, row, lane)
+        together(sch, [*rest, row], lane)
+
+
 def together(sch: Schedule, within: Sequence[LoopRV], lane: LoopRV) -> None:
-    """Vectorise the loop `lane` and unroll the loops `within` a tile. Each element is then loaded once, and LLVM finds
-    the common subexpressions of the sums."""
+    """Vectorise the loop `lane` and unroll the loops `within` a tile."""
     for loop in within:
         sch.unroll(loop)
     sch.vectorize(lane)

@@ -1,7 +1,7 @@
-"""Weights gradients with three taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
 
-Pattern. Stride 1, one group, three taps along one or two axes. For each of a tile's 4 or 16 products there is a GEMM:
-M are the channels c of x, N the channels o of dy, K all tiles of all images.
+Pattern. Stride 1, one group, two to five taps along one or two axes. For each of a tile's products there is a GEMM: M
+are the channels c of x, N the channels o of dy, K all tiles of all images.
 
 Loop nest:
 
@@ -17,11 +17,10 @@ Loop nest:
     result = transformed back                           # vectorised over o
 
 Why it is fast.
-1. Along two axes there are 16 products where direct sums have 36.
+1. Along two axes of three taps there are 24 products where direct sums have 72.
 2. The transformed operands of a cache block stay in the cache: of one core with split-K, otherwise of all cores, which
    share the block's products.
-3. A tile's 16 elements are loaded once, as vectors of channels, and transformed in registers. LLVM finds the common
-   subexpressions of the 16 results.
+3. A tile's elements are loaded once, as vectors of channels, and transformed in registers or L1 (transforms.py).
 
 Not done: what data.py leaves out, for the same reasons.
 """
@@ -39,15 +38,15 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH
-from tvmconvgrad.schedules.cpu.winograd.transforms import Data, together, transform_data
+from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.winograd import axes_of, tiled_filter_gradient
+from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
@@ -60,16 +59,15 @@ class WinogradWeightsRule:
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
-        planner = WinogradWeightsPlanner(self.machine, problem)
-        return WORTH * planner.least_cost() if planner.takes() else None
+        return min((WORTH * planner.least_cost() for planner in self._planners(problem)), default=None)
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `WinogradWeightsPlanner.plan`."""
         decisions = Decisions(given or {})
-        planner = WinogradWeightsPlanner(self.machine, problem)
+        planner = cheapest(self._planners(problem), decisions)
         plan = planner.plan(decisions)
         multiples = Multiples(c=plan.c_block, o=plan.o)
-        axes = axes_of(problem, plan.multiples)
+        axes = axes_of(problem, plan.products, plan.multiples)
         expression = tiled_filter_gradient(problem, multiples, axes, planner.copies_result)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
@@ -78,12 +76,17 @@ class WinogradWeightsRule:
         for side, block in (("x", plan.c_block), ("y", plan.o)):
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
             transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.split_k == 1)
-        _nest_result(sch, problem, planner.copies_result, lanes)
+        _nest_result(sch, problem, axes, planner.copies_result, lanes)
         schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         module = place(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+
+    def _planners(self, problem: Problem) -> list[WinogradWeightsPlanner]:
+        """Those that take the problem, one for each size of tiles."""
+        planners = [WinogradWeightsPlanner(self.machine, problem, products) for products in tile_products(problem)]
+        return [planner for planner in planners if planner.takes()]
 
 
 def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:
@@ -120,33 +123,34 @@ def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
     sch.parallel(sch.fuse(*rows, vector))
 
 
-def _nest_result(sch: Schedule, problem: Problem, is_copied: bool, lanes: int) -> None:
+def _nest_result(sch: Schedule, problem: Problem, axes: Sequence[Axis], is_copied: bool, lanes: int) -> None:
     """Transform the sums back, with vectors over o; and copy them if the user's filter has another order of axes."""
-    result, axes, rank = sch.get_sblock("result"), problem.filter_axes, problem.geometry.rank
+    result, order, rank = sch.get_sblock("result"), problem.filter_axes, problem.geometry.rank
     loops = sch.get_loops(result)
     if not is_copied:
-        sch.parallel(sch.fuse(*_nest_taps(sch, loops, lanes)))
+        sch.parallel(sch.fuse(*_nest_taps(sch, loops, axes, lanes)))
         return
-    if axes.endswith("O"):  # rows, of which the last vector is cut
-        spread = axes.replace("X", "X" * rank)
+    if order.endswith("O"):  # rows, of which the last vector is cut
+        spread = order.replace("X", "X" * rank)
         work_item = loops[spread.index("C")]
         sch.reorder(work_item, *(loop for loop, axis in zip(loops, spread) if axis == "X"))
         sch.annotate(loops[-1], TRANSPOSE, 1)
     else:
-        before = axes[: axes.index("O")].replace("X", "X" * rank)
+        before = order[: order.index("O")].replace("X", "X" * rank)
         work_item = sch.fuse(
             *blocks.transposing_pass(sch, loops, len(before), largest_divisor(problem.geometry.o, lanes))
         )
     untiled = sch.get_sblock("untiled")
     sch.compute_at(untiled, work_item, preserve_unit_loops=True)
-    _nest_taps(sch, sch.get_loops(untiled)[1:], lanes)
+    _nest_taps(sch, sch.get_loops(untiled)[1:], axes, lanes)
     sch.parallel(work_item)
 
 
-def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
+def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], axes: Sequence[Axis], lanes: int) -> list[LoopRV]:
     """Compute all taps of a vector of channels together; returns the loops over channels and vectors."""
     *taps, c, o = loops
+    tiled, direct = ([loop for loop, axis in zip(taps, axes) if axis.tiled == wanted] for wanted in (True, False))
     vector, lane = sch.split(o, [None, largest_divisor(blocks.extent(sch, o), lanes)])
-    sch.reorder(c, vector, *taps, lane)
-    together(sch, taps, lane)
+    sch.reorder(c, vector, *direct, *tiled, lane)
+    transform_tile(sch, "untiled", [vector, *direct][-1], tiled, lane)
     return [c, vector]

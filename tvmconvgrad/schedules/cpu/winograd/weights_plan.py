@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
+from math import inf, prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, SHARED, STARTING
@@ -15,7 +15,6 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd import tiled_axes
 
 CACHE_BLOCKS = (56, 112, 224)
 """The least number of tiles in a cache block if the sums fit L2, if they fit the last-level cache, and if they don't.
@@ -25,8 +24,8 @@ LEAST_SPLITS = 8
 """With room for fewer splits of K there is no split-K: the work items are a cache block's products. Not measured on its
 own."""
 
-SUMS = 2
-"""The partial sums of all splits may take so many times the memory of the tensors in f32. Not measured on its own."""
+LEAST_CACHE_BLOCK = 14
+"""There is no room if a cache block would have fewer tiles. Not measured on its own."""
 
 SURPLUS = 1.08
 """Tiles may be rounded up to so many times as many, to make split-K possible. Not measured on its own."""
@@ -36,6 +35,8 @@ SURPLUS = 1.08
 class WinogradWeightsPlan:
     """All numbers of the schedule."""
 
+    products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
     c: int
     o: int
     """Channels of x (M), and of dy (N), of a register tile."""
@@ -68,15 +69,17 @@ class WinogradWeightsPlanner:
 
     machine: CpuMachine
     problem: Problem
+    products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
 
     def takes(self) -> bool:
         """Whether this is a weights gradient with three taps along an axis."""
-        return self.problem.gradient is Gradient.FILTER and any(tiled_axes(self.problem))
+        return self.problem.gradient is Gradient.FILTER
 
     @cached_property
     def sizes(self) -> WinogradSizes:
         """The problem in tiles."""
-        return WinogradSizes(self.machine, self.problem, (1,) * self.problem.geometry.rank)
+        return WinogradSizes(self.machine, self.problem, self.products, (1,) * self.problem.geometry.rank)
 
     @property
     def copies_result(self) -> bool:
@@ -96,11 +99,14 @@ class WinogradWeightsPlanner:
         return ceil_to(self.problem.geometry.c, tile.c_block), ceil_to(self.problem.geometry.o, tile.o)
 
     def cost(self, tile: WinogradWeightsTile) -> float:
-        """Cycles of one core, about: for the products, for adding them up, and for transforming data and result."""
+        """Cycles of one core, about: for the products, for adding them up, and for transforming data and result.
+        Infinite if the workspace would be larger than the tensors."""
         sizes, (c, o), cache_block = self.sizes, self.channels(tile), self._cache_block_tiles(tile)
+        if cache_block < LEAST_CACHE_BLOCK:
+            return inf
         near = sizes.is_near(sizes.products * cache_block * (c + o))
         cycles = sizes.summing(tile.c, tile.o, c * o, sizes.is_near(cache_block * (c + o)))
-        cycles += sizes.adding(self._sums(tile), sizes.tiles / cache_block)
+        cycles += sizes.adding(self._sums(tile), sizes.tiles / cache_block, sizes.is_near(self._sums(tile)))
         cycles += sizes.moving(c + o) + sizes.transforming(c + o, near)
         cycles += sizes.transforming_filter(c * o) + STARTING * LEAST_WORK_ITEMS
         return cycles + (FINISHING * prod(self.problem.filter_shape) if self.copies_result else 0.0)
@@ -114,14 +120,14 @@ class WinogradWeightsPlanner:
         best = _best_tiles(self)
         tile = best[decisions.draw("tile", range(len(best)), 0)]
         limits = [14 << power for power in range(6)]
-        tiles = decisions.draw("cache_block", limits, self._cache_block_tiles(tile))
+        tiles = decisions.draw("cache_block", limits, max(self._cache_block_tiles(tile), LEAST_CACHE_BLOCK))
         runs = self._runs(tiles)
-        wanted = self._split_k(tile) if self._split_k(tile) >= LEAST_SPLITS else 1
+        wanted = self._split_k(tile)
         sizes = self._rounded(runs, wanted)
         cache_block = self._cache_block(sizes, runs, tiles)
         cache_blocks = sizes.tiles // prod(cache_block)
         split_k = decisions.draw("split_k", divisors(cache_blocks), nearest_divisor(cache_blocks, wanted, wanted))
-        return WinogradWeightsPlan(tile.c, tile.o, tile.c_block, sizes.multiples, cache_block, split_k)
+        return WinogradWeightsPlan(self.products, tile.c, tile.o, tile.c_block, sizes.multiples, cache_block, split_k)
 
     def _runs(self, wanted: int) -> list[int]:
         """How many tiles along each axis a cache block takes as one run, about `wanted` in all. If some axis is summed
@@ -142,7 +148,7 @@ class WinogradWeightsPlanner:
         place = max((at for at, axis in enumerate(self.sizes.axes[:-1]) if axis.tiled), default=len(runs) - 1)
         for times in (1, 2, 4, 8):
             multiples = tuple(run * times if at == place else run for at, run in enumerate(runs))
-            sizes = WinogradSizes(self.machine, self.problem, multiples)
+            sizes = WinogradSizes(self.machine, self.problem, self.products, multiples)
             cache_blocks = sizes.tiles // (prod(runs) * sizes.interleaved)
             if times == 1 or sizes.tiles <= SURPLUS * self.sizes.tiles:
                 found = sizes
@@ -160,15 +166,23 @@ class WinogradWeightsPlanner:
         return self.sizes.products * self.sizes.taps * prod(self.channels(tile))
 
     def _split_k(self, tile: WinogradWeightsTile) -> int:
-        """The number of splits whose partial sums have room, at most the number of work items that there should be."""
-        return min(SUMS * self.sizes.elements // self._sums(tile), LEAST_WORK_ITEMS)
+        """The number of splits whose partial sums have room beside a cache block, at most the number of work items that
+        there should be; 1 if there is room for too few."""
+        room = self.sizes.room - self._cache_block_tiles(tile) * self._elements(tile)
+        wanted = min(room // self._sums(tile) - 1, LEAST_WORK_ITEMS)  # with several splits their sum is kept, too
+        return wanted if wanted >= LEAST_SPLITS else 1
 
     def _cache_block_tiles(self, tile: WinogradWeightsTile) -> int:
         """How many tiles a cache block should have: so many that their data fits L2; more, if the sums do not fit L2
-        (`CHUNKS`)."""
-        room = self.machine.l2 // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
+        (`CACHE_BLOCKS`); but not more than have room beside the sums."""
+        fitting = self.machine.l2 // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
         beyond = sum(F32_BYTES * self._sums(tile) > size for size in (self.machine.l2, SHARED * self.machine.l3))
-        return max(room, CACHE_BLOCKS[beyond])
+        return min(max(fitting, CACHE_BLOCKS[beyond]), (self.sizes.room - self._sums(tile)) // self._elements(tile))
+
+    def _elements(self, tile: WinogradWeightsTile) -> int:
+        """Elements of a tile's data, padded and transformed, about."""
+        padded = prod(axis.products if axis.tiled else 1 for axis in self.sizes.axes)
+        return (self.sizes.products + padded) * sum(self.channels(tile))
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

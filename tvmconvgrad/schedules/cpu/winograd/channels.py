@@ -1,0 +1,134 @@
+"""Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd.py).
+
+Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 or 36/9 times the filter.
+
+Loop nest:
+
+    for partition of o:
+      pad and transform dy                              # of the partition, in parallel
+      parallel work item (range of c):
+        pad and transform x                             # of the range
+        for o block:
+          for product f, tap of other axes, c block, cache block of tiles:
+            rows = 0                                    # micro-kernel: c block x o block, in registers
+            for tile in cache block: rows += x[f, tile, c] * dy[f, tile, o]
+            sums[f] += rows
+          result = sums transformed back                # vectorised over o
+
+Why it is fast.
+1. A work item sums over all tiles, so its sums are complete, and are transformed back while they are in L2. The sums of
+   the whole filter never go through memory.
+2. dy is transformed once. With several partitions of o its transform takes less memory, and x is transformed again for
+   each.
+3. Results with another order of axes, or with channels that don't fill register tiles, are copied from scratch memory.
+
+Not done: what weights.py leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconvgrad.machines.cpu import CpuMachine
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.blocks import FilterNest
+from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
+from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
+from tvmconvgrad.tir.annotations import TRANSPOSE
+
+
+@dataclass(frozen=True)
+class WinogradChannelsRule:
+    """Weights gradients by Winograd's algorithm, by ranges of channels."""
+
+    machine: CpuMachine
+    name = "winograd-channels"
+
+    def cost(self, problem: Problem) -> float | None:
+        """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
+        return min((WORTH * planner.least_cost() for planner in self._planners(problem)), default=None)
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the module's text describes, with the numbers of `WinogradChannelsPlanner.plan`."""
+        decisions = Decisions(given or {})
+        plan = cheapest(self._planners(problem), decisions).plan(decisions)
+        axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
+        copies = bool(plan.copies_result)
+        expression = tiled_filter_gradient(problem, Multiples(c=plan.c_block, o=plan.o), axes, copies)
+        sch = Schedule(expression.prim_func())
+        decisions.record(sch)
+        nest = _nest(sch, problem, axes, plan, self.machine.lanes)
+        many, lanes = sum(axis.tiled for axis in axes), self.machine.lanes
+        x, y = Data("x_data", "tiled_x", many, plan.c_block), Data("y_data", "tiled_y", many, plan.o)
+        transform_data(sch, x, problem.data_format, lanes, *nest.work_items)
+        transform_data(sch, y, problem.data_format, lanes, nest.packing, in_parallel=True)
+        sch.parallel(*nest.work_items)
+        sch.decompose_reduction(nest.tile, nest.position)
+        if copies:
+            copy_filter(sch, problem, lanes)
+        return Scheduled(expression, sch.mod, self.name, asdict(plan), decisions.candidates)
+
+    def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:
+        """Those that take the problem, one for each size of tiles."""
+        planners = [WinogradChannelsPlanner(self.machine, problem, products) for products in tile_products(problem)]
+        return [planner for planner in planners if planner.takes()]
+
+
+def _nest(sch: Schedule, problem: Problem, axes: Sequence[Axis], plan: WinogradChannelsPlan, lanes: int) -> FilterNest:
+    """Nest the loops of the sums and of the result. Inside of the loop over partitions of o dy is packed."""
+    rank = len(axes)
+    name, order = ("untiled", "XCO") if plan.copies_result else ("result", problem.filter_axes)
+    loops, order = sch.get_loops(sch.get_sblock(name)), order.replace("X", "X" * rank)
+    taps = [loop for loop, axis in zip(loops, order) if axis == "X"]
+    tiled, direct = ([loop for loop, axis in zip(taps, axes) if axis.tiled == wanted] for wanted in (True, False))
+    c_range, c = sch.split(loops[order.index("C")], [None, plan.c_range])
+    partition, o_block, o = sch.split(loops[order.index("O")], [plan.o_partitions, None, plan.o])
+    vector, lane = sch.split(o, [None, lanes])
+    sch.reorder(partition, c_range, o_block, c, vector, *direct, *tiled, lane)
+    transform_tile(sch, "untiled", [vector, *direct][-1], tiled, lane)
+    tile, position = _nest_sum(sch, rank, plan, o_block, lanes)
+    return FilterNest(tile, [c_range], partition, position)
+
+
+def _nest_sum(sch: Schedule, rank: int, plan: WinogradChannelsPlan, at: LoopRV, lanes: int) -> tuple[SBlockRV, LoopRV]:
+    """The sums of one o block, in the body of the loop `at`, by register tiles. Returns the tile's block and the
+    outermost loop over positions."""
+    total = sch.get_sblock("sum")
+    cache_block = blocks.split_cache_blocks(sch, sch.get_loops(total)[rank + 2 :], plan.cache_block)
+    tile = sch.rfactor(cache_block, 0)
+    sch.set_scope(tile, 0, "local")
+    count = len(sch.get_loops(total))
+    sch.compute_at(total, at, preserve_unit_loops=True)
+    cache_block, *outer, c, o = sch.get_loops(total)[-count:]
+    c0, c1 = sch.split(c, [None, plan.c])
+    sch.reorder(*outer, c0, cache_block, c1, o)
+    blocks.vectorize_tile(sch, [c1, o], lanes)
+    count = len(sch.get_loops(tile))
+    sch.compute_at(tile, cache_block, preserve_unit_loops=True)
+    c, o, *positions = sch.get_loops(tile)[-count:][rank + 1 :]
+    sch.reorder(*positions, c, o)
+    blocks.vectorize_tile(sch, [c, o], lanes)
+    return tile, positions[0]
+
+
+def copy_filter(sch: Schedule, problem: Problem, lanes: int) -> None:
+    """Copy the result from the stage "untiled" to the user's order of axes, in parallel."""
+    loops, rank = sch.get_loops(sch.get_sblock("result")), problem.geometry.rank
+    order = problem.filter_axes.replace("X", "X" * rank)
+    if order.endswith("O"):  # rows, of which the last vector is cut
+        sch.annotate(loops[-1], TRANSPOSE, 1)
+        sch.parallel(sch.fuse(*loops[:-1]))
+    else:
+        width = largest_divisor(problem.geometry.o, lanes)
+        sch.parallel(sch.fuse(*blocks.transposing_pass(sch, loops, order.index("O"), width)))
