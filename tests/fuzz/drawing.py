@@ -19,6 +19,7 @@ GENERATIONS = {
     "x86-64-v3": "avx2",
     "x86-64-v4": "avx512vl",
     "x86-64-v4 -mattr=+avx512bf16": "avx512_bf16",
+    "x86-64-v4 -mattr=+avx512bf16,+amx-bf16": "amx_bf16",
     "native -mattr=-avx512bf16": "avx512_bf16",
 }
 """CPUs to build for, and the feature that a machine must have to run such code."""

@@ -31,6 +31,7 @@ from tvmconvgrad.tir.passes.masking import with_masked_loads
 from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
 from tvmconvgrad.tir.passes.strided_stores import with_spread_stores
+from tvmconvgrad.tir.passes.tiles import with_tiles
 from tvmconvgrad.tir.passes.transposition import transposed
 from tvmconvgrad.tir.rewriting import nodes, rewritten
 
@@ -160,6 +161,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     fetch = _pass("InsertPrefetches", tirx.AttrStmt, _with_prefetches)
     transpose = _pass("InsertTranspositions", tirx.AttrStmt, transposed)
     pairs = tvm.transform.module_pass(lambda module, _: with_pairs(module), opt_level=0, name="InsertPairs")
+    tiles = tvm.transform.module_pass(lambda module, _: with_tiles(module), opt_level=0, name="InsertTiles")
     mask = tvm.transform.module_pass(lambda module, _: with_masked_loads(module), opt_level=0, name="InsertMaskedLoads")
     spread = tvm.transform.module_pass(lambda module, _: with_spread_stores(module), opt_level=0, name="SpreadStores")
     stream = tvm.transform.module_pass(
@@ -168,7 +170,7 @@ def _pipeline() -> tuple[Any, Any, Any]:
     vectorize = tirx.transform.VectorizeLoop()
     return (
         tvm.transform.Sequential(
-            [condition, lower, align, stack, transpose, pairs, mask, vectorize, spread, stream, fetch]
+            [condition, lower, align, stack, transpose, pairs, tiles, mask, vectorize, spread, stream, fetch]
         ),
         finalize_host,
         finalize_device,

@@ -46,8 +46,8 @@ def build(
     in the layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default
     this machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C.
     `static` adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither
-    library nor header. `accumulate`, `bias_delta` and `result_dtype` are options of all its kernels, as of an operator's
-    `compile`; those for GPUs have none.
+    library nor header. `accumulate`, `bias_delta` and `result_dtype` are options of all its kernels, as of an
+    operator's `compile`; those for GPUs have none.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.machines.tile_permission import FEATURES
 
 # cpuid's leaf and subleaf, the register, and its bits of features in the operating system's words
 _CPUID: dict[tuple[int, int, str], dict[str, int]] = {
@@ -39,9 +40,9 @@ _CPUID: dict[tuple[int, int, str], dict[str, int]] = {
         "avx512_bitalg": 12,
         "avx512_vpopcntdq": 14,
     },
-    (7, 0, "EDX"): {"avx512_fp16": 23},
-    (7, 1, "EAX"): {"avx_vnni": 4, "avx512_bf16": 5, "avx_ifma": 23},
-    (7, 1, "EDX"): {"avx_vnni_int8": 4, "avx_ne_convert": 5, "avx_vnni_int16": 10},
+    (7, 0, "EDX"): {"amx_bf16": 22, "avx512_fp16": 23, "amx_tile": 24, "amx_int8": 25},
+    (7, 1, "EAX"): {"avx_vnni": 4, "avx512_bf16": 5, "amx_fp16": 21, "avx_ifma": 23},
+    (7, 1, "EDX"): {"avx_vnni_int8": 4, "avx_ne_convert": 5, "amx_complex": 8, "avx_vnni_int16": 10},
     (0x80000001, 0, "ECX"): {"abm": 5, "sse4a": 6, "xop": 11, "fma4": 16, "tbm": 21},
 }
 _NEEDS_AVX = ("avx", "fma", "f16c", "xop")  # how features begin whose registers the system must save
@@ -89,7 +90,11 @@ def _check(feature: str, architecture: str) -> str | None:
 
 
 def _states(features: Collection[str], architecture: str) -> list[str]:
-    if architecture != "x86_64" or not any(feature.startswith(_NEEDS_AVX) for feature in features):
+    """What asks the operating system for the registers of features."""
+    if architecture != "x86_64":
         return []
-    wide = any(feature.startswith("avx512") for feature in features)
-    return ["keeps(AVX512_STATE)" if wide else "keeps(AVX_STATE)"]
+    checks = []
+    if any(feature.startswith(_NEEDS_AVX) for feature in features):
+        wide = any(feature.startswith("avx512") for feature in features)
+        checks.append("keeps(AVX512_STATE)" if wide else "keeps(AVX_STATE)")
+    return checks + ["may_use_tiles()"] * (not FEATURES.isdisjoint(features))

@@ -30,6 +30,8 @@ class CpuMachine:
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
     multiplies_pairs: bool = False
     """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16)."""
+    tile_registers: bool = False
+    """Whether instructions multiply tiles of bf16 pairs in tile registers (AMX_BF16)."""
     non_temporal: bool = False
     """Whether results may be written by non-temporal stores (x86)."""
     l1: int = 32 << 10
@@ -44,7 +46,13 @@ class CpuMachine:
             # VL: half vectors need the instruction for 256 bits.
             pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
             return cls(
-                lanes=16, registers=32, masked_stores=True, broadcasts=True, multiplies_pairs=pairs, non_temporal=True
+                lanes=16,
+                registers=32,
+                masked_stores=True,
+                broadcasts=True,
+                multiplies_pairs=pairs,
+                tile_registers=pairs and bool(codegen.llvm_cpu_has_features("amx-bf16", target)),
+                non_temporal=True,
             )
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16, non_temporal=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tvmconvgrad.common import process
 from tvmconvgrad.machines.backends import BACKENDS, Backend
+from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
 from tvmconvgrad.spec.values import nearest, plain, show
 
 DEFAULT = "llvm -mcpu=native"
@@ -38,8 +39,10 @@ FAMILIES = {
     "skylake": "x86_64",
 }
 _NEWEST_CLANG = "99.0"
-_ADDED = {"avx512_bf16": "+avx512bf16"}
+_ADDED = {"avx512_bf16": "+avx512bf16", "amx_bf16": "+amx-bf16"}
 """Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
+_REMOVED = {"amx_tile": "-amx-tile"}
+"""Features that a generation may have without this process being allowed to use them."""
 
 
 @dataclass(frozen=True)
@@ -279,9 +282,11 @@ def host_cpu() -> str:
 
 
 def _added_features() -> list[str]:
-    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
+    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply; and what it implies but
+    has not."""
     _, known = named_generation()
-    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
+    added = [feature for name, feature in _ADDED.items() if name in host_features() - known]
+    return added + [feature for name, feature in _REMOVED.items() if name in known - host_features()]
 
 
 @functools.cache
@@ -313,7 +318,14 @@ def named_generation() -> tuple[str, frozenset[str]]:
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """The features of this machine's CPU, by the operating system's names ("avx2", "sse4_1", ...)."""
+    """The features of this machine's CPU that this process may use, by the operating system's names ("avx2", "sse4_1",
+    ...)."""
+    found = cpu_features()
+    return found if may_use_tiles() else found - FEATURES
+
+
+def cpu_features() -> frozenset[str]:
+    """The features of this machine's CPU that the system knows."""
     if platform.system() == "Linux":
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, words = line.partition(":")

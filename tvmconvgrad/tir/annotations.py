@@ -26,5 +26,9 @@ MASK = "pragma_mask"
 PAIRS = "pragma_pairs"
 """On a loop over a vector's lanes: each lane adds two bf16 products to its sum (tir/passes/pairs.py)."""
 
+TILES = "pragma_tiles"
+"""On the loop over a block of M, with the rows of a tile register: the block is computed in AMX's tile registers
+(tir/passes/tiles.py)."""
+
 NON_TEMPORAL = "pragma_non_temporal"
 """On a loop: the vectors that it stores are written by non-temporal stores (tir/passes/non_temporal.py)."""

@@ -23,7 +23,9 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     first rule is taken."""
     machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
     filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
+    filters.append(WeightsRule(machine, "o", in_tile_registers=True))
     positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]
+    positions.append(DataRule(machine, "channels", in_tile_registers=True))
     direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))

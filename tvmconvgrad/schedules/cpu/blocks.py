@@ -94,7 +94,8 @@ def pack_data(
         else:
             _prefetch(sch, block, row, read)
     elif data_format == "NXC":
-        sch.reorder(*outer, g0, c0, row, c1, image, g1)
+        sch.reorder(*outer, g0, c0, row, image, c1, g1)
+        sch.fuse(row, image)  # contiguous in the copy
         sch.annotate(c0, TRANSPOSE, 1)
     else:
         is_one_run = _is_contiguous(sch, block, space)

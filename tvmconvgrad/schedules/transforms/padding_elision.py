@@ -21,7 +21,7 @@ from tvm.sym import Analyzer
 
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.views import PaddedView
-from tvmconvgrad.tir.annotations import CONDITION, PAIRS
+from tvmconvgrad.tir.annotations import CONDITION, PAIRS, TILES
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
 
 SPACE = 3
@@ -113,7 +113,7 @@ class _Skipping:
         if not used:
             return loop
         others = [found for found in self.partitions if found not in used]
-        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or PAIRS in loop.annotations:
+        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or not {PAIRS, TILES}.isdisjoint(loop.annotations):
             self.partitions = [*others, *(found.over(loop) for found in used)]
             return loop
         self.partitions = others

@@ -27,6 +27,7 @@ from tvmconvgrad.machines.cpu import CACHE_LINE
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.prefetch import prefetch
 from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.tir.annotations import TILES
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 LEAST_FMAS = 20
@@ -36,6 +37,9 @@ memory. Not measured on its own."""
 MOST_LINES = 4
 """A prefetch takes runs of at most so many cache lines: computing the address of a run takes as long as several FMAs.
 Not measured on its own."""
+
+PRODUCTS_IN_TILES = 256
+"""In tile registers 16 x 16 x 32 products take 16 cycles, in which 32 FMAs start."""
 
 
 def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
@@ -80,9 +84,9 @@ def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) ->
     """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
     as runs, but not the innermost. Unchanged if there are too few FMAs (`LEAST_FMAS`)."""
     total = prod(runs.counts)
-    if _steps(loops) < LEAST_FMAS * total * runs.lines:
+    if _fmas(loops) < LEAST_FMAS * total * runs.lines:
         return statement
-    serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL, loops))
+    serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL and TILES not in loop.annotations, loops))
     steps = list(accumulate(map(_extent, serial), mul))
     chosen = max(sum(count <= 2 * total for count in steps[:-1]) - 1, 0)
     step: Index = tirx.const(0, "int64")
@@ -163,6 +167,12 @@ def _extent(loop: tirx.For) -> int:
 
 def _steps(loops: Sequence[tirx.For]) -> int:
     return prod(map(_extent, loops))
+
+
+def _fmas(loops: Sequence[tirx.For]) -> int:
+    """How many FMAs start in the time that a sum takes."""
+    in_tiles = any(TILES in loop.annotations for loop in loops)
+    return _steps(loops) // (PRODUCTS_IN_TILES if in_tiles else 1)
 
 
 def _has_sum(statement: tirx.Stmt) -> bool:

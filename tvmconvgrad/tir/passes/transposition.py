@@ -26,7 +26,6 @@ from math import prod
 from typing import NamedTuple
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm_ffi.structural import structural_equal, structural_map
 

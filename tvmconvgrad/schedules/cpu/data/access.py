@@ -13,6 +13,7 @@ from math import prod
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import L2_BYTES, ROOM, SHARED
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te import Multiples
@@ -116,9 +117,12 @@ class DataAccess:
     @cached_property
     def data_in_place(self) -> bool:
         """Whether the data is read in place: it is f32 without padding, the tile's vectors or rows follow its memory,
-        and the rows that a tile reads side by side do not displace each other from L1."""
+        and the rows that a tile reads side by side do not displace each other from L1. Tile registers need K blocks
+        that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if not self.along or tile.vector_axis == "groups":
+            return False
+        if tile.tile_rows and self.summed(in_place=True) < LEAST_CHANNELS:
             return False
         if tile.vector_axis == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
             return False

@@ -12,6 +12,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING, TRAFFIC
+from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
@@ -52,9 +53,12 @@ class DataPlanner:
     machine: CpuMachine
     vector_axis: str
     sizes: DataSizes
+    in_tile_registers: bool = False
 
     def takes(self) -> bool:
-        """Whether vectors may lie along `vector_axis`."""
+        """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
+        if self.in_tile_registers:
+            return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis)))
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if self.vector_axis == "k":
@@ -159,7 +163,9 @@ class DataPlanner:
 @lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
 def _costs(planner: DataPlanner) -> list[tuple[float, DataAccess]]:
     """The cost, in cycles, of each tile whose sums stay in registers."""
-    accesses = map(planner.access, tiles(planner.machine, planner.vector_axis, planner.sizes))
+    vectors = tiles(planner.machine, planner.vector_axis, planner.sizes)
+    found = tile_registers.tiles(planner.sizes) if planner.in_tile_registers else vectors
+    accesses = map(planner.access, found)
     return [(cycles, access) for access in accesses if (cycles := cost(access)) < inf]
 
 

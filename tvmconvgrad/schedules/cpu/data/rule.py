@@ -31,6 +31,9 @@ Why it is fast.
 7. On CPUs with AVX512_BF16 bf16 operands keep their 16 bits, and an instruction adds the products of two channels of K
    (tir/passes/pairs.py). Panels have these two side by side. This holds for vectors over N, and over groups of 8 or
    more channels of K.
+8. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: M block x N block are tiles of 16 x 16 sums in tile
+   registers, K blocks are 32 channels, and an instruction adds 8192 products (tir/passes/tiles.py). Its sums go through
+   an array on the stack to the epilogue, which stays the same.
 
 There is one rule for each vectorised axis: N; the groups, which is fast where a group has few channels; the positions,
 for NCX; and K, where its channels are contiguous in data and filter. With vectors over K the filter is not packed,
@@ -53,7 +56,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
@@ -77,24 +80,26 @@ class DataRule:
 
     machine: CpuMachine
     vector_axis: str
+    in_tile_registers: bool = False
+    """Whether sums stay in AMX's tile registers; vectors then only write them."""
 
     @property
     def name(self) -> str:
-        """`data-` and the vectorised axis."""
-        return f"data-{self.vector_axis}"
+        """`data-` and the vectorised axis, or `data-tiles`."""
+        return "data-tiles" if self.in_tile_registers else f"data-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about; None for filter gradients, and where vectors cannot lie along the axis."""
         if problem.gradient is Gradient.FILTER:
             return None
-        planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem))
+        planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
         return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `DataPlanner.plan`."""
         decisions = Decisions(given or {})
         sizes = sizes_of(problem)
-        planner = DataPlanner(self.machine, self.vector_axis, sizes)
+        planner = DataPlanner(self.machine, self.vector_axis, sizes, self.in_tile_registers)
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs == "before" else 0
@@ -183,6 +188,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
         block, written = sch.rfactor(part, 0), total
     else:
         (written,) = sch.get_consumers(total)
+    stored = tile_registers.keep(sch, block) if tile.tile_rows else None
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
     blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis == "positions" else 1)
@@ -214,14 +220,20 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     work_items = [*partitions, group_range, column_range]
     order = {"positions": [g1, column1, *register_rows, row1], "k": [g1, row1, column1, *lane]}
     register_tile = order.get(tile.vector_axis, [row1, column1, g1])
+    if stored is not None:
+        register_tile = [g1, *register_rows, row1, column1, summing.pop()]
     sch.reorder(*work_items, *part, g0, column0, *rows, *summing, *register_tile, *pair)
-    blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
+    if stored is not None:
+        row1 = tile_registers.annotate(sch, [*register_rows, row1], tile.tile_rows)
+        tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
+    else:
+        blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
     if tile.vector_axis == "k":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
     if plan.fetch:
         sch.annotate(summing[0], FETCH, 1)
-        sch.annotate(row1, EACH, tile.positions)
+        sch.annotate(row1, EACH, tile.rows * tile.positions)
     return Nest(block, written, work_items, column0, summing[0])
 
 

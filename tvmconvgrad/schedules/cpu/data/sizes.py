@@ -28,7 +28,9 @@ class DataTile:
     groups: int
     vector_axis: str
     rows: int = 1
-    """Positions along the last axis but one; more than one only with vectors over positions."""
+    """Positions along the last axis but one; more than one only with vectors over positions, or in tile registers."""
+    tile_rows: int = 0
+    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `positions`."""
 
     def extents(self, rank: int) -> tuple[int, ...]:
         """How many positions the tile has along each of `rank` spatial axes."""

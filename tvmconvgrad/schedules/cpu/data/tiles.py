@@ -34,6 +34,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     WRITE_BACK,
     WRITING_POSITIONS,
 )
+from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.factors import divisors
@@ -77,16 +78,24 @@ def _rows(sizes: DataSizes, width: int, sums: Sequence[Sequence[int]]) -> Sequen
 def cost(access: DataAccess) -> float:
     """Cycles of one core, about, with a tile: for the products, for packing data and filter, and for writing the
     result. Infinite if the tile's sums don't stay in registers."""
-    problem, machine = access.sizes.problem, access.machine
-    efficiency = _efficiency(access)
-    if efficiency == 0:
+    problem = access.sizes.problem
+    multiplying = _multiplying(access)
+    if multiplying == inf:
         return inf
     data, weights = problem.input_shapes
     packing = 0.0 if access.data_in_place else _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
     moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
-    at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
-    return access.products / (at_a_time * efficiency) + moving
+    return multiplying + moving
+
+
+def _multiplying(access: DataAccess) -> float:
+    """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
+    if access.tile.tile_rows:
+        return tile_registers.cycles(access)
+    efficiency = _efficiency(access)
+    at_a_time = 2 * access.machine.lanes * (2 if access.pairs else 1)
+    return access.products / (at_a_time * efficiency) if efficiency else inf
 
 
 def _efficiency(access: DataAccess) -> float:

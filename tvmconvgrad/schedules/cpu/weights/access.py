@@ -45,6 +45,8 @@ class WeightsTile:
     o: int
     groups: int
     vector_axis: str
+    tile_rows: int = 0
+    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `c`."""
 
     @property
     def vector(self) -> tuple[str, int]:
@@ -99,7 +101,10 @@ class WeightsAccess:
     def multiples(self) -> Multiples:
         """The multiples that the tensor expression is rounded up to, and the type of its operands."""
         tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
-        return Multiples(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves)
+        # In tile registers a row of x has positions side by side.
+        return Multiples(
+            tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, phases=tile.tile_rows > 0
+        )
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -138,7 +143,8 @@ class WeightsAccess:
         """How many channels of x, and of y, are packed together if they are packed: multiples of the tile's c and o.
 
         Those of several tiles if that fills a vector, since packing works by vectors. But with several taps no more
-        than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile.
+        than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile. For tile
+        registers x is packed channel by channel.
         """
         lanes, once = self.machine.lanes, prod(self.problem.geometry.k) == 1
 
@@ -148,13 +154,14 @@ class WeightsAccess:
             return filled if may else size
 
         c_group, o_group = group_sizes(self.problem.geometry)
-        return packed(self.tile.c, c_group), packed(self.tile.o, o_group)
+        return 1 if self.tile.tile_rows else packed(self.tile.c, c_group), packed(self.tile.o, o_group)
 
     @property
     def implicit_axes(self) -> int:
         """The number of axes along which padding is implicit in x that is packed before all work items: all if a tile
-        has a single tap and images are whole, otherwise none."""
-        return self.problem.geometry.rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
+        has a single tap and images are whole, otherwise none. In tile registers, not along the last axis."""
+        rank = self.problem.geometry.rank - (1 if self.tile.tile_rows else 0)
+        return rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
 
     @cached_property
     def packed(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import ROOM
+from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import CACHE_BLOCK_IN_PLACE, LEAST_CACHE_BLOCK, WeightsAccess
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
@@ -72,6 +73,8 @@ def cache_block_size(access: WeightsAccess) -> int:
     geometry = access.problem.geometry
     c_group, o_group = group_sizes(geometry)
     positions_read = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+    if access.tile.tile_rows:
+        return tile_registers.CACHE_BLOCK
     if access.packs_to_registers:
         return RUN
     if has_small_groups(access):
@@ -235,8 +238,12 @@ class WeightsPartitioning:
     def _ways(self, partitions: Sequence[int]) -> list[tuple[float, float]]:
         """For x, and for y: cycles for each element if every partition packs it, and if it is packed before."""
         _, o_partitions, c_partitions = partitions
+        transposing = tile_registers.transposing(self.access, c_partitions)
         return [
-            (_by_work_item(o_partitions, self._surplus), _before(o_partitions)),
+            (
+                _by_work_item(o_partitions, self._surplus) + o_partitions * transposing,
+                _before(o_partitions) + tile_registers.transposing(self.access),
+            ),
             (_by_work_item(c_partitions), _before(c_partitions)),
         ]
 

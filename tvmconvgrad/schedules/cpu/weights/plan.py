@@ -14,6 +14,7 @@ from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES
+from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
@@ -62,7 +63,8 @@ class WeightsPlan:
     def fetches_blocks(self) -> bool:
         """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
         is in memory by now."""
-        return self.c_block > 0 and self.packs[0] == "before" and self.tile.groups == 1
+        packed = self.c_block > 0 and self.packs[0] == "before"
+        return packed and self.tile.groups == 1 and not self.tile.tile_rows
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ class WeightsPlanner:
     machine: CpuMachine
     vector_axis: str
     problem: Problem
+    in_tile_registers: bool = False
+
+    def takes(self) -> bool:
+        """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
+        if self.in_tile_registers:
+            taps = (1,) * self.problem.geometry.rank
+            return tile_registers.may_use(self.access(WeightsTile(taps, 1, 1, 1, self.vector_axis)))
+        return self.vector_axis != "groups" or self.problem.geometry.groups > 1
 
     def access(self, tile: WeightsTile) -> WeightsAccess:
         """How a tile reads and writes."""
@@ -110,7 +120,8 @@ class WeightsPlanner:
     def _draw_cache_block(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, ...]:
         """Images, and positions along each axis, of a cache block."""
         limits = [LEAST_CACHE_BLOCK << power for power in range(6)]
-        return tuple(inner_extents(access.extents, decisions.draw("cache_block", limits, cache_block_size(access))))
+        limit = decisions.draw("cache_block", limits, cache_block_size(access))
+        return cache_block(access, limit)
 
     def _draw_packs(
         self, decisions: Decisions, partitioning: WeightsPartitioning, split_k: int, partitions: Sequence[int]
@@ -139,6 +150,15 @@ class WeightsPlanner:
         return decisions.draw("fetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
 
 
+def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
+    """Images, and positions along each axis, of a cache block of at most `limit` positions. In tile registers it has
+    whole K blocks."""
+    *outer, last = access.extents
+    run = tile_registers.positions(last) if access.tile.tile_rows else 1
+    *inner, count = inner_extents([*outer, last // run], max(limit // run, 1))
+    return (*inner, count * run)
+
+
 def _whole_blocks(
     partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str], partitions: Sequence[int]
 ) -> tuple[int, int]:
@@ -157,7 +177,8 @@ def _whole_blocks(
 @lru_cache(maxsize=16)  # the rule's cost asks first, then its schedule
 def _ranked(planner: WeightsPlanner) -> list[tuple[float, int, WeightsTile]]:
     """(cost in cycles, products, tile), the cheapest first; of equally cheap ones, that with the fewest products."""
-    found = tiles(planner.machine, planner.vector_axis, planner.problem)
+    vectors = tiles(planner.machine, planner.vector_axis, planner.problem)
+    found = tile_registers.tiles(planner.problem) if planner.in_tile_registers else vectors
     costs = ((cost(planner.access(tile)), products(planner.problem, tile), tile) for tile in found)
     return sorted(each for each in costs if each[0] < inf)
 
@@ -174,9 +195,7 @@ def _slowed(access: WeightsAccess) -> float:
     """The factor by which a tile's cost counts because its channels cannot be split well. Few work items are left, for
     example if the tile makes a prime number of blocks; or work items cannot finish their parts of the filter, which
     then takes workspace for all of it."""
-    partitioning = WeightsPartitioning(
-        access, tuple(inner_extents(access.extents, cache_block_size(access))), access.blocks
-    )
+    partitioning = WeightsPartitioning(access, cache_block(access, cache_block_size(access)), access.blocks)
     split_k = partitioning.split_k
     partitions = partitioning.partitions(split_k)
     few_work_items = 2 * split_k * prod(partitions) <= WORK_ITEMS

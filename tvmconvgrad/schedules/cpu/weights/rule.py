@@ -32,7 +32,9 @@ There is one rule for each vectorised axis: o; c, which is fast where o are few 
 groups, where a group has few of both.
 
 Not done: several taps share a register tile only if a group has few channels, or with vectors over groups. Elsewhere
-that gains nothing, and LLVM mixes up the loads of different positions.
+that gains nothing, and LLVM mixes up the loads of different positions. In tile registers, a K block is not filled up
+with zeros, which times an infinite x would be NaN; so rows whose number of positions has no divisor from 4 to 16 have
+no tiles.
 """
 
 from __future__ import annotations
@@ -46,12 +48,13 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
+from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
@@ -71,22 +74,25 @@ class WeightsRule:
 
     machine: CpuMachine
     vector_axis: str
+    in_tile_registers: bool = False
+    """Whether sums stay in AMX's tile registers; vectors then only add them up in memory."""
 
     @property
     def name(self) -> str:
-        """`weights-` and the vectorised axis."""
-        return f"weights-{self.vector_axis}"
+        """`weights-` and the vectorised axis, or `weights-tiles`."""
+        return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis}"
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about; None for other gradients, and without groups to vectorise over."""
-        if problem.gradient is not Gradient.FILTER or (self.vector_axis == "groups" and problem.geometry.groups == 1):
+        """Cycles of one core, about; None for other gradients, and where there is nothing to vectorise over."""
+        if problem.gradient is not Gradient.FILTER:
             return None
-        return WeightsPlanner(self.machine, self.vector_axis, problem).least_cost()
+        planner = self._planner(problem)
+        return planner.least_cost() if planner.takes() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `WeightsPlanner.plan`."""
         decisions = Decisions(given or {})
-        planner = WeightsPlanner(self.machine, self.vector_axis, problem)
+        planner = self._planner(problem)
         plan = planner.plan(decisions)
         tile = plan.tile
         access = planner.access(tile)
@@ -119,7 +125,9 @@ class WeightsRule:
         fetched = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.fetch else {}
         if plan.fetches_blocks:
             fetched[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
-        module = elide_padding(fetch(sch.mod, fetched), expression)
+        # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
+        views = expression.views[:-1] if tile.tile_rows else expression.views
+        module = elide_padding(fetch(sch.mod, fetched), replace(expression, views=views))
         packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
         if tile.groups == 1:
             module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
@@ -129,6 +137,9 @@ class WeightsRule:
         if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+
+    def _planner(self, problem: Problem) -> WeightsPlanner:
+        return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)
 
     def _finish(self, sch: Schedule, problem: Problem, tile: WeightsTile, work_item: LoopRV | None) -> None:
         """Convert the filter from the accumulator's order, which has vectors innermost, to the user's order and type:
@@ -188,14 +199,22 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, di
         cache_blocks = sch.get_loops(partial)[4 + rank]
         _sum_split_k(sch, total, plan.tile, lanes)
     tile = sch.rfactor(cache_blocks, 0)
+    stored = tile_registers.keep(sch, tile) if plan.tile.tile_rows else tile
     sch.set_scope(tile, 0, "local")
-    for block in [tile, *([partial] if plan.split_k > 1 else []), *([] if direct else [total])]:
+    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if direct else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
-    return _nest_tile(sch, problem, plan, lanes, pairs, tile, partial)
+    return _nest_tile(sch, problem, plan, lanes, pairs, tile, stored, partial)
 
 
 def _nest_tile(
-    sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, pairs: bool, tile: SBlockRV, partial: SBlockRV
+    sch: Schedule,
+    problem: Problem,
+    plan: WeightsPlan,
+    lanes: int,
+    pairs: bool,
+    tile: SBlockRV,
+    stored: SBlockRV,
+    partial: SBlockRV,
 ) -> FilterNest:
     """Nest the loops as the module's text says."""
     rank = problem.geometry.rank
@@ -213,8 +232,16 @@ def _nest_tile(
     partitions = {"C": c_partition, "O": o_partition}
     work_items = [*split, g_range, *(partitions[axis] for axis in problem.filter_axes if axis in partitions)]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
+    if plan.tile.tile_rows:
+        row, summed = sch.split(positions[-1], [None, positions_of_tile(blocks.extent(sch, positions[-1]))])
+        positions, register_tile = [*positions[:-1], row], [g1, *k1, c1, o1, summed]
     sch.reorder(*work_items, cache_block, g0, o0, c0, *k0, *positions, *register_tile, *pair)
-    vectors = blocks.vectorize_tile(sch, register_tile, lanes, pairs)
+    if plan.tile.tile_rows:
+        vectors = None
+        tile_registers.annotate(sch, [c1], plan.tile.tile_rows)
+        tile_registers.store(sch, stored, k0[-1], plan.tile.tile_rows)
+    else:
+        vectors = blocks.vectorize_tile(sch, register_tile, lanes, pairs)
     sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
     group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
     added = plan.tile.loops(taps, c, o, group)

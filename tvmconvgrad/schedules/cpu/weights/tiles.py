@@ -10,6 +10,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
 from tvmconvgrad.spec import Problem
@@ -63,16 +64,24 @@ def products(problem: Problem, tile: WeightsTile) -> int:
 def cost(access: WeightsAccess) -> float:
     """Cycles of one core, about, with a tile: for the products, for packing, and for converting the filter. Infinite if
     the tile's sums don't stay in registers."""
-    machine, problem, tile = access.machine, access.problem, access.tile
-    efficiency = _efficiency(access)
-    if efficiency == 0:
+    problem = access.problem
+    cycles = _multiplying(access)
+    if cycles == inf:
         return inf
-    at_a_time = 2 * machine.lanes * (2 if access.pairs else 1)
-    cycles = products(problem, tile) / (at_a_time * efficiency)
     shapes, sizes = (problem.x_shape, problem.y_shape), group_sizes(problem.geometry)
     for shape, channels, block in zip(shapes, sizes, access.blocks):
         cycles += _packing(access, channels, block) * prod(shape)
     return cycles + _waiting(access) + _finishing(access) * prod(problem.filter_shape)
+
+
+def _multiplying(access: WeightsAccess) -> float:
+    """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
+    count = products(access.problem, access.tile)
+    if access.tile.tile_rows:
+        return count * tile_registers.cycles_per_product(access)
+    efficiency = _efficiency(access)
+    at_a_time = 2 * access.machine.lanes * (2 if access.pairs else 1)
+    return count / (at_a_time * efficiency) if efficiency else inf
 
 
 def _efficiency(access: WeightsAccess) -> float:
@@ -104,6 +113,8 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
     machine, problem, tile = access.machine, access.problem, access.tile
     if block == 0:
         return 0.0
+    if tile.tile_rows and block == 1:  # of x, and only what taps read: a quarter for a single tap at stride 2
+        return TRANSPOSING * min(access.packed[0] / prod(problem.x_shape), 1.0)
     if problem.data_format == "NCX":
         if tile.groups > 1 and channels > 1:
             return REGROUPING

@@ -36,12 +36,14 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
@@ -73,11 +75,13 @@ class WinogradChannelsRule:
         x, y = Data("x_data", "tiled_x", many, plan.c_block), Data("y_data", "tiled_y", many, plan.o)
         transform_data(sch, x, problem.data_format, lanes, *nest.work_items)
         transform_data(sch, y, problem.data_format, lanes, nest.packing, in_parallel=True)
+        schedule_beside_sums(sch, expression)
         sch.parallel(*nest.work_items)
         sch.decompose_reduction(nest.tile, nest.position)
         if copies:
             copy_filter(sch, problem, lanes)
-        return Scheduled(expression, sch.mod, self.name, asdict(plan), decisions.candidates)
+        module = place(sch.mod, expression, problem)
+        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:
         """Those that take the problem, one for each size of tiles."""

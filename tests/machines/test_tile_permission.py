@@ -1,0 +1,64 @@
+"""AMX's tile registers are asked for; where the system gives none, other instructions take their place."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.support.amx import AMX
+from tests.support.case import Case
+from tests.support.convolution import Convolution
+from tvmconvgrad import kernels
+from tvmconvgrad.deploy import cpu_checks
+from tvmconvgrad.machines import targets
+from tvmconvgrad.machines.targets import Target, parse_target
+
+SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_native_has_what_the_process_may_use(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: granted)
+    monkeypatch.setattr(targets, "cpu_features", lambda: SAPPHIRE)
+    targets.host_features.cache_clear()
+    try:
+        assert ("amx_bf16" in targets.host_features()) == granted
+        monkeypatch.setattr(targets, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
+        assert parse_target(None) == Target(mcpu="sapphirerapids", mattr=() if granted else ("-amx-tile",))
+        monkeypatch.setattr(targets, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
+        assert parse_target(None).mattr == ("+avx512bf16", *(["+amx-bf16"] if granted else []))
+    finally:
+        targets.host_features.cache_clear()
+
+
+def test_a_kernel_is_refused_where_the_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "host_features", lambda: targets.cpu_features() - {"amx_bf16", "amx_tile"})
+    conv = Convolution(2, 1, 32, 32, (4, 14), (4, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    call = replace(Case("ConvolutionBackpropData", conv, dtype="bf16").call, target=AMX)
+    with pytest.raises(ValueError, match=r"needs .*amx_bf16, amx_tile.*, which this CPU does not have"):
+        call.compile()
+
+
+def test_bundles_ask_the_system() -> None:
+    check = cpu_checks.check_in_c(parse_target("llvm"), {"amx_tile", "amx_bf16"}, "x86_64")
+    assert check == "may_use_tiles() && has(0x7, 0, EDX, 22) && has(0x7, 0, EDX, 24)"
+    assert "may_use_tiles" not in cpu_checks.check_in_c(parse_target("llvm"), {"avx512f"}, "x86_64")
+
+
+@pytest.mark.skipif("amx_tile" not in targets.host_features(), reason="this CPU has no AMX")
+def test_the_system_is_asked_before_a_library_is_loaded() -> None:
+    """Linux says which parts of the registers a process may use: arch_prctl(ARCH_GET_XCOMP_PERM)."""
+    code = """
+import ctypes
+from tvmconvgrad.machines.tile_permission import may_use_tiles
+def granted():
+    bits = ctypes.c_uint64()
+    ctypes.CDLL(None).syscall(158, 0x1022, ctypes.byref(bits))
+    return bits.value >> 18 & 1
+print(granted(), may_use_tiles(), granted())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True", "1"]

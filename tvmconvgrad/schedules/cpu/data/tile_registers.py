@@ -1,0 +1,49 @@
+"""The candidate blocks of data gradients and forward convolutions whose sums stay in AMX's tile registers.
+
+A row of a tile is a position: tiles lie side by side in a row of positions, or in neighbouring rows of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.tile_registers import (
+    COLUMNS,
+    LEAST_CHANNELS,
+    LOADING,
+    LOADING_FAR,
+    even_rows,
+    shapes,
+)
+from tvmconvgrad.schedules.cpu.tile_registers import cycles as instruction_cycles
+from tvmconvgrad.schedules.factors import divisors
+
+
+def may_use(access: DataAccess) -> bool:
+    """Whether the machine has tile registers, and the sums have channels to fill them."""
+    sizes = access.sizes
+    return access.machine.tile_registers and access.pairs and sizes.k >= LEAST_CHANNELS and bool(sizes.sums)
+
+
+def tiles(sizes: DataSizes) -> Iterator[DataTile]:
+    """All blocks of tile registers."""
+    positions = sizes.positions(DataTile(1, COLUMNS, 1, "channels"))
+    height = gcd(*(each[-2] for each in positions)) if len(positions[0]) > 1 else 1
+    for m, n in shapes():
+        for high in divisors(m):
+            if height % high == 0:
+                along = m // high
+                rows = even_rows(max(each[-1] for each in positions), along)
+                yield DataTile(along * rows, n * COLUMNS, 1, "channels", high, rows)
+
+
+def cycles(access: DataAccess) -> float:
+    """Cycles of one core, about, for the products."""
+    tile = access.tile
+    m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
+    near = access.bytes * access.panel <= access.machine.l1 // 2
+    each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
+    return access.products / (tile.tile_rows * COLUMNS * access.summed(access.data_in_place)) * each

@@ -1,0 +1,69 @@
+"""What rules share whose sums stay in AMX's tile registers (tir/passes/tiles.py): the shape of a block, what its
+instructions cost, and its loops.
+
+A tile register has up to 16 rows of 16 sums, M x N. A block has m x n tiles. For each K block it loads m tiles of one
+operand and n of the other, for m * n products of tiles. So 2 x 2 tiles load half as much for each product as one tile
+does, and four sums in turn hide the instruction's latency. Few rows take as long as 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV, SBlockRV
+
+from tvmconvgrad.tir.annotations import TILES
+from tvmconvgrad.tir.passes.tiles import COLUMNS as COLUMNS
+from tvmconvgrad.tir.passes.tiles import Block
+
+ROWS = 16
+"""The most rows of a tile register, and the most pairs of K that an instruction adds up."""
+
+LEAST_CHANNELS = 16
+"""With fewer channels, tiles would be mostly empty. Not measured on its own."""
+
+MULTIPLYING, LATENCY = 16, 52
+"""Cycles from one TDPBF16PS to the next, and until another one may add to its sum (Intel's optimisation manual). With
+2 x 2 tiles 4.8 ns each were measured at 16 rows, and 5.0 ns at 4 rows (an Intel Xeon with AMX)."""
+
+LOADING, LOADING_ACROSS, LOADING_FAR = 8, 16, 21
+"""Cycles to load a tile register: from L1, two cache lines at a time; the same where its rows cross lines; and from L2,
+at 48 bytes a cycle (Intel's optimisation manual)."""
+
+
+def shapes() -> Iterator[tuple[int, int]]:
+    """All numbers (m, n) of tiles that a block may have."""
+    numbers = range(1, 5)
+    return ((m, n) for m in numbers for n in numbers if Block(ROWS, m, n, ROWS).fits)
+
+
+def even_rows(size: int, m: int) -> int:
+    """The rows of tiles for which the fewest blocks of `m` tiles cover `size` with the least surplus."""
+    return -(-size // (-(-size // (ROWS * m)) * m))
+
+
+def cycles(m: int, n: int, loading_m: float, loading_n: float) -> float:
+    """Cycles for each instruction of a block, if loading a tile of M, and of N, takes so many."""
+    return max(MULTIPLYING, LATENCY / (m * n), loading_m / n + loading_n / m)
+
+
+def keep(sch: Schedule, block: SBlockRV) -> SBlockRV:
+    """Let a block keep its sums in tile registers. Returns the block that stores them."""
+    stored = sch.cache_write(block, 0, "local")
+    sch.set_scope(stored, 0, "local")
+    return stored
+
+
+def annotate(sch: Schedule, m: Sequence[LoopRV], rows: int) -> LoopRV:
+    """Annotate a block's loops over M, which become one, for tiles of so many rows. Returns that loop."""
+    fused = sch.fuse(*m)
+    sch.annotate(fused, TILES, rows)
+    return fused
+
+
+def store(sch: Schedule, stored: SBlockRV, at: LoopRV, rows: int, m_loops: int = 1) -> None:
+    """Store a block's sums inside of the loop `at`, which adds up all of them; the last `m_loops` loops but one are
+    those over M."""
+    sch.reverse_compute_at(stored, at, preserve_unit_loops=True)
+    annotate(sch, sch.get_loops(stored)[-1 - m_loops : -1], rows)

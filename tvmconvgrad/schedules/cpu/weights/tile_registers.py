@@ -1,0 +1,73 @@
+"""The candidate blocks of filter gradients whose sums stay in AMX's tile registers.
+
+A row of a tile is a channel c, and a column a channel o. K are positions along the last axis, in pairs of two images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE
+from tvmconvgrad.schedules.cpu.tile_registers import (
+    COLUMNS,
+    LEAST_CHANNELS,
+    LOADING,
+    LOADING_ACROSS,
+    ROWS,
+    cycles,
+    even_rows,
+    shapes,
+)
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te.tensors import group_sizes
+
+LEAST_POSITIONS = 4
+"""With fewer pairs of positions an instruction on tiles adds up hardly more than those on vectors in its time. Not
+measured on its own."""
+
+CACHE_BLOCK = 128
+"""The number of pairs of positions in a cache block. Of 64, 128, 256 and 512 it was the fastest for five of ResNet-50's
+layers wherever their operands were packed, by 1.1 to 1.4 times beside 256 (an Intel Xeon with AMX)."""
+
+TRANSPOSING, TRANSPOSING_PARTS = 1.2, 3.2
+"""To transpose an element of x, in cycles besides packing it: whole cache lines, and parts of them. ResNet-50's 3x3
+layer of 128 channels took 0.65 of the time, and its strided one 0.57, with x packed before all work items instead of by
+two partitions of o and eight of c (an Intel Xeon with AMX)."""
+
+
+def transposing(access: WeightsAccess, c_partitions: int = 1) -> float:
+    """Cycles to transpose an element of x, if so many partitions of c each pack their channels."""
+    if not access.tile.tile_rows or access.problem.data_format == "NCX":
+        return 0.0
+    c_group, _ = group_sizes(access.problem.geometry)
+    return TRANSPOSING if BF16_BYTES * c_group >= CACHE_LINE * c_partitions else TRANSPOSING_PARTS
+
+
+def may_use(access: WeightsAccess) -> bool:
+    """Whether the machine has tile registers, and the sums have channels and positions to fill them."""
+    channels = min(group_sizes(access.problem.geometry))
+    fills = channels >= LEAST_CHANNELS and positions(access.extents[-1]) >= LEAST_POSITIONS
+    return access.machine.tile_registers and access.pairs and fills
+
+
+def tiles(problem: Problem) -> Iterator[WeightsTile]:
+    """All blocks of tile registers."""
+    c_group, _ = group_sizes(problem.geometry)
+    taps = (1,) * problem.geometry.rank
+    for m, n in shapes():
+        rows = even_rows(c_group, m)
+        yield WeightsTile(taps, m * rows, n * COLUMNS, 1, "o", rows)
+
+
+def positions(extent: int) -> int:
+    """The positions that an instruction adds up, of so many along the last axis."""
+    return largest_divisor(extent, ROWS)
+
+
+def cycles_per_product(access: WeightsAccess) -> float:
+    """Cycles of one core, about, for each product."""
+    tile = access.tile
+    each = cycles(tile.c // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
+    return each / (2 * positions(access.extents[-1]) * tile.tile_rows * COLUMNS)
