@@ -13,7 +13,7 @@ from tvmconvgrad.common.verbose import log
 from tvmconvgrad.compiler import service
 from tvmconvgrad.compiler.description import describe
 from tvmconvgrad.compiler.service import Order
-from tvmconvgrad.machines.targets import Target, check_host, host_features, own_architecture, parse_target
+from tvmconvgrad.machines.targets import Target, check_host, missing_features, own_architecture, parse_target
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.logs import warn_set_aside
@@ -126,6 +126,6 @@ def _function(entry: Entry, problem: Problem, target: Target) -> Any:
 
 
 def _check_runs_here(target: Target, facts: dict[str, Any]) -> None:
-    missing = sorted(set(facts["requires"]) - host_features())
+    missing = missing_features(facts["requires"])
     if missing:
         raise ValueError(f"target: code for {str(target)!r} needs {', '.join(missing)}, which this CPU does not have")

@@ -11,7 +11,6 @@ import pytest
 from tests.support.amx import AMX
 from tests.support.case import Case
 from tests.support.convolution import Convolution
-from tvmconvgrad import kernels
 from tvmconvgrad.deploy import cpu_checks
 from tvmconvgrad.machines import targets
 from tvmconvgrad.machines.targets import Target, parse_target
@@ -19,23 +18,26 @@ from tvmconvgrad.machines.targets import Target, parse_target
 SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})
 
 
+def test_native_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `+amx-bf16` in a target asks for tile registers."""
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: pytest.fail("the system was asked"))
+    monkeypatch.setattr(targets, "host_features", lambda: SAPPHIRE)
+    monkeypatch.setattr(targets, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
+    assert parse_target(None) == Target(mcpu="sapphirerapids")
+    monkeypatch.setattr(targets, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
+    assert parse_target(None).mattr == ("+avx512bf16",)
+    assert targets.missing_features({"avx512f", "avx2"}) == ["avx2"]
+
+
 @pytest.mark.parametrize("granted", [True, False])
-def test_native_has_what_the_process_may_use(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_system_does_not_give_is_missing(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "may_use_tiles", lambda: granted)
-    monkeypatch.setattr(targets, "cpu_features", lambda: SAPPHIRE)
-    targets.host_features.cache_clear()
-    try:
-        assert ("amx_bf16" in targets.host_features()) == granted
-        monkeypatch.setattr(targets, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
-        assert parse_target(None) == Target(mcpu="sapphirerapids", mattr=() if granted else ("-amx-tile",))
-        monkeypatch.setattr(targets, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
-        assert parse_target(None).mattr == ("+avx512bf16", *(["+amx-bf16"] if granted else []))
-    finally:
-        targets.host_features.cache_clear()
+    monkeypatch.setattr(targets, "host_features", lambda: SAPPHIRE)
+    assert targets.missing_features({"avx512f", "amx_tile"}) == ([] if granted else ["amx_tile"])
 
 
 def test_a_kernel_is_refused_where_the_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "host_features", lambda: targets.cpu_features() - {"amx_bf16", "amx_tile"})
+    monkeypatch.setattr(targets, "may_use_tiles", lambda: False)
     conv = Convolution(2, 1, 32, 32, (4, 14), (4, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     call = replace(Case("ConvolutionBackpropData", conv, dtype="bf16").call, target=AMX)
     with pytest.raises(ValueError, match=r"needs .*amx_bf16, amx_tile.*, which this CPU does not have"):

@@ -38,6 +38,12 @@ CONVOLUTIONS = [
     Convolution(2, 1, 64, 32, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE),
     Convolution(4, 1, 48, 64, (8, 16), (4, 8), ONE, (2, 2), ONE, NO, NO),
     Convolution(2, 1, 32, 32, (4, 50), (4, 20), (3, 3), ONE, (1, 15), (1, 0), (1, 0)),
+    # fewer positions than taps, where the filter depends on the position; phases among the channels; 1-D, an odd batch
+    Convolution(1, 1, 16, 32, (2, 8), (2, 8), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(2, 1, 32, 32, (2, 2), (2, 2), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 1, 32, 64, (4, 4), (1, 1), (4, 4), ONE, ONE, NO, NO),
+    Convolution(2, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), ONE, ONE, ONE),
+    Convolution(1, 1, 64, 64, (64,), (32,), (3,), (2,), (1,), (1,), (0,)),
     # halves of the only image; many channels; groups; 1-D and 3-D
     Convolution(1, 1, 32, 48, (7, 9), (7, 9), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 512, 32, (4, 14), (4, 14), (3, 3), ONE, ONE, ONE, ONE),

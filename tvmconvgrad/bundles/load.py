@@ -17,7 +17,7 @@ from tvmconvgrad.bundles.statuses import explain
 from tvmconvgrad.common import process
 from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.files.regular_file import UnfitFile, open_regular
-from tvmconvgrad.machines.targets import Target, host_architecture, host_features, parse_target
+from tvmconvgrad.machines.targets import Target, host_architecture, missing_features, parse_target
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import bundled_function, load_bundle
 from tvmconvgrad.spec import Problem
@@ -178,7 +178,7 @@ def _check_machine(manifest: Manifest) -> None:
     if (manifest.architecture, manifest.system) != here:
         built = f"{manifest.architecture} with {manifest.system}"
         raise BundleError(f"it is for {built}, and this machine is {here[0]} with {here[1]}")
-    missing = [(entry, sorted(set(entry.requires) - host_features())) for entry in manifest.targets]
+    missing = [(entry, missing_features(entry.requires)) for entry in manifest.targets]
     if all(features for _, features in missing):
         raise BundleError(_unsupported(*min(missing, key=lambda pair: len(pair[1]))))
 

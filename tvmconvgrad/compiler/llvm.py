@@ -18,6 +18,7 @@ from tvmconvgrad.compiler.linking import check_compiler, link
 from tvmconvgrad.files.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.machines.cpu_features import foreign_to, in_system_words
 from tvmconvgrad.machines.targets import ARCHITECTURES, Target, linux_triple, target_architecture
+from tvmconvgrad.machines.tile_permission import FEATURES
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as
@@ -132,7 +133,8 @@ def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:
 
 def required_features(target: Target) -> set[str]:
     """What the code may use of the CPU, in the operating system's words."""
-    return in_system_words(_features(target))
+    found = in_system_words(_features(target))
+    return found if target.has_tile_registers else found - FEATURES
 
 
 def check_cpu(target: Target) -> None:

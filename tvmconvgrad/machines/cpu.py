@@ -51,7 +51,7 @@ class CpuMachine:
                 masked_stores=True,
                 broadcasts=True,
                 multiplies_pairs=pairs,
-                tile_registers=pairs and bool(codegen.llvm_cpu_has_features("amx-bf16", target)),
+                tile_registers=pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),
                 non_temporal=True,
             )
         if codegen.llvm_cpu_has_features("avx", target):

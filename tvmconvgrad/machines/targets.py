@@ -6,7 +6,7 @@ import functools
 import platform
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,8 @@ FAMILIES = {
     "skylake": "x86_64",
 }
 _NEWEST_CLANG = "99.0"
-_ADDED = {"avx512_bf16": "+avx512bf16", "amx_bf16": "+amx-bf16"}
+_ADDED = {"avx512_bf16": "+avx512bf16"}
 """Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
-_REMOVED = {"amx_tile": "-amx-tile"}
-"""Features that a generation may have without this process being allowed to use them."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,12 @@ class Target:
         if self.fpmath_mode != STRICT:
             options["fpmath_mode"] = self.fpmath_mode
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in options.items() if value)])
+
+    @property
+    def has_tile_registers(self) -> bool:
+        """Whether code may use AMX's tile registers: only if it is asked for, since the process must ask for them,
+        too."""
+        return "+amx-bf16" in self.mattr
 
     @property
     def backend(self) -> Backend:
@@ -282,11 +286,9 @@ def host_cpu() -> str:
 
 
 def _added_features() -> list[str]:
-    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply; and what it implies but
-    has not."""
+    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
     _, known = named_generation()
-    added = [feature for name, feature in _ADDED.items() if name in host_features() - known]
-    return added + [feature for name, feature in _REMOVED.items() if name in known - host_features()]
+    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
 
 
 @functools.cache
@@ -318,14 +320,7 @@ def named_generation() -> tuple[str, frozenset[str]]:
 
 @functools.cache
 def host_features() -> frozenset[str]:
-    """The features of this machine's CPU that this process may use, by the operating system's names ("avx2", "sse4_1",
-    ...)."""
-    found = cpu_features()
-    return found if may_use_tiles() else found - FEATURES
-
-
-def cpu_features() -> frozenset[str]:
-    """The features of this machine's CPU that the system knows."""
+    """The features of this machine's CPU, by the operating system's names ("avx2", "sse4_1", ...)."""
     if platform.system() == "Linux":
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, words = line.partition(":")
@@ -335,3 +330,11 @@ def cpu_features() -> frozenset[str]:
         import archspec.cpu
 
     return frozenset(archspec.cpu.detect.detected_info().features)
+
+
+def missing_features(required: Iterable[str]) -> list[str]:
+    """Those of the required features that this process cannot use. Where tile registers are among them, the system is
+    asked for these."""
+    missing = set(required) - host_features()
+    tiles = FEATURES.intersection(required)
+    return sorted(missing | tiles if tiles and not may_use_tiles() else missing)

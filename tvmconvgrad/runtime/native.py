@@ -15,7 +15,6 @@ from typing import Any
 from tvmconvgrad.common import process
 from tvmconvgrad.files.private_file import library_file
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.machines.tile_permission import may_use_tiles
 from tvmconvgrad.spec import Problem
 
 DL_DTYPES = {"f32": (2, 32), "f16": (2, 16), "bf16": (4, 16)}
@@ -160,7 +159,6 @@ class _Libraries:
 
     def load(self, library: bytes) -> ctypes.CDLL:
         """The library of a single kernel."""
-        may_use_tiles()  # asked for before threads begin: the library may need it
         with process.lock:  # a child that is forked while the system's loader is at work could load no more
             self._close_unused()
             with library_file(library) as path:

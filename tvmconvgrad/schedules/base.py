@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm import tirx
 from tvm.ir import IRModule
@@ -13,6 +13,14 @@ from tvm.s_tir.stmt import SBlock
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.rewriting import nodes
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def numbers_of(plan: DataclassInstance) -> dict[str, Any]:
+    """A plan's numbers by their names, without those that are None: they do not apply."""
+    return asdict(plan, dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None})
 
 
 @dataclass(frozen=True)

@@ -209,6 +209,8 @@ class _Nest:
         _, _, k, _ = self.loops
         a.expect_step(k, 2)
         b.expect_step(n, 2)
+        a.expect_fixed(n)
+        b.expect_fixed(m)
         apart = a.apart(m, self.rows), b.apart(k, block.pairs)
         return _call("multiply_tiles", *a.tiles(m, block.m), *b.tiles(n, block.n), *apart)
 
@@ -241,6 +243,11 @@ class _Access:
         """RuntimeError unless a loop's steps are so many elements apart."""
         if self.step(loop) != step:
             raise RuntimeError(f"the rows of a tile are not contiguous: {self.buffer.name}[{self.place}]")
+
+    def expect_fixed(self, loop: tirx.For) -> None:
+        """RuntimeError if the place depends on a loop: a tile serves all of its steps."""
+        if any(self.step(loop, count) != 0 for count in range(1, int(loop.extent))):
+            raise RuntimeError(f"a tile depends on the rows of the other one: {self.buffer.name}[{self.place}]")
 
     def _at(self, steps: Mapping[tirx.For, int]) -> Expr:
         """The place at these steps, and at the first step of all other loops."""

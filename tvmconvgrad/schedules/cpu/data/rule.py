@@ -48,14 +48,14 @@ split over work items (split-K): positions give enough of them, and partial sums
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
@@ -120,7 +120,7 @@ class DataRule:
         module = place(module, expression, problem)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
             module = fetch_results(module)
-        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _schedule_sums(
         self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
@@ -223,7 +223,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     if stored is not None:
         register_tile = [g1, *register_rows, row1, column1, summing.pop()]
     sch.reorder(*work_items, *part, g0, column0, *rows, *summing, *register_tile, *pair)
-    if stored is not None:
+    if stored is not None and tile.tile_rows:
         row1 = tile_registers.annotate(sch, [*register_rows, row1], tile.tile_rows)
         tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
     else:

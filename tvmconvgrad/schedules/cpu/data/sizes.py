@@ -29,7 +29,7 @@ class DataTile:
     vector_axis: str
     rows: int = 1
     """Positions along the last axis but one; more than one only with vectors over positions, or in tile registers."""
-    tile_rows: int = 0
+    tile_rows: int | None = None
     """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `positions`."""
 
     def extents(self, rank: int) -> tuple[int, ...]:
@@ -134,6 +134,14 @@ class DataSizes:
         """Channels of the data, over which is summed, of one group."""
         c, o = group_sizes(self.problem.geometry)
         return o if self.problem.gradient is Gradient.DATA else c
+
+    @property
+    def has_fixed_filter(self) -> bool:
+        """Whether all positions of a sum have the same filter, and all its channels the same phase."""
+        if self.problem.gradient is Gradient.FORWARD:
+            return True
+        found = parts(self.problem, Multiples())
+        return not any(any(part.over_y) or any(p.phases > 1 for p in part.phase_groups) for part in found)
 
     @property
     def is_depthwise(self) -> bool:

@@ -23,9 +23,14 @@ from tvmconvgrad.schedules.factors import divisors
 
 
 def may_use(access: DataAccess) -> bool:
-    """Whether the machine has tile registers, and the sums have channels to fill them."""
+    """Whether the machine has tile registers, and the sums have channels to fill them.
+
+    A tile of the filter serves all rows of the block, so the filter must not depend on the position. With several
+    phases among the channels a condition would depend on a tile's column.
+    """
     sizes = access.sizes
-    return access.machine.tile_registers and access.pairs and sizes.k >= LEAST_CHANNELS and bool(sizes.sums)
+    fills = sizes.k >= LEAST_CHANNELS and bool(sizes.sums)
+    return access.machine.tile_registers and access.pairs and fills and sizes.has_fixed_filter
 
 
 def tiles(sizes: DataSizes) -> Iterator[DataTile]:
@@ -43,6 +48,7 @@ def tiles(sizes: DataSizes) -> Iterator[DataTile]:
 def cycles(access: DataAccess) -> float:
     """Cycles of one core, about, for the products."""
     tile = access.tile
+    assert tile.tile_rows is not None
     m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
     near = access.bytes * access.panel <= access.machine.l1 // 2
     each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)

@@ -45,7 +45,7 @@ class WeightsTile:
     o: int
     groups: int
     vector_axis: str
-    tile_rows: int = 0
+    tile_rows: int | None = None
     """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `c`."""
 
     @property
@@ -103,7 +103,7 @@ class WeightsAccess:
         tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
         # In tile registers a row of x has positions side by side.
         return Multiples(
-            tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, phases=tile.tile_rows > 0
+            tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, phases=bool(tile.tile_rows)
         )
 
     @property

@@ -40,14 +40,14 @@ no tiles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
@@ -136,7 +136,7 @@ class WeightsRule:
         module = place(module, expression, problem)
         if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = fetch_results(module, "sum")
-        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planner(self, problem: Problem) -> WeightsPlanner:
         return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)

@@ -46,10 +46,14 @@ def transposing(access: WeightsAccess, c_partitions: int = 1) -> float:
 
 
 def may_use(access: WeightsAccess) -> bool:
-    """Whether the machine has tile registers, and the sums have channels and positions to fill them."""
-    channels = min(group_sizes(access.problem.geometry))
-    fills = channels >= LEAST_CHANNELS and positions(access.extents[-1]) >= LEAST_POSITIONS
-    return access.machine.tile_registers and access.pairs and fills
+    """Whether the machine has tile registers, and the sums have channels and positions to fill them.
+
+    Phases and image halves along the same axis, in 1-D with an odd number of images, are not taken.
+    """
+    geometry = access.problem.geometry
+    fills = min(group_sizes(geometry)) >= LEAST_CHANNELS and positions(access.extents[-1]) >= LEAST_POSITIONS
+    halves_phases = geometry.rank == 1 and geometry.batch % 2 == 1 and geometry.strides[0] > 1
+    return access.machine.tile_registers and access.pairs and fills and not halves_phases
 
 
 def tiles(problem: Problem) -> Iterator[WeightsTile]:
@@ -69,5 +73,6 @@ def positions(extent: int) -> int:
 def cycles_per_product(access: WeightsAccess) -> float:
     """Cycles of one core, about, for each product."""
     tile = access.tile
+    assert tile.tile_rows is not None
     each = cycles(tile.c // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
     return each / (2 * positions(access.extents[-1]) * tile.tile_rows * COLUMNS)

@@ -31,13 +31,13 @@ Not done: channels are not vectorised, since there are too few to fill a vector.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
@@ -94,7 +94,7 @@ class RowsRule:
         module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
         module = place(module, expression, problem)
-        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
 
 def _along_rows(expression: Sum) -> Sum:

@@ -28,13 +28,13 @@ Not done: what weights.py leaves out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
@@ -81,7 +81,7 @@ class WinogradChannelsRule:
         if copies:
             copy_filter(sch, problem, lanes)
         module = place(sch.mod, expression, problem)
-        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:
         """Those that take the problem, one for each size of tiles."""

@@ -44,13 +44,13 @@ an infinity reaches a whole tile, so only targets with `-algorithm=auto` have th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
@@ -105,7 +105,7 @@ class WinogradDataRule:
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
         module = place(sch.mod, expression, problem)
-        return Scheduled(expression, module, self.name, asdict(plan), decisions.candidates)
+        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:
         """Those that take the problem, one for each size of tiles."""

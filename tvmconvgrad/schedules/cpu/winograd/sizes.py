@@ -1,4 +1,4 @@
-"""A problem in Winograd's tiles: its sizes, and the cost of its parts in cycles of one core. Both rules use it."""
+"""A problem in Winograd's tiles: its sizes, and the cost of its parts in cycles of one core. The rules use it."""
 
 from __future__ import annotations
 
