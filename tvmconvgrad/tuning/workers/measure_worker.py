@@ -24,6 +24,7 @@ from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.session import in_turn, loops
 from tvmconvgrad.bench.tensors import aligned
 from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.machines.tile_permission import may_use_tiles
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import load_function
@@ -116,6 +117,7 @@ def copies(tensors: Tensors) -> list[Tensors]:
 
 def main() -> None:
     """Answer until the parent is gone."""
+    may_use_tiles()  # candidates may be for AMX
     worker = Measuring()
     serve({"prepare": worker.prepare, "measure": worker.measure, "compare": worker.compare})
 
