@@ -1,6 +1,6 @@
 """Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd.py).
 
-Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 or 36/9 times the filter.
+Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 times the filter.
 
 Loop nest:
 

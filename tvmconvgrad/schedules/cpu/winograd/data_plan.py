@@ -79,8 +79,8 @@ class WinogradDataPlanner:
     """Products of a tile along each tiled axis."""
 
     def takes(self) -> bool:
-        """Whether this is a data gradient or forward convolution with three taps along an axis; in NCX also with whole
-        vectors of N, since these are transposed."""
+        """Whether this is a data gradient or forward convolution; in NCX only with whole vectors of N, since these are
+        transposed."""
         by_vectors = self.problem.data_format == "NXC" or self.channels[1] % self.machine.lanes == 0
         return self.problem.gradient is not Gradient.FILTER and by_vectors
 
@@ -235,7 +235,7 @@ class WinogradDataPlanner:
 
     def _partition_tiles(self, tile: WinogradDataTile, by_work_item: bool) -> int:
         """How many tiles a partition should have: so many that their data and sums fit L2; or, if work items transform
-        the filter, so many that their data takes half of the workspace."""
+        the filter, so many that their data takes `DATA_SHARE` of the workspace."""
         sizes, (summed, columns) = self.sizes(tile), self.channels
         if not by_work_item:
             return min(sizes.tiles, int(DATA_SHARE * sizes.room) // (sizes.products * summed))

@@ -73,7 +73,7 @@ class WinogradWeightsPlanner:
     """Products of a tile along each tiled axis."""
 
     def takes(self) -> bool:
-        """Whether this is a weights gradient with three taps along an axis."""
+        """Whether this is a weights gradient."""
         return self.problem.gradient is Gradient.FILTER
 
     @cached_property
