@@ -132,6 +132,20 @@ def distance(found: Any, expected: Any) -> float:
     return float(np.linalg.norm(np.asarray(found, np.float64) - right) / np.linalg.norm(right))
 
 
+def of_times(
+    function: Callable[..., Any], arguments: tuple[Any, ...], options: argparse.Namespace
+) -> tuple[float, str]:
+    """XLA's time over ours, and both in words."""
+    theirs, ours = measure(function, arguments, options.rounds)
+    return theirs / ours, f"{theirs:9.3f} -> {ours:8.3f} ms, gain {theirs / ours:7.2f}"
+
+
+def of_errors(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[float, str]:
+    """Our error over XLA's, and both in words."""
+    theirs, ours = errors(function, arguments)
+    return ours / theirs, f"{theirs:9.2g} -> {ours:8.2g}, {ours / theirs:7.2f} of XLA's"
+
+
 def mean(gains: list[float]) -> str:
     """The geometric mean."""
     return f"{math.exp(sum(map(math.log, gains)) / len(gains)):6.2f}" if gains else "     -"
@@ -153,15 +167,10 @@ def main() -> None:
     for name in options.suites or SUITES:
         for layer in suite(name, options.batch):
             for part, function, arguments in programs(layer, options.layout):
-                line = f"{name} {layer.name:24} {part:17} "
-                if options.errors:
-                    theirs, ours = errors(function, arguments)
-                    ratio = ours / theirs
-                    line += f"{theirs:9.2g} -> {ours:8.2g}, {ratio:7.2f} of XLA's"
-                else:
-                    theirs, ours = measure(function, arguments, options.rounds)
-                    ratio = theirs / ours
-                    line += f"{theirs:9.3f} -> {ours:8.3f} ms, gain {ratio:7.2f}"
+                ratio, words = (
+                    of_errors(function, arguments) if options.errors else of_times(function, arguments, options)
+                )
+                line = f"{name} {layer.name:24} {part:17} {words}"
                 print(line, flush=True)
                 found.setdefault((part, layer.groups > 1), []).append(ratio)
                 slow += [line] * (ratio > 2 if options.errors else ratio < 0.95)

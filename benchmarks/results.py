@@ -13,13 +13,16 @@ import argparse
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+
+from tvmconvgrad.bench.results import Measurement
 
 FOLDER = Path(__file__).with_name("results")
 PAGE = Path(__file__).with_name("RESULTS.md")
@@ -44,18 +47,18 @@ def condensed(bench: Run) -> Run:
 
 
 def _gradient(entry: dict[str, Any], columns: dict[str, list[str]]) -> dict[str, Any]:
-    kinds = [kind for kind in KINDS if entry[f"is_{kind}"]]
-    rounds = entry["rounds"]
-    ratios = {}
-    for title, labels in columns.items():
-        label = min((one for one in labels if one in rounds), key=lambda one: median(rounds[one]), default=None)
-        if label is not None:
-            found = [theirs / ours for theirs, ours in zip(rounds[label], rounds["ours"], strict=True)]
-            ratios[title] = [round(value, 3) for value in (median(found), min(found), max(found))]
-    same = {name: entry[name] for name in ("suite", "layer", "kind", "operator", "dtype")}
-    measured = {"ms": round(entry["milliseconds"]["ours"], 4), "gflops": round(entry["gflops"], 1)}
-    sizes = {"workspace": entry["workspace_bytes"], "tensors": entry["tensor_bytes"]}
-    return {**same, "kinds": kinds, **measured, "intensity": round(entry["intensity"], 2), **sizes, "ratios": ratios}
+    measured = Measurement(**{field.name: entry[field.name] for field in fields(Measurement) if field.name in entry})
+    ratios = {title: measured.ratio(labels) for title, labels in columns.items()}
+    return {
+        **{name: entry[name] for name in ("suite", "layer", "kind", "operator", "dtype")},
+        "kinds": [kind for kind in KINDS if entry[f"is_{kind}"]],
+        "ms": round(measured.seconds * 1e3, 4),
+        "gflops": round(measured.gflops, 1),
+        "intensity": round(measured.intensity, 2),
+        "workspace": measured.workspace_bytes,
+        "tensors": measured.tensor_bytes,
+        "ratios": {title: [round(value, 3) for value in ratio] for title, ratio in ratios.items() if ratio is not None},
+    }
 
 
 def add(bench: Path, machine: str, day: str) -> Path:
@@ -130,15 +133,14 @@ def layers(entries: Sequence[dict[str, Any]], run: Run) -> Iterator[str]:
     """A line for each gradient: its time, share of the peak, ratios with their spread, and workspace."""
     yield from _head(["layer", "gradient", "ms", "peak", *run["columns"], "workspace / tensors"])
     for entry in entries:
-        ratios = [
-            "{:.2f} ({:.2f}-{:.2f})".format(*entry["ratios"].get(c, ())) if c in entry["ratios"] else "-"
-            for c in run["columns"]
-        ]
-        share = f"{entry['gflops'] / run['gflops']:.0%}"
+        ratios = [_ratio(entry["ratios"].get(column)) for column in run["columns"]]
+        share, workspace = entry["gflops"] / run["gflops"], entry["workspace"] / entry["tensors"]
         kind = f"{entry['kind']} {entry['dtype']}"
-        yield _row(
-            [entry["layer"], kind, f"{entry['ms']:.2f}", share, *ratios, f"{entry['workspace'] / entry['tensors']:.2f}"]
-        )
+        yield _row([entry["layer"], kind, f"{entry['ms']:.2f}", f"{share:.0%}", *ratios, f"{workspace:.2f}"])
+
+
+def _ratio(found: Sequence[float] | None) -> str:
+    return "-" if found is None else "{:.2f} ({:.2f}-{:.2f})".format(*found)
 
 
 def _head(titles: Sequence[str]) -> list[str]:

@@ -50,7 +50,7 @@ def session() -> Iterator[Session]:
 @pytest.mark.parametrize("data_format", ["NXC", "NCX"])
 def test_peers(session: Session, name: str, data_format: str) -> None:
     for kind in KINDS:
-        problem = LAYERS[name].compute(kind, data_format).problem
+        problem = LAYERS[name].select(kind, data_format).problem
         g = problem.geometry
         sizes = (g.batch, g.groups, g.c, g.o, g.x, g.y, g.k, g.strides, g.dilations, g.pads_begin, g.pads_end)
         convolution, job = Convolution(*sizes), Job.of(problem)

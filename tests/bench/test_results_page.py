@@ -33,11 +33,11 @@ def test_run_is_condensed(results: ModuleType) -> None:
     """Two gradients by hand: PyTorch counts with the layout whose median is less, and a refusal leaves no ratio."""
     entry = {
         "suite": "s", "layer": "a", "kind": "data", "operator": "ConvolutionBackpropData", "dtype": "f32",
-        "is_depthwise": False, "is_stem": False, "is_wide": True, "workspace_bytes": 8, "tensor_bytes": 16,
-        "intensity": 2.0, "gflops": 50.0, "milliseconds": {"ours": 2.0},
+        "is_depthwise": False, "is_stem": False, "is_wide": True, "workspace_bytes": 8, "tensor_bytes": 10**10,
+        "problem": "a", "schedule": "b", "flops": 10**11,
         "rounds": {"ours": [2.0, 2.0, 4.0], "PyTorch NCX": [9.0, 9.0, 9.0], "PyTorch NXC": [3.0, 4.0, 8.0]},
     }  # fmt: skip
-    other = {**entry, "layer": "b", "gflops": 100.0, "rounds": {"ours": [1.0, 1.0, 1.0]}}
+    other = {**entry, "layer": "b", "rounds": {"ours": [1.0, 1.0, 1.0]}}
     bench = {
         "command": "bench", "machine": {"target": "llvm", "threads": 1, "PyTorch": "2"}, "measurements": [entry, other],
         "roof": {"gflops": 100.0, "gigabytes": 10.0}, "columns": {"PyTorch": ["PyTorch NCX", "PyTorch NXC"]},
@@ -46,6 +46,7 @@ def test_run_is_condensed(results: ModuleType) -> None:
     first, second = run["gradients"]
     assert (first["ratios"], second["ratios"]) == ({"PyTorch": [2.0, 1.5, 2.0]}, {})
     assert first["kinds"] == ["wide"]
+    assert [(one["ms"], one["gflops"], one["intensity"]) for one in (first, second)] == [(2e3, 50, 10), (1e3, 100, 10)]
     rows = list(results.means(run))
     share = f"{math.sqrt(0.5 * 1.0):.0%}"
     assert f"| ConvolutionBackpropData, all | 2 | 2.00 (least 2.00, s/a) | {share} |" in rows

@@ -72,7 +72,7 @@ def test_layouts(transposed: bool, data_format: str) -> None:
     op = "ConvTranspose" if transposed else "Convolution"
     layer = Layer(name="a", op=op, batch=2, channels=4, filters=6, input_size=(5, 3), kernel=(2, 1), groups=2)
     for kind in KINDS:
-        problem = layer.compute(kind, data_format).problem
+        problem = layer.select(kind, data_format).problem
         job = Job.of(problem)
         name = problem.operator
         for role in ("x", "y", "w"):

@@ -86,18 +86,18 @@ def test_gradients_of_a_transposed_convolution() -> None:
 
 
 def test_forwards_are_the_other_operators_data_gradients() -> None:
-    forward = STEM.compute("forward")
+    forward = STEM.select("forward")
     assert (forward.kind, forward.problem.operator) == ("forward", "ConvTransposeBackpropData")
     assert forward.problem.input_shapes == ((2, 32, 30, 3), (7, 5, 3, 8))
     assert forward.problem.output_shape == (2, 16, 30, 8)
-    up = UP.compute("forward", "NCX", dtype="bf16")
+    up = UP.select("forward", "NCX", dtype="bf16")
     assert up.problem.operator == "ConvolutionBackpropData"
     assert up.problem.input_shapes == ((3, 8, 5), (8, 2, 3))  # PyTorch's (I, O/groups, X)
     assert up.problem.output_shape == (3, 4, 13)
     with pytest.raises(ValueError, match="filter_format: got 'XIO', expected IOX or XOI or IXO for a forward"):
-        UP.compute("forward", "NXC", "XIO")
+        UP.select("forward", "NXC", "XIO")
     with pytest.raises(ValueError, match="kind: got 'backward', expected 'filters' or 'data' or 'forward'"):
-        UP.compute("backward")
+        UP.select("backward")
 
 
 @pytest.mark.parametrize(

@@ -308,5 +308,5 @@ def test_large_filters_are_packed_for_few_positions(channels: int, filters: int,
 
     sizes = {"input_size": (12, 12), "kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
     layer = Layer(name="a", batch=1, channels=channels, filters=filters, **sizes)  # type: ignore[arg-type]
-    plan = schedules.schedule(layer.compute("forward").problem, LEVELS[-1].target, "data-channels").decisions
+    plan = schedules.schedule(layer.select("forward").problem, LEVELS[-1].target, "data-channels").decisions
     assert bool(plan["packs_filter"]) == packed

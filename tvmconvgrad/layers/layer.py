@@ -132,10 +132,10 @@ class Layer:
         Without `filter_format`: XIO beside NXC, OIX beside NCX; without `dtype` the layer's own. ValueError where there
         is no such layout or type.
         """
-        filters, data = (self.compute(kind, data_format, filter_format, dtype) for kind in GRADIENTS)
+        filters, data = (self.select(kind, data_format, filter_format, dtype) for kind in GRADIENTS)
         return filters, data
 
-    def compute(
+    def select(
         self, kind: str, data_format: str = "NXC", filter_format: str | None = None, dtype: str | None = None
     ) -> LayerGradient:
         """One of KINDS, as in `gradients`. "forward" is the layer's output, by the operator that is the same sum: the

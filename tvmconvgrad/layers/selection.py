@@ -40,7 +40,7 @@ def select_gradients(
         if substring in layer.name
         for dtype in ([layer.dtype] if dtypes is None else dtypes)
         for kind in kinds
-        for gradient in [layer.compute(kind, data_format, filter_format, dtype)]
+        for gradient in [layer.select(kind, data_format, filter_format, dtype)]
     ]
     if not found:
         where = ", ".join(name if isinstance(name, str) else name.name for name in names)

@@ -18,9 +18,9 @@ TRANSPOSING = 1.5
 PACKING_POSITIONS, WRITING_POSITIONS = 0.45, 0.25
 """To transpose between NCX and a tile with vectors over channels: data that is packed, and results, beside their
 `WRITE_BACK`, in blocks whose shorter side fills a vector. 13 data gradients of 1x1 layers in NCX and f32, made to use
-those vectors, took 0.25 to 0.7 cycles for each element of data and result beside their products (a Xeon with AVX-512).
-bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs at
-half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
+those vectors, took 0.25 to 0.7 cycles for each element of data and result beside their products (an Intel Xeon with
+AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
+at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
 
 GROUPING, REGROUPING = 1.0, 1.7
 """To pack groups of several channels, which are not contiguous: in NXC, and in NCX, where they are also transposed.

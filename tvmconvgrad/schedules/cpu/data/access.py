@@ -31,10 +31,10 @@ times as fast in the mean (Zen 3)."""
 
 FEW_ROWS, FEW_ROWS_FAR = 256, 16
 """A filter that need not be transposed is packed if at least so many positions use a panel; the second number is for a
-filter that does not fit L2. Forwards of 1 to 225 positions (Sapphire Rapids): 128 to 96 channels 3x3, whose filter fits
-L2, took 0.99 to 1.4 times as long if it was packed; 512 to 2048 channels 1x1 and 512 to 512 3x3 0.8 times from 49
-positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_2 and VGG-19's conv5_1 took 0.31 to 0.58 of the
-time when they were packed."""
+filter that does not fit L2. Forwards of 1 to 225 positions (an Intel Xeon with AMX): 128 to 96 channels 3x3, whose
+filter fits L2, took 0.99 to 1.4 times as long if it was packed; 512 to 2048 channels 1x1 and 512 to 512 3x3 0.8 times
+from 49 positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_2 and VGG-19's conv5_1 took 0.31 to 0.58
+of the time when they were packed."""
 
 LEAST_RUN = 2 * CACHE_LINE
 """With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. Not measured on
@@ -43,7 +43,7 @@ its own."""
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
 measured on their own. Where parts of K are added up in the result itself, a panel takes L1 at most: 11 forwards of
-ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (Sapphire Rapids)."""
+ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)

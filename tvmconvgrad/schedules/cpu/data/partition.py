@@ -172,8 +172,8 @@ class DataPartitioning:
     @property
     def _padding(self) -> float:
         """The data with all its padding, as a multiple of what is packed before all work items, where the outer axes'
-        padding is implicit. Work items pack all of it: of DeepLab's aspp_dilated18 and aspp_dilated12,
-        2.7 and 2.1 times as much; they took 2.1 and 1.5 times as long (Sapphire Rapids)."""
+        padding is implicit. Work items pack all of it: of DeepLab's aspp_dilated18 and aspp_dilated12, 2.7 and 2.1
+        times as much; they took 2.1 and 1.5 times as long (an Intel Xeon with AMX)."""
         sizes, access = self.access.sizes, self.access
         channels = sizes.problem.geometry.groups * sizes.k
         before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
