@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.zero import ZeroRule
 
 @lru_cache(maxsize=64)  # LLVM is asked for a CPU's features
 def cpu_rules(target: Target) -> tuple[Rule, ...]:
-    """The rules for an `llvm` target: with AMX's tile registers if the target has them, and with Winograd's algorithm if
+    """The rules for an `llvm` target: with AMX's tile registers if the target has them, with Winograd's algorithm if
     it has `-algorithm=auto`. Of equal costs the first rule is taken."""
     machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
     filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
