@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -161,7 +161,13 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types; `from_dict` takes it back."""
-        data = {**asdict(self), "gradient": self.gradient.value, "epilogue": self.epilogue.to_dict()}
+        data = {
+            **_fields(self),
+            "gradient": self.gradient.value,
+            "geometry": _fields(self.geometry),
+            "crop": _fields(self.crop) if self.crop else None,
+            "epilogue": self.epilogue.to_dict(),
+        }
         return {name: value for name, value in data.items() if value or name not in ("crop", "epilogue")}
 
     @classmethod
@@ -222,6 +228,11 @@ class Problem:
 def tensor_bytes(shape: Shape, dtype: str) -> int:
     """Return the bytes of a dense tensor."""
     return prod(shape) * ITEM_BYTES[dtype]
+
+
+def _fields(numbers: object) -> dict[str, Any]:
+    """A dataclass' fields as they are: dataclasses.asdict would copy each number of each shape."""
+    return {field.name: getattr(numbers, field.name) for field in fields(numbers)}  # type: ignore[arg-type]
 
 
 def _is_transposed(operator: str) -> bool:
