@@ -4,6 +4,9 @@ A file's modification time is the time when its kernel was last built or found. 
 loaded is not removed (uses.py). A process may be loading it right now: so a file is first set aside by a new name, then
 the loaded kernels are looked up again, and the file gets its name back if it is among them. The other process notes the
 kernel first, then looks whether the file still has its name, and stores it again if not (store.py).
+
+A process does not count all files after each build: where there is room, it first fills an eighth of it. So few
+processes, or many that count at different times, stay within the limit, and others may exceed it until the next count.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import NamedTuple
 
 from tvmconvgrad.cache import folder as folders
 from tvmconvgrad.cache import uses
+from tvmconvgrad.common import process
 from tvmconvgrad.files.locks import locked
 
 VARIABLE = "TVMCONVGRAD_CACHE_MAXSIZE"
@@ -23,7 +27,12 @@ DEFAULT = 2 << 30
 """Bytes."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _ASIDE = "going-"  # begins the name of a file that is set aside; no kernel's name begins so
+_SHARE = 8  # of the room that is left, the part that a process fills before it counts again
 _WAIT = 10.0  # seconds, for another process that removes files, which takes milliseconds
+
+
+_free: dict[tuple[Path, int], int] = {}
+"""Bytes that this process may store before it counts again, by the folder and the limit."""
 
 
 class _File(NamedTuple):
@@ -52,12 +61,30 @@ def enforce_limit(folder: Path, newest: str, suffix: str) -> int:
     wait. OSError where the file system has no locks, or a file cannot be removed.
     """
     most = limit()
-    if most is None or sum(file.size for file in _files(folder, suffix)) <= most:
+    if most is None or _is_within(folder, most, newest, suffix):
         return 0
     with locked(folder / folders.LOCKS / "limit.lock", _WAIT):
         for left in folders.listed(folder, prefix=_ASIDE):  # by a process that was killed
             left.replace(folder / (left.name.removeprefix(_ASIDE) + suffix))
         return _remove_oldest(folder, most, newest, suffix)
+
+
+@process.forgets
+def forget() -> None:
+    """Count anew, as if this process had stored nothing."""
+    _free.clear()
+
+
+def _is_within(folder: Path, most: int, newest: str, suffix: str) -> bool:
+    """Whether no more than `most` bytes are stored, by this process' last count where that suffices."""
+    with process.lock:
+        place = folder, most
+        _free[place] = _free.get(place, 0) - (folder / newest).lstat().st_size
+        if _free[place] > 0:
+            return True
+    stored = sum(file.size for file in _files(folder, suffix))
+    _free[place] = (most - stored) // _SHARE
+    return stored <= most
 
 
 def _remove_oldest(folder: Path, most: int, newest: str, suffix: str) -> int:

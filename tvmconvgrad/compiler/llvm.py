@@ -121,7 +121,7 @@ def compile_module(module: tvm.IRModule, target: Target) -> bytes:
 def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, pipeline.WorkspaceMeter]:
     """Code that is not linked yet, and its workspace."""
     workspace = pipeline.WorkspaceMeter()
-    with tvm.transform.PassContext(config=_CONFIG, disabled_pass=list(pipeline.DISABLED), instruments=[workspace]):
+    with tvm.transform.PassContext(config=_CONFIG, instruments=[workspace]):
         executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
     return executable, workspace
 

@@ -110,7 +110,7 @@ def required_features(targets: Sequence[Target]) -> list[frozenset[str]]:
     """What the code of each target may use of the CPU, in the operating system's words. ValueError for a CPU that LLVM
     does not know; MissingCompiler, CompilerFailed."""
     request = {"do": "check", "targets": list(map(str, targets)), **_surroundings(background=False)}
-    answer = _pool().do(object(), lambda worker: _answer(worker, request, f"what {request['targets']} need"))
+    answer = _pool().do(object(), lambda worker: _answer(worker, request, lambda: f"what {request['targets']} need"))
     return list(map(frozenset, answer["requires"]))
 
 
@@ -152,11 +152,11 @@ def compile_by(
         "symbol": symbol,
         **surroundings,
     }
-    answer = _answer(worker, request, f"{order}: compiling it")
+    answer = _answer(worker, request, lambda: f"{order}: compiling it")
     return b64decode(answer["code"]), answer["facts"]
 
 
-def _answer(worker: Worker, request: dict[str, Any], about: str) -> dict[str, Any]:
+def _answer(worker: Worker, request: dict[str, Any], about: Callable[[], str]) -> dict[str, Any]:
     """A worker's answer. Another process has a second try."""
     with process.lock:
         from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
@@ -169,7 +169,7 @@ def _answer(worker: Worker, request: dict[str, Any], about: str) -> dict[str, An
             raise reason.error from reason.error.__cause__
         except WorkerFailed as reason:
             failures.append(str(reason))
-    raise CompilerFailed(f"{about} failed twice, in a process each: {'; then '.join(failures)}")
+    raise CompilerFailed(f"{about()} failed twice, in a process each: {'; then '.join(failures)}")
 
 
 def _pool() -> Pool:
@@ -223,7 +223,8 @@ def _report(order: Order, entry: Entry, seconds: float | None = None) -> None:
         log.debug("%s: found on disk, built by another process", order)
         return
     log.debug("%s: built in %.0f ms by %s", order, seconds * 1e3, schedule)
-    verbose.report(verbose.describe("create:cache_miss", order.problem, str(order.target), schedule), seconds)
+    if verbose.is_on():
+        verbose.report(verbose.describe("create:cache_miss", order.problem, str(order.target), schedule), seconds)
 
 
 def _folder() -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tvmconvgrad.spec.dtypes import parse_dtype
-from tvmconvgrad.spec.values import parse_bool, show
+from tvmconvgrad.spec.values import fields_of, parse_bool, show
 
 ACCUMULATOR = "f32"
 """The type in which all sums are taken."""
@@ -26,7 +26,7 @@ class Epilogue:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that are not the default; `parse_epilogue` takes them back."""
-        return {name: value for name, value in asdict(self).items() if value}
+        return {name: value for name, value in fields_of(self).items() if value}
 
     @property
     def words(self) -> list[tuple[str, str]]:
@@ -55,9 +55,9 @@ def parse_epilogue(
 
 def epilogue_from_dict(dtype: str, options: Mapping[str, Any]) -> Epilogue:
     """Return the options of which `Epilogue.to_dict` made `options`. Raises ValueError or TypeError for others."""
-    unknown = sorted(set(options) - set(asdict(PLAIN)))
+    unknown = sorted(set(options) - set(fields_of(PLAIN)))
     if unknown:
-        raise ValueError(f"epilogue: {show(unknown[0])} is unknown, expected of {', '.join(asdict(PLAIN))}")
+        raise ValueError(f"epilogue: {show(unknown[0])} is unknown, expected of {', '.join(fields_of(PLAIN))}")
     return parse_epilogue(dtype, **options)
 
 

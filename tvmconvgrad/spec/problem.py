@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -14,7 +14,7 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
 from tvmconvgrad.spec.epilogue import PLAIN, Epilogue, epilogue_from_dict
 from tvmconvgrad.spec.geometry import Crop, Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
-from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, parse_choice, parse_int, parse_ints, show
+from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, fields_of, parse_choice, parse_int, parse_ints, show
 
 
 class Gradient(str, Enum):
@@ -161,7 +161,13 @@ class Problem:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types; `from_dict` takes it back."""
-        data = {**asdict(self), "gradient": self.gradient.value, "epilogue": self.epilogue.to_dict()}
+        data = {
+            **fields_of(self),
+            "gradient": self.gradient.value,
+            "geometry": fields_of(self.geometry),
+            "crop": fields_of(self.crop) if self.crop else None,
+            "epilogue": self.epilogue.to_dict(),
+        }
         return {name: value for name, value in data.items() if value or name not in ("crop", "epilogue")}
 
     @classmethod

@@ -7,8 +7,9 @@ import operator
 import os
 import reprlib
 from collections.abc import Collection, Mapping, Set
+from dataclasses import fields
 from pathlib import Path
-from typing import SupportsIndex, TypeAlias, cast
+from typing import Any, SupportsIndex, TypeAlias, cast
 
 Ints: TypeAlias = "Collection[SupportsIndex]"
 """A list, a tuple, a 1-D array: what the operators take for s64[]."""
@@ -153,3 +154,8 @@ def nearest(word: object, words: Collection[str]) -> str:
     folded = {each.lower(): each for each in words}
     close = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6 if len(word) > _FEW else 0.75)
     return f" (did you mean {folded[close[0]]!r}?)" if close else ""
+
+
+def fields_of(record: object) -> dict[str, Any]:
+    """A dataclass' fields as they are: dataclasses.asdict would copy each number of each shape."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]
