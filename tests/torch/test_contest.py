@@ -10,11 +10,11 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, forget_layers
 from tvmconvgrad.frontends.parts import Part
-from tvmconvgrad.torch import findings
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import TURNS, Contest
-from tvmconvgrad.torch.override import overrides
+from tvmconvgrad.torch.dispatch.override import overrides
 from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import TURNS, Contest
 
 X, W = torch.randint(-3, 4, (2, 8, 12, 12)).float(), torch.randint(-3, 4, (8, 8, 3, 3)).float()
 

@@ -15,11 +15,12 @@ import tvmconvgrad.torch as cgt
 from tests.support.fake_gpu import FakeGpus
 from tests.torch.support import all_ours, called, draw, steps
 from tvmconvgrad.nvidia import driver
-from tvmconvgrad.torch import devices, findings
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import TURNS
-from tvmconvgrad.torch.dispatcher import NAMES, is_in_force
-from tvmconvgrad.torch.override import Override
+from tvmconvgrad.torch import devices
+from tvmconvgrad.torch.dispatch.dispatcher import NAMES, is_in_force
+from tvmconvgrad.torch.dispatch.override import Override
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import TURNS
 
 GPU, STREAM = 1, 41
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ import rich_click as click
 from tvmconvgrad.cache.folder import CacheFolderError
 from tvmconvgrad.cache.limit import limit
 from tvmconvgrad.cache.store import KernelCache
-from tvmconvgrad.cli.errors import user_errors
-from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.common.errors import user_errors
+from tvmconvgrad.cli.common.help import Command
 from tvmconvgrad.common.terminal import in_bytes, print_facts
 from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.compiler.cuda import toolkit
