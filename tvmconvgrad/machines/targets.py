@@ -47,7 +47,7 @@ _ADDED = {"avx512_bf16": "+avx512bf16"}
 class Target:
     """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
 
-    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py). `fpmath_mode` is
+    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd). `fpmath_mode` is
     "strict" or "tf32": then kernels for f32 may round both inputs to TF32, and multiply on a GPU's tensor cores.
     """
 

@@ -1,4 +1,4 @@
-"""Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 times the filter.
 
@@ -46,7 +46,8 @@ from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 

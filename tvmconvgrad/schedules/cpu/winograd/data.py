@@ -1,4 +1,4 @@
-"""Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. Stride 1, one group, two to five taps along one or two axes; in NCX whole vectors of N. For each of a tile's
 products there is a GEMM: M are the tiles of the result, N its channels, K the channels of the data and the taps of
@@ -62,7 +62,8 @@ from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_positions
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 

@@ -13,7 +13,7 @@ from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRAFFIC
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import Axis, axes_of
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
 """Cycles to load, combine and store a vector of products, in L2 or beyond it. Not measured on their own."""

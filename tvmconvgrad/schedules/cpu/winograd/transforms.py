@@ -1,6 +1,6 @@
 """How tensors are padded and transformed: schedule primitives that both of Winograd's rules use.
 
-Along two axes a transformation has two stages (te/winograd.py). The first one is computed for one tile and one vector
+Along two axes a transformation has two stages (te/winograd). The first one is computed for one tile and one vector
 of channels at a time, and stays in registers or L1.
 """
 

@@ -1,4 +1,4 @@
-"""Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. Stride 1, one group, two to five taps along one or two axes. For each of a tile's products there is a GEMM: M
 are the channels c of x, N the channels o of dy, K all tiles of all images.
@@ -46,7 +46,8 @@ from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import place
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
