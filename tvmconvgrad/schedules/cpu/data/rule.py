@@ -56,7 +56,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks, tile_registers
+from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
@@ -142,7 +142,7 @@ class DataRule:
                 at = nest.column if plan.packs_filter == "work_item" else None
                 width = columns, tile.n
                 run = 2 if access.pairs else 1
-                blocks.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
+                packing.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -160,7 +160,7 @@ class DataRule:
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs == "work_item" else None
         tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
-        blocks.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
+        packing.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod
 
 

@@ -48,7 +48,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks, tile_registers
+from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
@@ -111,7 +111,7 @@ class WeightsRule:
             block, at = sch.get_sblock(name), nest.packing if where == "work_item" else None
             if channels:
                 how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
-                blocks.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
+                packing.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
             else:
                 sch.compute_inline(block)
         if not direct:

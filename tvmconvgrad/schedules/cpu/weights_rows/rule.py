@@ -38,7 +38,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
@@ -84,7 +84,7 @@ class RowsRule:
             if plan.in_place:
                 sch.compute_inline(block)
             else:
-                blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
+                packing.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
         schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)

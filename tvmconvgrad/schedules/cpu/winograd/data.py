@@ -213,6 +213,6 @@ def _transform_filter(
     panel = sch.fuse(column0, s_range)
     column_axis = "c" if problem.gradient is Gradient.DATA else "o"
     packing = at[0] if at else panel
-    blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, packing)
+    packing.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, packing)
     if not at:
         sch.parallel(panel)
