@@ -10,7 +10,7 @@ from tests.support.case import assert_same
 from tests.support.convolution import operands
 from tests.support.cpus import CPUS, Build, Cpu, builds
 from tests.support.sampling import every
-from tvmconvgrad.machines.targets import host_architecture, host_features
+from tvmconvgrad.machines.host import host_architecture, host_features
 
 HERE = [cpu for cpu in CPUS if cpu.architecture == host_architecture()]
 
