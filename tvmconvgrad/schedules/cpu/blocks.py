@@ -1,4 +1,4 @@
-"""Schedule primitives that the CPU's rules share: cache blocks, layouts of what is written, and register tiles' loops."""
+"""Schedule primitives that the CPU's rules share: cache blocks, layouts of what is written, loops of register tiles."""
 
 from __future__ import annotations
 
