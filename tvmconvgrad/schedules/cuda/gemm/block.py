@@ -175,7 +175,7 @@ class Block:
         total = self.units.sum(words, registers, pipeline, self.steps, thread)
         return writing.seq(
             pipeline.begin(),
-            self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.supply()),
+            self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.produce()),
             pipeline.end(),
             instructions.barrier(),
             declared,

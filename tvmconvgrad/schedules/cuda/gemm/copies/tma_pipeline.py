@@ -1,9 +1,9 @@
 """The TMA pipeline: stages that TMA fills, each with a full and an empty barrier.
 
-    supply     the producer: for each step, a thread of a warp of its own waits on the stage's empty barrier, announces
+    produce    for each step, a thread of a warp of its own waits on the stage's empty barrier, announces
                the bytes to the full barrier, and begins the TMA copies
     wait       the consumers: every thread that multiplies waits on the full barrier
-    leave      release: a thread of each warpgroup arrives at the empty barriers of the stage, in all blocks of the pair
+    release    a thread of each warpgroup arrives at the empty barriers of the stage, in all blocks of the pair
 
 So all stages but those being multiplied are in flight, however long warpgroups wait for each other. Each time that a
 stage is reused, its barriers are one phase further. If two blocks share tiles, TMA multicasts a tile to the stages of
@@ -47,20 +47,20 @@ class TmaPipeline(Pipeline):
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (tma.make_barrier(self.full(stage), 1) for stage in stages)
         arrivals = self.workers // WARP_GROUP * self.cluster.pair
-        free = (tma.make_barrier(self._free(stage), arrivals) for stage in stages)
-        made = writing.seq(*full, *free, tma.show_barriers())
+        empty = (tma.make_barrier(self._empty(stage), arrivals) for stage in stages)
+        made = writing.seq(*full, *empty, tma.show_barriers())
         return writing.seq(writing.when([self.thread < 1], made), self._meet())
 
     def copy(self, step: Index) -> tirx.Stmt | None:
         """Nothing: threads that multiply do not copy."""
         return None
 
-    def supply(self) -> tirx.Stmt:
+    def produce(self) -> tirx.Stmt:
         """The producer: copy the operands of all steps, each when its stage is empty."""
 
         def copy(step: Index) -> tirx.Stmt:
             turn = step // self.stages
-            wait = writing.when([turn > 0], tma.wait_phase(self._free(step), turn - 1))
+            wait = writing.when([turn > 0], tma.wait_phase(self._empty(step), turn - 1))
             expect = tma.expect(self.full(step), WORD * sum(self.tiles))
             return writing.seq(wait, expect, self.fill(step))
 
@@ -70,9 +70,9 @@ class TmaPipeline(Pipeline):
         """Wait until the step's tiles have arrived. TMA's writes need not be made visible to tensor cores."""
         return tma.wait_phase(self.full(step), step // self.stages)
 
-    def leave(self, step: Index) -> tirx.Stmt:
+    def release(self, step: Index) -> tirx.Stmt:
         """Release the stage of a step, if there is such a step."""
-        arrive = tma.arrive(self._free(step), self.cluster.partners if self.cluster.pair > 1 else [])
+        arrive = tma.arrive(self._empty(step), self.cluster.partners if self.cluster.pair > 1 else [])
         return writing.when([step >= 0, self.thread % WARP_GROUP < 1], arrive)
 
     def end(self) -> tirx.Stmt | None:
@@ -83,7 +83,8 @@ class TmaPipeline(Pipeline):
         """The full barrier of a step's stage."""
         return writing.address(self.words, BARRIER, self.barriers + step % self.stages * BARRIER)
 
-    def _free(self, step: Index) -> Index:
+    def _empty(self, step: Index) -> Index:
+        """The empty barrier of a step's stage."""
         return writing.address(self.words, BARRIER, self.barriers + (self.stages + step % self.stages) * BARRIER)
 
     def _meet(self) -> tirx.Stmt:

@@ -68,7 +68,7 @@ class WarpGroups:
                 wgmma.commit_products(),
                 pipeline.copy(at + ahead),
                 wgmma.wait_products(PENDING),
-                pipeline.leave(at - PENDING),
+                pipeline.release(at - PENDING),
             )
 
         copies = [pipeline.copy(writing.number(at)) for at in range(ahead)]
