@@ -179,7 +179,7 @@ class Block:
             pipeline.end(),
             instructions.barrier(),
             declared,
-            self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
+            self._work(thread, self.units.store_sums(registers, sums, self.stride, thread)),
             meet(),
             self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
             meet() if self.plan.in_cluster > 1 else None,

@@ -116,7 +116,7 @@ class FmaUnits(ThroughRegisters):
             lambda e: writing.unrolled("i", rows, lambda i: writing.unrolled("j", columns, lambda j: product(e, i, j))),
         )
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         sums = registers[0]
         rows, columns = self.sides

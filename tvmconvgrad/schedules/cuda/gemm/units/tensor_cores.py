@@ -158,13 +158,13 @@ class TensorCores(ThroughRegisters):
         rows, columns = self.rows * ROWS, self.columns * COLUMNS
         return warp // self.warps[1] * rows, warp % self.warps[1] * columns, lane
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, lane = self._first(thread)
-        return spill_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
+        return store_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
 
 
-def spill_fragments(
+def store_fragments(
     sums: tirx.Buffer,
     words: tirx.Buffer,
     stride: int,

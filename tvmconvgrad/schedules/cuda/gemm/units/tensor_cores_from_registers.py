@@ -18,7 +18,7 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, store_fragments
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
@@ -135,9 +135,9 @@ class DirectCores:
         """The first row of a thread's warp, and its lane."""
         return thread // WARP * (self.rows * ROWS), thread % WARP
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, lane = self._first(thread)
-        return spill_fragments(
+        return store_fragments(
             registers[0], words, stride, (self.rows, self.columns), ROWS, (row, writing.number(0)), lane
         )

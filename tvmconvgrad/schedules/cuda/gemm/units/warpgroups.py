@@ -15,7 +15,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_ROWS, WARP_GROUP
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, store_fragments
 from tvmconvgrad.schedules.cuda.ptx import wgmma
 from tvmconvgrad.te.tensors import Index
 
@@ -87,12 +87,12 @@ class WarpGroups:
         depths = map(writing.number, range(0, self.a.block_k, DEPTH))
         return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, within = self._first(thread)
         first = row + within // WARP * ROWS, column
         shape = self.rows, self.columns // COLUMNS
-        return spill_fragments(registers[0], words, stride, shape, GROUP_ROWS, first, within % WARP)
+        return store_fragments(registers[0], words, stride, shape, GROUP_ROWS, first, within % WARP)
 
     @property
     def _sums(self) -> int:
