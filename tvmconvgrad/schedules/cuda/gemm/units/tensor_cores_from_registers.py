@@ -24,7 +24,7 @@ from tvmconvgrad.te.tensors import Index
 
 
 @dataclass(frozen=True)
-class DirectCores:
+class TensorCoresFromRegisters:
     """The warps' shares of a tile, all columns of some rows each."""
 
     dtype: str
