@@ -10,9 +10,9 @@ Loop nest:
         pad and transform x                             # of the range
         for o block:
           for product f, tap of other axes, c block, cache block of tiles:
-            rows = 0                                    # micro-kernel: c block x o block, in registers
-            for tile in cache block: rows += x[f, tile, c] * dy[f, tile, o]
-            sums[f] += rows
+            block = 0                                    # micro-kernel: c block x o block, in registers
+            for tile in cache block: block += x[f, tile, c] * dy[f, tile, o]
+            sums[f] += block
           result = sums transformed back                # vectorised over o
 
 Why it is fast.
