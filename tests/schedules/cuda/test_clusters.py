@@ -13,7 +13,7 @@ from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, changed, check, 
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPGROUP_TILES
 
 pytestmark = needs_emulator
 # 2160 positions: of eight splits by stages of 64 the last one has nothing to add up
@@ -21,7 +21,7 @@ LONG = Convolution(24, 1, 64, 72, (10, 10), (9, 10), (2, 1), (1, 1), (1, 1), (0,
 STRIDED = Convolution(2, 1, 72, 128, (9, 9), (5, 5), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
 GROUPED = Convolution(6, 2, 32, 48, (9, 10), (9, 10), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1))
 TARGETS = {"f16 sm_90a": SM_90A, "bf16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
-TILES = {"f16 sm_90a": GROUP_TILES, "bf16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
+TILES = {"f16 sm_90a": WARPGROUP_TILES, "bf16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
 DTYPES = {"f16 sm_90a": "f16", "bf16 sm_90": "bf16", "f32": "f32", "tf32": "f32"}
 
 
@@ -48,7 +48,7 @@ def test_results_are_exact(emulator: Emulator, what: str, split_k: int, count: i
 @pytest.mark.parametrize("way", [Copies.B_FOR_TWO, Copies.A_FOR_TWO])
 def test_pairs_that_share_tiles_in_clusters_of_split_k(emulator: Emulator, way: Copies) -> None:
     case = Case(OPERATORS[0], replace(LONG, o=128), dtype="f16")
-    given = {"tile": len(GROUP_TILES) - 4, "split_k": 8, "in_cluster": 4, "copies": way}
+    given = {"tile": len(WARPGROUP_TILES) - 4, "split_k": 8, "in_cluster": 4, "copies": way}
     assert "__cluster_dims__(8, 1, 1)" in in_cluster(case, SM_90A, **given).source
     check(emulator, case, "gemm", given, SM_90A)
 

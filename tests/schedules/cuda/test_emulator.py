@@ -11,7 +11,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90A, changed, check_program, program_of
 from tvmconvgrad.compiler.cuda.codegen import Program
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, GemmTile
+from tvmconvgrad.schedules.cuda.gemm.tiles import WARPGROUP_TILES, GemmTile
 
 pytestmark = needs_emulator
 # tiles from several threads, several steps of the loop, a split sum and so workspace
@@ -22,7 +22,7 @@ GROUP_CASE = replace(CASE, convolution=replace(CASE.convolution, o=72))  # colum
 GIVEN = {"stages": 3, "block_k": 32}
 PAD = 16
 """Bytes behind the last row or line in shared memory, which nobody uses."""
-SQUARE = GROUP_TILES.index(GemmTile(128, 128, (2, 1)))
+SQUARE = WARPGROUP_TILES.index(GemmTile(128, 128, (2, 1)))
 
 
 def program() -> Program:

@@ -22,7 +22,7 @@ from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES, Size, sizes
-from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, TENSOR_TILES, GemmTile
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPGROUP_TILES, GemmTile
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
@@ -105,7 +105,7 @@ def test_nothing_is_met_twice_by_one_tap_or_one_tap_s_channels() -> None:
 
 
 TARGETS = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
-TILES = {"f16 sm_90a": GROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
+TILES = {"f16 sm_90a": WARPGROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
 
 
 @pytest.mark.parametrize("what", TARGETS)

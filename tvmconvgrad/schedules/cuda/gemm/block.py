@@ -33,7 +33,7 @@ from tvmconvgrad.schedules.cuda.gemm.tiles import WARP
 from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import TensorCores
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import TensorCoresFromRegisters
-from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import WarpGroups
+from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import Warpgroups
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
@@ -58,13 +58,13 @@ class Block:
         return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "summed", b.along == "summed"))
 
     @property
-    def units(self) -> FmaUnits | TensorCores | WarpGroups | TensorCoresFromRegisters:
+    def units(self) -> FmaUnits | TensorCores | Warpgroups | TensorCoresFromRegisters:
         """The units that multiply."""
         (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
         if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
             return TensorCoresFromRegisters(dtype, a, b, workers[0])
         if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
-            return WarpGroups(dtype, a, b, workers)
+            return Warpgroups(dtype, a, b, workers)
         assert isinstance(a, PaddedTile) and isinstance(b, PaddedTile)
         return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
 

@@ -59,7 +59,7 @@ class Cost:
     @cached_property
     def kept(self) -> int:
         """Bytes of a block that should stay in L1."""
-        if self.copies is not Copies.CACHED or self.tile.direct:
+        if self.copies is not Copies.CACHED or self.tile.a_from_registers:
             return 0
         return max(size.reuse(self.tile.block_m, self.block_k).bytes for size in self.sizes)
 

@@ -133,7 +133,7 @@ class GemmPlanner:
         along_summed = self.problem.gradient is Gradient.DATA and not by_columns
         most = max(size.columns for size in self.sizes()) if along_summed else 0
         fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
-        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.block_n]
+        return [i for i, tile in fitting if not tile.a_from_registers or 0 < most <= tile.block_n]
 
     def is_product(self) -> bool:
         """Whether all sums are matrix products."""
@@ -180,7 +180,7 @@ class GemmPlanner:
     def ways(self, tile: GemmTile) -> list[Copies]:
         """The ways to copy operands: by TMA, past L1, or through L1 if taps read the same elements and there is room
         for them. A tile that reads A directly reads it through L1."""
-        if tile.direct:
+        if tile.a_from_registers:
             return [Copies.CACHED]
         units, block_k, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
         some = any(size.reuse(tile.block_m, block_k).new < 1 for size in self.sizes())

@@ -19,7 +19,7 @@ from tvmconvgrad.te.tensors import Index
 
 WORD = 4
 VECTOR = VECTOR_BYTES // WORD
-TURNS = 2
+REGISTER_STAGES = 2
 """The parts of a stage that registers hold (double buffering): one is multiplied while the next one is loaded."""
 
 LANES = 4

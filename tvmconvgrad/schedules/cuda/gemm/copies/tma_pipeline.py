@@ -20,7 +20,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline
-from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES, WARP_GROUP
+from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES, WARPGROUP
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions, tma
 from tvmconvgrad.te.tensors import Index
 
@@ -46,7 +46,7 @@ class TmaPipeline(Pipeline):
         """Initialise the barriers and make them visible to all blocks of the cluster."""
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (tma.make_barrier(self.full(stage), 1) for stage in stages)
-        arrivals = self.workers // WARP_GROUP * self.cluster.pair
+        arrivals = self.workers // WARPGROUP * self.cluster.pair
         empty = (tma.make_barrier(self._empty(stage), arrivals) for stage in stages)
         made = writing.seq(*full, *empty, tma.show_barriers())
         return writing.seq(writing.when([self.thread < 1], made), self._meet())
@@ -59,8 +59,8 @@ class TmaPipeline(Pipeline):
         """The producer: copy the operands of all steps, each when its stage is empty."""
 
         def copy(step: Index) -> tirx.Stmt:
-            turn = step // self.stages
-            wait = writing.when([turn > 0], tma.wait_phase(self._empty(step), turn - 1))
+            phase = step // self.stages
+            wait = writing.when([phase > 0], tma.wait_phase(self._empty(step), phase - 1))
             expect = tma.expect(self.full(step), WORD * sum(self.tiles))
             return writing.seq(wait, expect, self.fill(step))
 
@@ -73,7 +73,7 @@ class TmaPipeline(Pipeline):
     def release(self, step: Index) -> tirx.Stmt:
         """Release the stage of a step, if there is such a step."""
         arrive = tma.arrive(self._empty(step), self.cluster.partners if self.cluster.pair > 1 else [])
-        return writing.when([step >= 0, self.thread % WARP_GROUP < 1], arrive)
+        return writing.when([step >= 0, self.thread % WARPGROUP < 1], arrive)
 
     def end(self) -> tirx.Stmt | None:
         """Wait until no block of the cluster writes to another's shared memory any more."""
