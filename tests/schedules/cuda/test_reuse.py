@@ -45,7 +45,7 @@ def met(size: Size, rows: int) -> Iterator[tuple[int, ...]]:
     taps = list(itertools.product(*(range(axis.taps) for axis in size.axes)))
     space = [axis.size for axis in size.axes]
     count = int(np.prod(space))
-    images = (size.summed if size.by_taps else size.rows) // count
+    images = (size.k if size.by_taps else size.m) // count
     positions = list(itertools.product(range(images), *map(range, space)))
 
     def element(position: tuple[int, ...], tap: tuple[int, ...]) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ def met(size: Size, rows: int) -> Iterator[tuple[int, ...]]:
         return image, *(i * axis.stride + j * axis.step for i, j, axis in zip(at, tap, size.axes))
 
     if size.by_taps:
-        some = taps[: rows // min(size.channels, size.chunk(DEPTH))]
+        some = taps[: rows // min(size.channels, size.channel_block(DEPTH))]
         for first in range(0, len(positions), DEPTH):
             yield from (element(each, tap) for tap in some for each in positions[first : first + DEPTH])
     else:

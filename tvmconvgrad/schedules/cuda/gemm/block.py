@@ -55,7 +55,7 @@ class Block:
     def tiles(self) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory."""
         a, b = self.operands
-        return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "summed", b.along == "summed"))
+        return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "k", b.along == "k"))
 
     @property
     def units(self) -> FmaUnits | TensorCores | Warpgroups | TensorCoresFromRegisters:
@@ -165,8 +165,8 @@ class Block:
         split, group, i, j = self._tile(block)
         row, column = i * self.plan.tile.block_m, j * self.plan.tile.block_n
         length = self.steps * self.plan.block_k
-        begin, all_summed = split * length, number(self.product.k)
-        end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
+        begin, all_k = split * length, number(self.product.k)
+        end = all_k if self.grid[0] == 1 else tirx.min(begin + length, all_k)
         place = TileOrigin(group, row, column, begin, end)
         cluster = Cluster(self.plan.in_cluster, self.plan.copies.blocks, block % self.cluster)
         pipeline = self._pipeline(words, place, cluster, thread)
@@ -194,7 +194,7 @@ class Block:
         a, b = self.tiles
 
         def at(step: Index) -> TileOrigin:
-            return replace(place, summed=place.summed + step * self.plan.block_k)
+            return replace(place, k=place.k + step * self.plan.block_k)
 
         if self.tma_tiles:
             return self._tma_pipeline(words, at, cluster, thread)

@@ -91,7 +91,7 @@ class _Program:
         operands: dict[str, Operand] = {}
         blocks: list[Block] = []
         for total, place in zip(self.expression.sums, epilogue.places(self.problem, self.expression, self.multiples)):
-            product = Product.of(self.problem, found[total], self.plan.chunk)
+            product = Product.of(self.problem, found[total], self.plan.channel_block)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))

@@ -47,10 +47,10 @@ class Fragments:
         """Load all fragments from `position` on, for the k-th instruction, from the tile that begins at word
         `begin`."""
 
-        def word(number: Index, matrix: Index, row: Index, summed: Index) -> Index:
-            half, half_summed = self.halves(matrix)
+        def word(number: Index, matrix: Index, row: Index, k_word: Index) -> Index:
+            half, half_k = self.halves(matrix)
             at = position + number * (2 * MATRIX) + half * MATRIX + row
-            return begin + self.tile.word(at, (2 * k + half_summed) * (VECTOR_BYTES // self.tile.item) + summed)
+            return begin + self.tile.word(at, (2 * k + half_k) * (VECTOR_BYTES // self.tile.item) + k_word)
 
         def fragment(number: Index) -> tirx.Stmt:
             to = self.begin + number * FRAGMENT
