@@ -12,7 +12,7 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvmconvgrad.records.choice import DEFAULT_SPACE
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 
@@ -25,7 +25,7 @@ def workload(problem: Problem) -> tvm.IRModule:
 def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
     """A scheduled workload as a program on the user's tensors."""
     expression: Sum = express(problem, Multiples())
-    module = place(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
+    module = apply_output_maps(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
     digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
     return Scheduled(expression, module, DEFAULT_SPACE, {"program": int(digest, 16)})
 

@@ -201,7 +201,7 @@ class Part:
 
         return te.compute((geometry.batch, y.shape[1], *self.positions, w.shape[-2]), element, name=name)
 
-    def place(self, n: Index, g: Index, *rest: Index) -> OutputMap:
+    def output_map(self, n: Index, g: Index, *rest: Index) -> OutputMap:
         """Where an element of the sum belongs in x."""
         geometry, multiples = self.problem.geometry, self.multiples
         c_group, _ = tensors.group_sizes(geometry)
@@ -235,10 +235,10 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     for part, name in zip(found, names):
         w_padded = part.filter(w, f"w_padded{name}")
         total = part.sum(y_padded, [-view.shift for view in views], w_padded, f"sum{name}")
-        placed = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
-        shape = *total.shape[:2], *placed.positions, total.shape[-1]
+        stored = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
+        shape = *total.shape[:2], *stored.positions, total.shape[-1]
         results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
-        output_maps.append(placed.place)
+        output_maps.append(stored.output_map)
     operands = ("y_padded", *(f"w_padded{name}" for name in names))
     total = Sum((y, w), tuple(results), operands, tuple(f"sum{name}" for name in names), views)
     has_gaps = any(phase_groups.meeting.has_gaps for part in found for phase_groups in part.phase_groups)

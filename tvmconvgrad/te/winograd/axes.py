@@ -82,7 +82,7 @@ class Axis:
         """The number of the tile that has a position."""
         return position // (self.tile * self.dilation) * self.dilation + position % self.dilation
 
-    def place(self, position: Index) -> Index:
+    def within_tile(self, position: Index) -> Index:
         """The number of a position within its tile, below `tile`."""
         return position // self.dilation % self.tile
 

@@ -49,8 +49,8 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
 
     def untiled(n: Index, g: Index, *rest: Index) -> Index:
         *y, j = rest
-        places = [axis.place(i) for axis, i in zip(axes, y) if axis.tiled]
-        return of_tile(*places, n, *(axis.number(i) if axis.tiled else i for axis, i in zip(axes, y)), j)
+        within = [axis.within_tile(i) for axis, i in zip(axes, y) if axis.tiled]
+        return of_tile(*within, n, *(axis.number(i) if axis.tiled else i for axis, i in zip(axes, y)), j)
 
     kept, extent = rows, int(total.shape[-1])
     if is_copied and problem.data_format == "NCX":
@@ -62,13 +62,13 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
     else:
         result = te.compute(shape, lambda *i: untiled(*i).astype(dtype), name="result")
 
-    def place(n: Index, _: Index, *rest: Index) -> OutputMap:
+    def output_map(n: Index, _: Index, *rest: Index) -> OutputMap:
         *y, j = rest
         inside = [each for i, axis, size in zip(y, axes, kept) for each in tensors.within(i, axis.positions, size)]
         inside += tensors.within(j, columns, extent)
         return OutputMap(inside, list(tensors.data_index(problem, "x" if is_data else "y", n, j, y)))
 
-    found = with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [place])
+    found = with_zeros(problem, Sum((first, second), (result,), ("data", "filter"), ("sum",)), [output_map])
     return with_bias(problem, found)
 
 

@@ -63,7 +63,7 @@ from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch, fetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
@@ -117,7 +117,7 @@ class DataRule:
             module = pipeline_packing(
                 module, [name for name, each in zip(expression.operands, where) if each == "work_item"]
             )
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
             module = fetch_results(module)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)

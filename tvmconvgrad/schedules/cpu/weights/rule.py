@@ -58,7 +58,7 @@ from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positi
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, LINE, fetch, fetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
@@ -133,7 +133,7 @@ class WeightsRule:
             module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
         if beside is not None:
             module = fuse_bias(module, "sum", SUM)
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = fetch_results(module, "sum")
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)

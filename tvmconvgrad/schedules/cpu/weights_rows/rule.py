@@ -43,7 +43,7 @@ from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch
 from tvmconvgrad.spec import Problem
@@ -93,7 +93,7 @@ class RowsRule:
             sch.parallel(sch.fuse(*rows))
         module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
 

@@ -43,7 +43,7 @@ from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
@@ -81,7 +81,7 @@ class WinogradChannelsRule:
         sch.decompose_reduction(nest.tile, nest.position)
         if copies:
             copy_filter(sch, problem, lanes)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:

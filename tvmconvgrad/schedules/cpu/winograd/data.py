@@ -58,7 +58,7 @@ from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import Index
@@ -104,7 +104,7 @@ class WinogradDataRule:
         schedule_beside_sums(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:

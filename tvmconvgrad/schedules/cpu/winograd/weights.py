@@ -43,7 +43,7 @@ from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, 
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
@@ -81,7 +81,7 @@ class WinogradWeightsRule:
         schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradWeightsPlanner]:
