@@ -65,7 +65,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch, fetch_results
+from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
@@ -111,7 +111,7 @@ class DataRule:
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_beside_sums(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = elide_padding(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
+        module = elide_padding(prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
@@ -119,7 +119,7 @@ class DataRule:
             )
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
-            module = fetch_results(module)
+            module = prefetch_results(module)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _schedule_sums(
@@ -231,8 +231,8 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     if tile.vector_axis == "k":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
-    if plan.fetch:
-        sch.annotate(summing[0], FETCH, 1)
+    if plan.prefetch:
+        sch.annotate(summing[0], PREFETCH_READS, 1)
         sch.annotate(row1, EACH, tile.rows * tile.positions)
     return Nest(block, written, work_items, column0, summing[0])
 

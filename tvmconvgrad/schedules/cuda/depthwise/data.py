@@ -125,9 +125,9 @@ class _Products:
         places = {key: i for i, key in enumerate(weights)}
         loads, work = window.empty(), window.empty()
         for i, (phase, at) in enumerate(weights.values()):
-            loads[0].append(phase.filter.fetch(at, kept, i * self.lanes))
+            loads[0].append(phase.filter.load_vector(at, kept, i * self.lanes))
         for place, (key, row) in enumerate(zip(window.first, window.rows)):
-            loads[row].append(data.fetch_inside(met[key], read, place * self.lanes))
+            loads[row].append(data.load_vector_inside(met[key], read, place * self.lanes))
         for (i, tap), place in window.places.items():
             factors = (read, place), (kept, places[self.outputs[i].kind, tap])
             work[window.rows[place]].append(multiply_add(sums, i, factors, self.lanes))

@@ -55,7 +55,9 @@ class Lanes:
         source, _ = self.stage.read(self.stage.variables)
         return writing.memory(name, (count * self.count,), str(source.source.dtype), "local")
 
-    def fetch(self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()) -> tirx.Stmt:
+    def load_vector(
+        self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()
+    ) -> tirx.Stmt:
         """Load a vector to raw[at : at + count]; nothing is loaded unless all conditions hold."""
 
         def lane(i: Index) -> tirx.Stmt:
@@ -65,10 +67,10 @@ class Lanes:
         inside = [] if self.packed is not None else [self.stage.read(where)[1]]
         return writing.when([*conditions, *inside], each("lane", self.count, lane))
 
-    def fetch_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
+    def load_vector_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
         """The same for data; nothing is loaded beyond the stage, where parts of the last tiles may lie."""
         axes = range(SPACE, len(self.stage.shape))
-        return self.fetch(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
+        return self.load_vector(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
 
     def _element(self, where: Sequence[Index], i: Index) -> Index:
         """The element of a group, where the conditions hold."""

@@ -116,11 +116,11 @@ class FilterKernel:
         read, elements = self.x.raw("window", len(window.first)), self.y.raw("y_elements", len(positions))
         loads, work = window.empty(), window.empty()
         for place, (key, row) in enumerate(zip(window.first, window.rows)):
-            loads[row].append(self.x.fetch_inside(met[key], read, place * self.plan.lanes))
+            loads[row].append(self.x.load_vector_inside(met[key], read, place * self.plan.lanes))
         for i, position in enumerate(positions):
             rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
             inside = self.plan.inside(position[1:], self.extents, self.work[1:])
-            load = self.y.fetch(self.y.where(indices[0], position), elements, i * self.plan.lanes, inside)
+            load = self.y.load_vector(self.y.where(indices[0], position), elements, i * self.plan.lanes, inside)
             loads[min(rows)].append(load)
             for tap, row in enumerate(rows):
                 factors = (read, window.places[i, tap]), (elements, i)
