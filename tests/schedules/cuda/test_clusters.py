@@ -74,8 +74,11 @@ def test_who_has_clusters() -> None:
 
 
 FAULTS = {
-    "sums that may not be there yet": (changed("  tvmconvgrad_meet();", "  __syncthreads();", 1), "elements differ"),
-    "a block that ends too early": (changed("  tvmconvgrad_meet();\n}", "}"), "has ended"),
+    "sums that may not be there yet": (
+        changed("  tvmconvgrad_cluster_sync();", "  __syncthreads();", 1),
+        "elements differ",
+    ),
+    "a block that ends too early": (changed("  tvmconvgrad_cluster_sync();\n}", "}"), "has ended"),
     "the sums of another block": (changed("there, %4, %5;", "there, %4, 0;"), "elements differ"),
     "blocks that are no cluster": (changed("__cluster_dims__(4, 1, 1) ", ""), "no such block"),
     "other words": (

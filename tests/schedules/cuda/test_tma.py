@@ -192,7 +192,7 @@ FAULTS = {
     "less bytes than come": (changed('"r"(bytes)', '"r"(bytes / 2)'), "never comes|before its copies|elements differ"),
     "boxes for one block alone": (changed(".multicast::cluster", ""), "static assertion"),
     "blocks that are no cluster": (changed("__cluster_dims__(2, 1, 1) ", ""), "no such block|never comes"),
-    "a block ends too early": (changed("  tvmconvgrad_meet();\n  __syncthreads", "  __syncthreads"), "has ended"),
+    "a block ends too early": (changed("  tvmconvgrad_cluster_sync();\n  __sync", "  __sync"), "has ended"),
     "barriers that nobody has made": (changed("mbarrier.init.shared::cta.b64 [%0], %1;", ""), "not been made"),
     "the tap of another axis": (changed("static_cast<short>(n4)", "static_cast<short>(n5)"), "elements differ"),
     "another box of pixels": (of_map(corners=((-1, -2), (-1, -1))), "elements differ|outside of their box"),

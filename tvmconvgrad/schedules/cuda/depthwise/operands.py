@@ -110,27 +110,27 @@ class Lanes:
         return writing.elementwise(prod(shape), THREADS, vector)
 
 
-Met = tuple[int, int]
+Read = tuple[int, int]
 """An output and a tap of it, by their numbers."""
 
 
 @dataclass(frozen=True)
 class ReadSet:
-    """The elements of a stage that the outputs of a thread meet with their taps, row by row."""
+    """The elements of a stage that the outputs of a thread read with their taps, row by row."""
 
-    places: dict[Met, int]
-    """Which of them each output and tap meet."""
-    first: list[Met]
-    """For each element one of those that meet it."""
+    places: dict[Read, int]
+    """Which of them each output and tap read."""
+    first: list[Read]
+    """For each element one of those that read it."""
     rows: list[int]
     """For each element the number of its row: along the last axis."""
 
     @classmethod
-    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> ReadSet:
-        """The window, from where each meets the stage; elements differ along these of its axes."""
-        base = next(iter(met.values()))
+    def of(cls, reads: Mapping[Read, Sequence[Index]], axes: Sequence[int]) -> ReadSet:
+        """The set, from where each output and tap read the stage; elements differ along these of its axes."""
+        base = next(iter(reads.values()))
         simplify = Analyzer().simplify
-        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in met.items()}
+        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in reads.items()}
         first = {offset: key for key, offset in reversed(offsets.items())}
         ordered = sorted(first)
         rows = sorted({offset[:-1] for offset in ordered})

@@ -170,7 +170,7 @@ class Block:
         place = TileOrigin(group, row, column, begin, end)
         cluster = Cluster(self.plan.in_cluster, self.plan.copies.blocks, block % self.cluster)
         pipeline = self._pipeline(words, place, cluster, thread)
-        meet = clusters.meet if self.plan.in_cluster > 1 else instructions.barrier
+        sync = clusters.sync if self.plan.in_cluster > 1 else instructions.barrier
         sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
         total = self.units.sum(words, registers, pipeline, self.steps, thread)
         return writing.seq(
@@ -180,9 +180,9 @@ class Block:
             instructions.barrier(),
             declared,
             self._work(thread, self.units.store_sums(registers, sums, self.stride, thread)),
-            meet(),
+            sync(),
             self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
-            meet() if self.plan.in_cluster > 1 else None,
+            sync() if self.plan.in_cluster > 1 else None,
         )
 
     def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:

@@ -43,7 +43,7 @@ class Axis:
     taps: int
     step: int
 
-    def met(self, positions: int) -> int:
+    def reads(self, positions: int) -> int:
         """The number of elements that so many neighbouring positions read."""
         return (positions - 1) * self.stride + (self.taps - 1) * self.step + 1
 
@@ -76,14 +76,14 @@ class Size:
 
     def _by_positions(self, m: int, block_k: int) -> Reuse:
         """Reuse if M are positions: all taps read one block of channels, one after the other, then the next block."""
-        met, left = 1, float(m)
+        read, left = 1, float(m)
         for axis in reversed(self.axes):
-            met *= axis.met(min(axis.size, ceil(left)))
+            read *= axis.reads(min(axis.size, ceil(left)))
             left /= axis.size
-        met = ceil(met * max(left, 1.0))  # of so many images
+        read = ceil(read * max(left, 1.0))  # of so many images
         taps = prod(axis.taps for axis in self.axes)
         return Reuse(
-            min(met / (m * taps), 1.0), met * _line(min(self.channel_block(block_k), self.channels) * self.item)
+            min(read / (m * taps), 1.0), read * _line(min(self.channel_block(block_k), self.channels) * self.item)
         )
 
     def _by_taps(self, m: int, block_k: int) -> Reuse:
@@ -92,11 +92,11 @@ class Size:
         channels = min(self.channel_block(block_k), self.channels)
         together = min(max(m / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
-        met, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).met(block_k), together, 1
+        read, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).reads(block_k), together, 1
         for axis in reversed(self.axes):
-            met += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
+            read += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
             left, inner = left / axis.taps, inner * axis.size * axis.stride
-        return Reuse(min(strides / together, 1.0), met * _line(min(m, channels) * self.item))
+        return Reuse(min(strides / together, 1.0), read * _line(min(m, channels) * self.item))
 
 
 def _line(size: int) -> int:

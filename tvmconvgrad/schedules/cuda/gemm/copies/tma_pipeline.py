@@ -49,7 +49,7 @@ class TmaPipeline(Pipeline):
         arrivals = self.workers // WARPGROUP * self.cluster.pair
         empty = (tma.make_barrier(self._empty(stage), arrivals) for stage in stages)
         made = writing.seq(*full, *empty, tma.show_barriers())
-        return writing.seq(writing.when([self.thread < 1], made), self._meet())
+        return writing.seq(writing.when([self.thread < 1], made), self._sync())
 
     def copy(self, step: Index) -> tirx.Stmt | None:
         """Nothing: threads that multiply do not copy."""
@@ -77,7 +77,7 @@ class TmaPipeline(Pipeline):
 
     def end(self) -> tirx.Stmt | None:
         """Wait until no block of the cluster writes to another's shared memory any more."""
-        return self._meet() if self.cluster.pair > 1 else None
+        return self._sync() if self.cluster.pair > 1 else None
 
     def full(self, step: Index) -> Index:
         """The full barrier of a step's stage."""
@@ -87,5 +87,5 @@ class TmaPipeline(Pipeline):
         """The empty barrier of a step's stage."""
         return writing.address(self.words, BARRIER, self.barriers + (self.stages + step % self.stages) * BARRIER)
 
-    def _meet(self) -> tirx.Stmt:
-        return clusters.meet() if self.cluster.pair > 1 else instructions.barrier()
+    def _sync(self) -> tirx.Stmt:
+        return clusters.sync() if self.cluster.pair > 1 else instructions.barrier()
