@@ -51,7 +51,7 @@ class PhaseGroup:
         return [(self.x - 1 + self.pad - r * self.step) // self.stride + 1 for r in phases]
 
     @cached_property
-    def meeting(self) -> Reads:
+    def reads(self) -> Reads:
         """What the phases' positions read of y."""
         reach = (self.taps - 1) * self.dilation
         return Reads(range(min(self.firsts), max(self.ends)), 1, reach, self.dilation, self.taps, self.y)
