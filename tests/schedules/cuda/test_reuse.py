@@ -135,7 +135,7 @@ def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", [0, 1, 3])
 @pytest.mark.parametrize("block_k", [64, 32, 0])
-def test_a_chunk_of_channels_meets_all_taps_before_the_next_one_does(operator: int, block_k: int) -> None:
+def test_a_block_of_channels_meets_all_taps_before_the_next_one_does(operator: int, block_k: int) -> None:
     few = Convolution(1, 1, 96, 96, (3, 3), (3, 3), (3, 2), (1, 1), (1, 1), (1, 1), (1, 0))
     problem = Case(OPERATORS[operator], few, dtype="f16").call.problem()
     expression = express(problem, Multiples(c=8, o=8))
