@@ -22,7 +22,7 @@ from typing import Any
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 
-from tvmconvgrad.bench.results import Measurement
+from tvmconvgrad.bench.results.measurement import Measurement
 
 FOLDER = Path(__file__).with_name("results")
 PAGE = Path(__file__).with_name("RESULTS.md")

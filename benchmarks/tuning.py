@@ -69,7 +69,7 @@ def rate(options: argparse.Namespace) -> None:
     machine = str(this_machine()["cpu"])
     (task, *_) = make_tasks(((options.layer, each.problem) for _, each in selection), target, options.threads, machine)
     print(f"{task.problem}\n{target}, threads: {options.threads}, {machine}")
-    for name, way in (("tvmconvgrad", ours), ("tune_tir", stock)):
+    for name, way in (("tvmconvgrad", ours), ("tune_tir", default_space)):
         begin = perf_counter()
         count, best = way(task, options.trials)
         seconds = perf_counter() - begin
@@ -114,12 +114,12 @@ def searching(task: Task) -> Iterator[Search]:
         yield under_way
 
 
-def stock(task: Task, trials: int) -> tuple[int, float | None]:
+def default_space(task: Task, trials: int) -> tuple[int, float | None]:
     """TVM's own."""
     import tvm
     from tvm.s_tir import meta_schedule
 
-    from tvmconvgrad.schedules.stock import workload
+    from tvmconvgrad.schedules.default_space import workload
 
     target = tvm.target.Target({**task.target.to_dict(), "num-cores": task.threads})
     builder = meta_schedule.builder.LocalBuilder(timeout_sec=_STOCK_BUILD_SECONDS)

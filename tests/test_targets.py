@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tvmconvgrad.machines import targets
-from tvmconvgrad.machines.targets import Target, check_host, host_cpu, host_features, parse_target
+from tvmconvgrad.machines import host
+from tvmconvgrad.machines.host import host_cpu, host_features
+from tvmconvgrad.machines.targets import Target, check_host, parse_target
 from tvmconvgrad.nvidia import driver
 
 
@@ -50,12 +51,12 @@ def test_native_is_this_cpu() -> None:
 def test_native_has_the_features_that_its_name_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual machine may hide one instruction of its CPU, which is named by an older generation then."""
     level = ("x86-64-v4", frozenset({"avx512f"}))
-    monkeypatch.setattr(targets, "named_generation", lambda: level)
-    monkeypatch.setattr(targets, "host_features", lambda: frozenset({"avx512f", "avx512_bf16"}))
+    monkeypatch.setattr(host, "named_generation", lambda: level)
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"avx512f", "avx512_bf16"}))
     assert parse_target(None) == Target(mcpu="x86-64-v4", mattr=("+avx512bf16",))
     without = parse_target("llvm -mcpu=native -mattr=-avx512bf16,+sse2")
     assert without.mattr == ("-avx512bf16", "+sse2")
-    monkeypatch.setattr(targets, "named_generation", lambda: ("znver5", frozenset({"avx512_bf16"})))
+    monkeypatch.setattr(host, "named_generation", lambda: ("znver5", frozenset({"avx512_bf16"})))
     assert parse_target(None) == Target(mcpu="znver5")
 
 

@@ -13,7 +13,8 @@ from tvmconvgrad.common.verbose import log
 from tvmconvgrad.compiler import service
 from tvmconvgrad.compiler.description import describe
 from tvmconvgrad.compiler.service import Order
-from tvmconvgrad.machines.targets import Target, check_host, missing_features, own_architecture, parse_target
+from tvmconvgrad.machines.host import missing_features
+from tvmconvgrad.machines.targets import Target, check_host, own_architecture, parse_target
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.logs import warn_set_aside

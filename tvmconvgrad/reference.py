@@ -73,7 +73,7 @@ def reference(problem: Problem, first: Array, second: Array) -> Float64:
 
 
 TILES = 5
-"""How many times the error may be that rounding allows where Winograd's algorithm is used: te/winograd.py measured up
+"""How many times the error may be that rounding allows where Winograd's algorithm is used: te/winograd measured up
 to 3.6 times that of direct sums."""
 
 TF32_EPSILON = 2.0**-10

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tvmconvgrad.bench.results import Measurement
+from tvmconvgrad.bench.results.measurement import Measurement
 from tvmconvgrad.layers import Layer, write_layers
 
 TINY = [

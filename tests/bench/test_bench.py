@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tvmconvgrad.bench import session, variants
-from tvmconvgrad.bench.child import Child
+from tvmconvgrad.bench import variants
+from tvmconvgrad.bench.workers import session
+from tvmconvgrad.bench.workers.child import Child
 from tvmconvgrad.cli import main
 
 without_peers = pytest.mark.skipif(bool(variants.missing(variants.PEERS)), reason="oneDNN or PyTorch is not installed")

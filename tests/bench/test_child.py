@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 import tvmconvgrad
-from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
 from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.tensors import make_inputs
 from tvmconvgrad.bench.variants import ours, ours_too
+from tvmconvgrad.bench.workers.child import Child, WorkerEnded, WorkerFailed
+from tvmconvgrad.bench.workers.session import Session
 from tvmconvgrad.layers import select_gradients
 
 PARENT = """
 import time
-from tvmconvgrad.bench.child import Child
+from tvmconvgrad.bench.workers.child import Child
 from tvmconvgrad.bench.variants import ours
 child = Child(ours("llvm"), [{cpu}])
 print(child._process.pid, flush=True)

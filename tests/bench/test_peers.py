@@ -12,8 +12,8 @@ from tests.support.case import assert_same
 from tests.support.convolution import Convolution, operands
 from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.variants import PEERS, missing, peers
+from tvmconvgrad.bench.workers.session import Session
 from tvmconvgrad.layers import KINDS, Layer
 
 

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from tests.bench.conftest import measurement
-from tvmconvgrad.bench.results import Column, Ratio, columns
-from tvmconvgrad.bench.summary import summarise
-from tvmconvgrad.bench.table import Table
+from tvmconvgrad.bench.results.measurement import Column, Ratio, columns
+from tvmconvgrad.bench.results.summary import summarise
+from tvmconvgrad.bench.results.table import Table
 
 LABELS = ["ours", "oneDNN plain", "oneDNN blocked", "PyTorch contiguous", "PyTorch channels_last", "ours NCX"]
 ROUNDS = {

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support import layouts
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.session import loops
 from tvmconvgrad.bench.tensors import WrongResult, aligned, check_ours, difference, make_inputs
+from tvmconvgrad.bench.workers.session import loops
 from tvmconvgrad.layers import KINDS, Layer
 
 EXACT = np.array([1.0, 2.0, 1000.0], np.float32)

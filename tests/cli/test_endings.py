@@ -176,7 +176,7 @@ def test_a_full_disk(
 
 def test_a_pack_and_pictures_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    from tvmconvgrad.bench import plots
+    from tvmconvgrad.bench.results import plots
     from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.tuning.remote.pack import new_pack
 

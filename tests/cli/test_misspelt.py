@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tvmconvgrad.cli.options import OPERATORS
+from tvmconvgrad.cli.common.options import OPERATORS
 from tvmconvgrad.layers import SUITES
 from tvmconvgrad.spec.attributes import AUTO_PADS
 

@@ -16,7 +16,8 @@ from tvmconvgrad import kernels
 from tvmconvgrad.common import process
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import description, llvm, service
-from tvmconvgrad.machines.targets import host_features, parse_target
+from tvmconvgrad.machines.host import host_features
+from tvmconvgrad.machines.targets import parse_target
 
 OP = cg.ConvolutionBackpropFilters(
     strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), filter_shape=(3, 4, 16)

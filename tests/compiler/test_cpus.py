@@ -9,7 +9,7 @@ from tests.support import layouts, reference
 from tests.support.convolution import operands
 from tests.support.cpus import CPUS, Build, Cpu, assert_right, builds
 from tests.support.sampling import every
-from tvmconvgrad.machines.targets import host_architecture, host_features
+from tvmconvgrad.machines.host import host_architecture, host_features
 
 HERE = [cpu for cpu in CPUS if cpu.architecture == host_architecture()]
 

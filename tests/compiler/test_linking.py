@@ -10,7 +10,7 @@ import pytest
 
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import linking
-from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.machines.host import host_architecture
 from tvmconvgrad.runtime.native import Layout
 
 KERNEL = "int __tvm_ffi_main(void *self, const void *arguments, int count, void *result) { return count != 3; }\n"

@@ -14,7 +14,7 @@ from tests.support.compilers import compiler
 from tests.support.convolution import Array, Convolution, Tensors, operands
 from tests.support.layer import convolution
 from tvmconvgrad.layers import Layer, LayerGradient
-from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.machines.host import host_architecture
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4") if host_architecture() == "x86_64" else ("native",)
 TARGETS = [f"llvm -mcpu={level}" for level in LEVELS]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy.bundles import LAYERS, LEVELS, STRICT, check_program, compiler, run
 from tests.deploy.conftest import Built
-from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.machines.host import host_architecture
 
 on_x86 = pytest.mark.skipif(host_architecture() != "x86_64", reason="levels of x86-64")
 needs_qemu = pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="needs qemu-x86_64")

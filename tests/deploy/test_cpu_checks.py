@@ -8,7 +8,8 @@ import pytest
 
 from tests.deploy.bundles import STRICT, compiler, run
 from tvmconvgrad.deploy import cpu_checks
-from tvmconvgrad.machines.targets import host_architecture, host_features, parse_target
+from tvmconvgrad.machines.host import host_architecture, host_features
+from tvmconvgrad.machines.targets import parse_target
 
 
 @pytest.mark.skipif(host_architecture() != "x86_64", reason="cpuid is x86's")

@@ -11,7 +11,7 @@ import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, check_program, run, write_examples
 from tests.support.emulation import COMPILER, EMULATOR, needs_cross_compiler, needs_emulator, system_root
 from tvmconvgrad.deploy import cpu_checks
-from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.machines.host import host_architecture
 
 TARGETS = ("llvm -mcpu=cortex-a53", "llvm -mcpu=cortex-a76")
 CHOSEN = [layer for layer in LAYERS if layer.name in ("dense 3x3", "pointwise", "up")]

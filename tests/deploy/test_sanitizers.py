@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.bundles import DTYPE_NAMES, LAYERS, PATIENCE, check_program, compiler, run, write_examples
-from tvmconvgrad.machines.targets import host_architecture, parse_target
+from tvmconvgrad.machines.host import host_architecture
+from tvmconvgrad.machines.targets import parse_target
 
 SANITIZERS = ("-fsanitize=thread", "-fsanitize=address,undefined")
 PIECES = {"ONE": 100, "OTHER": 4097, "TASK_ONE": 64, "TASK_OTHER": 1}

@@ -16,7 +16,7 @@ from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.deploy import bundle
 from tvmconvgrad.deploy.toolchain import Toolchain
 from tvmconvgrad.layers import Layer
-from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.machines.host import host_architecture
 
 ONE = [Layer(name="one", batch=1, channels=2, filters=3, input_size=(4,), kernel=(1,))]
 FOREIGN = "aarch64" if host_architecture() == "x86_64" else "x86_64"

@@ -12,7 +12,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.layouts import DATA_FORMATS, filter_formats
 from tests.support.random_cases import DTYPES, random_case
-from tvmconvgrad.machines.targets import missing_features
+from tvmconvgrad.machines.host import missing_features
 
 GENERATIONS = {
     "x86-64-v2": "sse4_2",

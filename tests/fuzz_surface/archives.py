@@ -118,7 +118,7 @@ class Arrays(Subject):
         return content
 
     def read(self) -> str:
-        from tvmconvgrad.cli.errors import UserError
+        from tvmconvgrad.cli.common.errors import UserError
         from tvmconvgrad.cli.run import _load
 
         try:

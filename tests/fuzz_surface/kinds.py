@@ -14,7 +14,7 @@ from tvmconvgrad import ConvolutionBackpropFilters
 from tvmconvgrad.deploy.api import build
 from tvmconvgrad.layers import Layer
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.records.choice import STOCK, Choice
+from tvmconvgrad.records.choice import DEFAULT_SPACE, Choice
 from tvmconvgrad.records.entry import Entry, parse
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec.merging import merged
@@ -40,7 +40,11 @@ def make_task() -> Task:
 
 def make_entries(task: Task) -> list[Entry]:
     """Lines of a log for one target: by decisions, by a trace, and that the default is best."""
-    choices = (Choice.of("weights-o", {"tile": 1}, "weights-o(tile=1)"), Choice.of(STOCK, {}, "a plan", "[]"), None)
+    choices = (
+        Choice.of("weights-o", {"tile": 1}, "weights-o(tile=1)"),
+        Choice.of(DEFAULT_SPACE, {}, "a plan", "[]"),
+        None,
+    )
     tasks = [replace(task, problem=OP.problem((batch, 12, 12, 16), (batch, 12, 12, 32))) for batch in (2, 3, 4)]
     made = zip(tasks, choices, strict=True)
     facts: dict[str, Any] = {"trials": 64, "exhausted": False, "gain": 1.25, "seconds": 0.001}

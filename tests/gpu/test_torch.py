@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 import torch
 
 import tvmconvgrad.torch as cgt
-from tvmconvgrad.torch import findings
+from tvmconvgrad.torch.steps import findings
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from tests.support.amx import AMX
 from tests.support.case import Case
 from tests.support.convolution import Convolution
 from tvmconvgrad.deploy import cpu_checks
-from tvmconvgrad.machines import targets
+from tvmconvgrad.machines import host
 from tvmconvgrad.machines.targets import Target, parse_target
 
 SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})
@@ -20,24 +20,24 @@ SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int
 
 def test_native_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only `+amx-bf16` in a target asks for tile registers."""
-    monkeypatch.setattr(targets, "may_use_tiles", lambda: pytest.fail("the system was asked"))
-    monkeypatch.setattr(targets, "host_features", lambda: SAPPHIRE)
-    monkeypatch.setattr(targets, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
+    monkeypatch.setattr(host, "may_use_tiles", lambda: pytest.fail("the system was asked"))
+    monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
+    monkeypatch.setattr(host, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
     assert parse_target(None) == Target(mcpu="sapphirerapids")
-    monkeypatch.setattr(targets, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
+    monkeypatch.setattr(host, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
     assert parse_target(None).mattr == ("+avx512bf16",)
-    assert targets.missing_features({"avx512f", "avx2"}) == ["avx2"]
+    assert host.missing_features({"avx512f", "avx2"}) == ["avx2"]
 
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_what_the_system_does_not_give_is_missing(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "may_use_tiles", lambda: granted)
-    monkeypatch.setattr(targets, "host_features", lambda: SAPPHIRE)
-    assert targets.missing_features({"avx512f", "amx_tile"}) == ([] if granted else ["amx_tile"])
+    monkeypatch.setattr(host, "may_use_tiles", lambda: granted)
+    monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
+    assert host.missing_features({"avx512f", "amx_tile"}) == ([] if granted else ["amx_tile"])
 
 
 def test_a_kernel_is_refused_where_the_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "may_use_tiles", lambda: False)
+    monkeypatch.setattr(host, "may_use_tiles", lambda: False)
     conv = Convolution(2, 1, 32, 32, (4, 14), (4, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     call = replace(Case("ConvolutionBackpropData", conv, dtype="bf16").call, target=AMX)
     with pytest.raises(ValueError, match=r"needs .*amx_bf16, amx_tile.*, which this CPU does not have"):
@@ -50,7 +50,7 @@ def test_bundles_ask_the_system() -> None:
     assert "may_use_tiles" not in cpu_checks.check_in_c(parse_target("llvm"), {"avx512f"}, "x86_64")
 
 
-@pytest.mark.skipif("amx_tile" not in targets.host_features(), reason="this CPU has no AMX")
+@pytest.mark.skipif("amx_tile" not in host.host_features(), reason="this CPU has no AMX")
 def test_the_system_is_asked_before_a_library_is_loaded() -> None:
     """Linux says which parts of the registers a process may use: arch_prctl(ARCH_GET_XCOMP_PERM)."""
     code = """

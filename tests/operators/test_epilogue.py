@@ -88,7 +88,7 @@ def check_all(case: Case, rules: Sequence[str], options: dict[str, Any]) -> None
         check(kernel, case, options)
 
 
-@pytest.mark.parametrize("case", covering(cases(), each=lambda case: [case.convolution]))
+@pytest.mark.parametrize("case", covering(cases(), quick=1, second=2, each=lambda case: [case.convolution]))
 def test_every_rule(case: Case) -> None:
     check_all(case, rules_for(case), OPTIONS[len(str(case)) % len(OPTIONS)])
 

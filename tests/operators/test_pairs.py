@@ -15,7 +15,8 @@ from tests.support.random_cases import random_cases
 from tests.support.sampling import covering
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
-from tvmconvgrad.machines.targets import host_features, parse_target
+from tvmconvgrad.machines.host import host_features
+from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")

@@ -9,7 +9,7 @@ import tvmconvgrad as cg
 from tests.support import layouts
 from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
-from tvmconvgrad.machines.targets import host_features
+from tvmconvgrad.machines.host import host_features
 
 pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
-from tvmconvgrad.machines.targets import host_features
+from tvmconvgrad.machines.host import host_features
 
 STRIDED = Convolution(3, 2, 10, 6, (13, 9), (7, 3), (3, 3), (2, 2), (1, 2), (1, 1), (1, 0))
 LONG = Convolution(2, 1, 64, 32, (30, 30), (30, 30), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))

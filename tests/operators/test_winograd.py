@@ -108,7 +108,7 @@ def kinds(pair: tuple[Case, str]) -> list[Hashable]:
     return [*kinds_of(pair[0]), pair[1]]
 
 
-@pytest.mark.parametrize("pair", covering(exact(), kinds, each=lambda pair: [pair[0].convolution]))
+@pytest.mark.parametrize("pair", covering(exact(), kinds, quick=1, second=2, each=lambda pair: [pair[0].convolution]))
 def test_sums_of_integers_are_exact(pair: tuple[Case, str]) -> None:
     case, rule = pair
     tensors = operands(case.convolution, case.result)
@@ -134,7 +134,10 @@ def test_the_larger_ones_are_of_every_plan() -> None:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", [LARGER[0], CONVOLUTIONS[12]], ids=["2-D", "3-D"])
+@pytest.mark.parametrize(
+    "conv",
+    [pytest.param(LARGER[0], id="2-D"), pytest.param(CONVOLUTIONS[12], id="3-D", marks=pytest.mark.slow)],
+)
 def test_every_candidate_computes_the_same(operator: str, conv: Convolution) -> None:
     case = Case(operator, conv)
     tensors = operands(conv, case.result)

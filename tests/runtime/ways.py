@@ -30,7 +30,8 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Call]:
     """All ways that a call may go."""
     from tvmconvgrad.deploy.bundle import build_bundle, make_plan
     from tvmconvgrad.layers.layer import Layer
-    from tvmconvgrad.machines.targets import host_architecture, parse_target
+    from tvmconvgrad.machines.host import host_architecture
+    from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.runtime.kernel import Kernel
 
     kernel = layer(FILTERS)[0]

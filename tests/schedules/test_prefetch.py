@@ -24,7 +24,7 @@ def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
     return built.executable.mod.inspect_source("s"), built.scheduled.decisions, rows
 
 
-def fetched(code: str) -> list[Operand]:
+def prefetched(code: str) -> list[Operand]:
     return operands(code, r"prefetch\w+")
 
 
@@ -32,7 +32,7 @@ def fetched(code: str) -> list[Operand]:
 def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
     code, plan, (row, _) = compiled(level, "1x1 data", "data-channels")
     assert plan["packs"] == ""
-    found, rows = fetched(code), plan["tile"]["positions"]
+    found, rows = prefetched(code), plan["tile"]["positions"]
     assert len({base for _, base in found}) == 1  # where the tile's own rows begin
     runs = range(len(found) // rows)  # of channels, where LLVM has unrolled their loop; each is a cache line
     assert len({at % 64 for at, _ in found}) == 1  # the channel that the first iteration ends with
@@ -45,7 +45,7 @@ def test_a_tile_fetches_its_rows_of_the_next_tile(level: str) -> None:
 def test_a_position_fetches_both_inputs_of_the_next_cache_block(level: str, rule: str) -> None:
     code, plan, rows = compiled(level, "1x1 filters", rule)
     assert (plan["c_block"], plan["o_block"]) == (0, 0)
-    found, read = fetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
+    found, read = prefetched(code), set(operands(code, r"v(?!mov\w+\s+%)\w+"))
     assert found
     ahead = prod(plan["cache_block"])
     met = [[(at - ahead * row, base, row) for row in rows if (at - ahead * row, base) in read] for at, base in found]
@@ -76,18 +76,18 @@ def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_position_fetches_the_block_after_its_own_of_what_is_packed_before(level: str) -> None:
     code, plan = filters(level, (1, 1024, 1536), 8)
-    assert plan["packs"][0] == "before" and plan["fetch"] == 0
+    assert plan["packs"][0] == "before" and plan["prefetch"] == 0
     elements = 8 * 14 * plan["c_block"]
     block = 4 * (elements + (16 - elements) % 32)  # an odd number of cache lines
     read = set(operands(code, r"v(?!mov\w+\s+%)\w+"))
-    assert any((at - block, base) in read for at, base in fetched(code))
+    assert any((at - block, base) in read for at, base in prefetched(code))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("o_group", [16, 256])
 def test_sums_of_groups_fetch_what_is_packed_next_into_l2(level: str, o_group: int) -> None:
     code, plan = filters(level, (3, 3, 16, 32 * o_group), 2, groups=32)
-    assert plan["fetch"] == 0 and operands(code, "prefetcht1")
+    assert plan["prefetch"] == 0 and operands(code, "prefetcht1")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -102,7 +102,7 @@ def test_a_product_that_fetches_what_it_reads_in_place_spills_no_sum(level: str,
 def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
     code, plan, (row, _) = compiled(level, "depthwise data", "data-groups")
     bases: dict[str, list[int]] = {}
-    for at, base in fetched(code):
+    for at, base in prefetched(code):
         bases.setdefault(base, []).append(at)
     assert [row * position for position in range(plan["tile"]["positions"])] in bases.values()
 
@@ -120,7 +120,7 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
     problem = merged(operator.problem((1, 15, 1024), (1, 8, channels), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "weights-o")
     tile, bases = built.scheduled.decisions["tile"], dict[str, list[int]]()
-    for at, base in fetched(built.executable.mod.inspect_source("s")):
+    for at, base in prefetched(built.executable.mod.inspect_source("s")):
         bases.setdefault(base, []).append(at)
     row = list(range(0, 4 * tile["o"], 4 * BY_NAME[level].lanes))  # a vector each; the rows lie apart
     assert (row in [sorted(at - min(found) for at in found) for found in bases.values()]) == far
@@ -138,7 +138,7 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
 def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> None:
     code, plan, _ = compiled(level, name, rule)
     assert plan["packs"] in ("work_item", ("work_item", "work_item"))
-    assert fetched(code) == []
+    assert prefetched(code) == []
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -151,7 +151,7 @@ def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
     problem = merged(operator.problem((1, 40, 32 * 4), (1, 4, 32 * 4), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "data-groups")
     bases: dict[str, list[int]] = {}
-    for at, base in fetched(built.executable.mod.inspect_source("s")):
+    for at, base in prefetched(built.executable.mod.inspect_source("s")):
         bases.setdefault(base, []).append(at)
     assert bases
     for found in bases.values():

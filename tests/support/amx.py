@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.compilers import compiler
 from tvmconvgrad.compiler import llvm
-from tvmconvgrad.machines.targets import host_architecture, missing_features, parse_target
+from tvmconvgrad.machines.host import host_architecture, missing_features
+from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.tir.passes import tiles
 

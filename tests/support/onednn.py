@@ -12,8 +12,8 @@ from tests.support.convolution import Array, Tensors
 from tests.support.random_cases import explicit
 from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
-from tvmconvgrad.bench.session import Session
 from tvmconvgrad.bench.variants import Variant, missing
+from tvmconvgrad.bench.workers.session import Session
 
 PLAIN = Variant("plain", "onednn", "plain")
 # what is no attribute of a job, but a part of its own

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tvmconvgrad.te.cook_toom import POINTS, cook_toom
+from tvmconvgrad.te.winograd.cook_toom import POINTS, cook_toom
 
 SIZES = [(n + 1 - r, r) for n in POINTS for r in range(2, n)]
 

@@ -12,8 +12,9 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 import torch
 
 from tests.torch.support import forget_layers
-from tvmconvgrad.torch import disable, findings
-from tvmconvgrad.torch.building import Build
+from tvmconvgrad.torch import disable
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from tvmconvgrad.torch.override import Override, overrides
+from tvmconvgrad.torch.dispatch.override import Override, overrides
 from tvmconvgrad.torch.state import state
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.steps.step import Step
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 

@@ -15,8 +15,8 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called
 from tvmconvgrad.futures import ForkedMeanwhile
-from tvmconvgrad.torch import building
 from tvmconvgrad.torch.state import State
+from tvmconvgrad.torch.steps import building
 
 X, W = torch.randint(-3, 4, (2, 4, 6, 6)).float(), torch.randint(-3, 4, (5, 4, 3, 3)).float()
 

@@ -10,11 +10,11 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, forget_layers
 from tvmconvgrad.frontends.parts import Part
-from tvmconvgrad.torch import findings
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import TURNS, Contest
-from tvmconvgrad.torch.override import overrides
+from tvmconvgrad.torch.dispatch.override import overrides
 from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import CALLS_EACH, Contest
 
 X, W = torch.randint(-3, 4, (2, 8, 12, 12)).float(), torch.randint(-3, 4, (8, 8, 3, 3)).float()
 
@@ -61,13 +61,13 @@ def test_the_faster_one_stays() -> None:
         while contest.is_ours is None:
             order.append(contest.next_is_ours)
             contest.add(order[-1], 100 * (ours if order[-1] else theirs) - len(order))
-        assert order == [False, True] * TURNS
+        assert order == [False, True] * CALLS_EACH
         assert contest.is_ours is (ours < theirs) is contest.next_is_ours
 
 
 def test_the_first_turn_does_not_count() -> None:
     contest = Contest()
-    for turn in range(TURNS):
+    for turn in range(CALLS_EACH):
         contest.add(False, 100 + turn)
         contest.add(True, 90 if turn else 10_000_000)
     assert contest.is_ours
@@ -80,14 +80,14 @@ def test_no_call_is_computed_twice_and_none_is_lost(monkeypatch: pytest.MonkeyPa
         counts = counting(monkeypatch)
         backward()
         built()
-        calls = 1 + 2 * TURNS
+        calls = 1 + 2 * CALLS_EACH
         for _ in range(calls - 1):
             for ours, theirs in zip(backward(), expected, strict=True):
                 assert torch.equal(ours, theirs)
         for step, count in zip(called(), counts.values(), strict=True):
             assert step.contest.is_ours is not None
-            assert (len(step.contest.ours), len(step.contest.theirs)) == (TURNS, TURNS)
-            assert (step.calls, count) == (calls, calls - TURNS)
+            assert (len(step.contest.ours), len(step.contest.theirs)) == (CALLS_EACH, CALLS_EACH)
+            assert (step.calls, count) == (calls, calls - CALLS_EACH)
             step.contest.is_ours = step.part is Part.DATA
         before = dict(counts)
         for ours, theirs in zip(backward(), expected, strict=True):
@@ -99,7 +99,7 @@ def test_what_was_found_out_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with cgt.enabled():
         backward()
         built()
-        for _ in range(2 * TURNS):
+        for _ in range(2 * CALLS_EACH):
             backward()
         found = [step.contest.is_ours for step in called()]
         times = [step.contest.milliseconds for step in called()]

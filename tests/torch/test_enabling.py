@@ -13,7 +13,7 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, register, take_back
 from tvmconvgrad.runtime import threads
-from tvmconvgrad.torch.dispatcher import NAMES
+from tvmconvgrad.torch.dispatch.dispatcher import NAMES
 from tvmconvgrad.torch.state import MOST_SETTINGS, state
 
 X, W = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)

@@ -15,11 +15,12 @@ import tvmconvgrad.torch as cgt
 from tests.support.fake_gpu import FakeGpus
 from tests.torch.support import all_ours, called, draw, steps
 from tvmconvgrad.nvidia import driver
-from tvmconvgrad.torch import devices, findings
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import TURNS
-from tvmconvgrad.torch.dispatcher import NAMES, is_in_force
-from tvmconvgrad.torch.override import Override
+from tvmconvgrad.torch import devices
+from tvmconvgrad.torch.dispatch.dispatcher import NAMES, is_in_force
+from tvmconvgrad.torch.dispatch.override import Override
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import CALLS_EACH
 
 GPU, STREAM = 1, 41
 CPU = torch.device("cpu")
@@ -77,14 +78,14 @@ def test_times_are_those_of_the_gpu(on_gpu: FakeGpus) -> None:
     """By events on the stream, between which the stand-in finds half a millisecond."""
     expected = forward()
     with cgt.enabled():
-        for _ in range(1 + 2 * TURNS):
+        for _ in range(1 + 2 * CALLS_EACH):
             assert torch.equal(forward(), expected)
             built()
         (row,) = cgt.report().rows
-    assert (row.ours_ms, row.theirs_ms, row.calls) == (0.5, 0.5, 1 + 2 * TURNS)
-    assert len(launches(on_gpu)) >= TURNS
+    assert (row.ours_ms, row.theirs_ms, row.calls) == (0.5, 0.5, 1 + 2 * CALLS_EACH)
+    assert len(launches(on_gpu)) >= CALLS_EACH
     marks = [line.split() for line in on_gpu.log if line.startswith(("event", "synchronize"))]
-    assert [words[0] for words in marks] == 2 * TURNS * ["event", "event", "synchronize"]
+    assert [words[0] for words in marks] == 2 * CALLS_EACH * ["event", "event", "synchronize"]
     assert {words[-1] for words in marks} == {str(STREAM)}
     (line,) = findings._path().read_text().splitlines()
     assert '"gpu": "fake 1"' in line

@@ -238,13 +238,13 @@ def test_the_stock_space_is_searched_by_the_same_workers(
     task: Task, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tvmconvgrad.compiler.llvm import compile_problem
-    from tvmconvgrad.tuning.search.default_space import StockSpace
+    from tvmconvgrad.tuning.search.default_space import DefaultSpace
     from tvmconvgrad.tuning.session import make_entry
 
     for module, limit in ((runner, "BUILD_SECONDS"), (measure, "RUN_SECONDS")):  # a busy machine may take longer
         monkeypatch.setattr(module, limit, 600.0)
     measurer = LocalMeasurer()
-    space = StockSpace(task)
+    space = DefaultSpace(task)
     with Search(space, tmp_path, pool, measurer) as under_way:
         found = under_way.run(Limits(4))
         assert len(found.times) == 4

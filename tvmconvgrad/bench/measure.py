@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tvmconvgrad.bench.job import Array, Job, Tensors
-from tvmconvgrad.bench.results import Measurement
-from tvmconvgrad.bench.session import Ready, Session
+from tvmconvgrad.bench.results.measurement import Measurement
 from tvmconvgrad.bench.tensors import check_ours, difference, make_inputs
 from tvmconvgrad.bench.variants import OURS, Variant
+from tvmconvgrad.bench.workers.session import Ready, Session
 from tvmconvgrad.layers import LayerGradient
 
 

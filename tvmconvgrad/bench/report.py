@@ -13,11 +13,11 @@ from rich.text import Text
 
 from tvmconvgrad.bench.machine import Roof, describe, measure_roof
 from tvmconvgrad.bench.measure import measure
-from tvmconvgrad.bench.results import Measurement, columns
-from tvmconvgrad.bench.session import Session
-from tvmconvgrad.bench.summary import summarise
-from tvmconvgrad.bench.table import Table
+from tvmconvgrad.bench.results.measurement import Measurement, columns
+from tvmconvgrad.bench.results.summary import summarise
+from tvmconvgrad.bench.results.table import Table
 from tvmconvgrad.bench.variants import Variant
+from tvmconvgrad.bench.workers.session import Session
 from tvmconvgrad.common.terminal import print_table
 from tvmconvgrad.layers import LayerGradient, Selection
 from tvmconvgrad.machines.targets import Target

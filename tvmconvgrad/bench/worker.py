@@ -8,6 +8,8 @@ The first line is the set-up: the variant, the threads and their CPUs. Then one 
 An answer has "ok"; where that is false, "refused" says that the implementation does not take the job, and "why".
 Tensors are .npy files in the canonical layout: small integers come as int8, results go as f32, which holds all that
 f16 and bf16 hold.
+
+A variant with `checkout=FOLDER` starts this module of another state of the project, so its name and these lines stay.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from tvmconvgrad.bench.implementations import Prepared, start
 from tvmconvgrad.bench.job import Job, Refused, Tensors
 from tvmconvgrad.bench.variants import Variant
+from tvmconvgrad.bench.workers.implementations import Prepared, start
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 

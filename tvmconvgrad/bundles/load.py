@@ -17,7 +17,8 @@ from tvmconvgrad.bundles.statuses import explain
 from tvmconvgrad.common import process
 from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.files.regular_file import UnfitFile, open_regular
-from tvmconvgrad.machines.targets import Target, host_architecture, missing_features, parse_target
+from tvmconvgrad.machines.host import host_architecture, missing_features
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.native import bundled_function, load_bundle
 from tvmconvgrad.spec import Problem

@@ -7,8 +7,8 @@ import rich_click as click
 from tvmconvgrad.cli.bench import bench
 from tvmconvgrad.cli.build import build
 from tvmconvgrad.cli.cache import cache
+from tvmconvgrad.cli.common.errors import PlainErrors
 from tvmconvgrad.cli.demo import demo
-from tvmconvgrad.cli.errors import PlainErrors
 from tvmconvgrad.cli.info import info
 from tvmconvgrad.cli.inspect import inspect
 from tvmconvgrad.cli.layers import layers

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, cannot_write, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import NEW_FILE, Choice, selection_options
-from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.cli.common.errors import UserError, cannot_write, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import NEW_FILE, Choice, selection_options
+from tvmconvgrad.cli.common.output import output_file
 from tvmconvgrad.common.terminal import console
 from tvmconvgrad.layers import KINDS, Selection, select_gradients
 from tvmconvgrad.machines.targets import DEFAULT, parse_target
@@ -107,8 +107,8 @@ def _measure(report: Report, selection: Selection, json_file: Path | None, plots
 
 
 def _run(report: Report, selection: Selection) -> int:
-    from tvmconvgrad.bench.child import WorkerFailed
     from tvmconvgrad.bench.tensors import WrongResult
+    from tvmconvgrad.bench.workers.child import WorkerFailed
 
     try:
         report.run(selection, console())
@@ -126,7 +126,7 @@ def _write(report: Report, json_file: Path | None, plots: Path | None) -> None:
         with output_file(json_file) as file:
             file.write((json.dumps(report.to_dict(), indent=1) + "\n").encode())
     if plots is not None:
-        from tvmconvgrad.bench.plots import draw
+        from tvmconvgrad.bench.results.plots import draw
 
         try:
             drawn = draw(report.measured, report.columns, report.roof, plots)

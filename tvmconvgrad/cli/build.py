@@ -6,9 +6,9 @@ from pathlib import Path
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import cannot_write, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import layout_options, selection_options
+from tvmconvgrad.cli.common.errors import cannot_write, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import layout_options, selection_options
 from tvmconvgrad.common.progress import progress_bar
 from tvmconvgrad.common.terminal import in_bytes, print_facts
 from tvmconvgrad.deploy.api import build as build_bundle

@@ -11,9 +11,9 @@ import rich_click as click
 import tvmconvgrad
 from tvmconvgrad.cache.limit import VARIABLE, limit
 from tvmconvgrad.cache.store import KernelCache, Summary
-from tvmconvgrad.cli.errors import user_errors
-from tvmconvgrad.cli.help import Group
-from tvmconvgrad.cli.options import OPERATORS, Choice
+from tvmconvgrad.cli.common.errors import user_errors
+from tvmconvgrad.cli.common.help import Group
+from tvmconvgrad.cli.common.options import OPERATORS, Choice
 from tvmconvgrad.common.terminal import console, in_bytes
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.spec.values import counted

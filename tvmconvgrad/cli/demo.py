@@ -7,10 +7,10 @@ from pathlib import Path
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import NEW_FILE
-from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.cli.common.errors import UserError, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import NEW_FILE
+from tvmconvgrad.cli.common.output import output_file
 from tvmconvgrad.common.terminal import console, print_facts
 
 

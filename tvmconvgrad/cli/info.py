@@ -12,12 +12,14 @@ import rich_click as click
 from tvmconvgrad.cache.folder import CacheFolderError
 from tvmconvgrad.cache.limit import limit
 from tvmconvgrad.cache.store import KernelCache
-from tvmconvgrad.cli.errors import user_errors
-from tvmconvgrad.cli.help import Command
+from tvmconvgrad.cli.common.errors import user_errors
+from tvmconvgrad.cli.common.help import Command
 from tvmconvgrad.common.terminal import in_bytes, print_facts
 from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.compiler.cuda import toolkit
-from tvmconvgrad.machines.targets import ARCHITECTURES, host_architecture, host_features, linux_triple, parse_target
+from tvmconvgrad.machines.host import ARCHITECTURES, host_architecture, host_features
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.machines.triples import linux_triple
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec.values import counted

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import (
+from tvmconvgrad.cli.common.errors import UserError, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import (
     Ints,
     compile_options,
     dtype_option,

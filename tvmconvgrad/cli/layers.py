@@ -12,10 +12,10 @@ from typing import Any
 import rich_click as click
 from rich.table import Table
 
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import INTS, Ints, NewFile
-from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.cli.common.errors import UserError, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import INTS, Ints, NewFile
+from tvmconvgrad.cli.common.output import output_file
 from tvmconvgrad.common.terminal import console, print_table
 from tvmconvgrad.layers import Layer, layers_text
 from tvmconvgrad.layers.files import SUFFIXES

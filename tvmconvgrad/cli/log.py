@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError, cannot_write
-from tvmconvgrad.cli.help import Group
+from tvmconvgrad.cli.common.errors import UserError, cannot_write
+from tvmconvgrad.cli.common.help import Group
 from tvmconvgrad.common.terminal import console, in_seconds
 from tvmconvgrad.files.new_file import write_text
 from tvmconvgrad.machines.targets import parse_target

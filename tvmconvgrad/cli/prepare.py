@@ -5,9 +5,9 @@ from __future__ import annotations
 import rich_click as click
 
 from tvmconvgrad.cache.folder import default_folder
-from tvmconvgrad.cli.errors import user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import layout_options, selection_options
+from tvmconvgrad.cli.common.errors import user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import layout_options, selection_options
 from tvmconvgrad.common.terminal import print_facts
 from tvmconvgrad.machines.targets import DEFAULT
 from tvmconvgrad.preparing import prepare as prepare_kernels

@@ -10,8 +10,8 @@ from typing import Any
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import UserError
-from tvmconvgrad.cli.help import Group
+from tvmconvgrad.cli.common.errors import UserError
+from tvmconvgrad.cli.common.help import Group
 
 _INSTALL = 'pip install "tvmconvgrad[tune]"'
 _LOOPBACK = "127.0.0.1"

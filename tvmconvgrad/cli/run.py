@@ -14,9 +14,9 @@ import numpy.typing as npt
 import rich_click as click
 
 import tvmconvgrad
-from tvmconvgrad.cli.errors import UserError, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import (
+from tvmconvgrad.cli.common.errors import UserError, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import (
     NEW_FILE,
     Ints,
     compile_options,
@@ -25,7 +25,7 @@ from tvmconvgrad.cli.options import (
     operator_options,
     shapes_option,
 )
-from tvmconvgrad.cli.output import output_file
+from tvmconvgrad.cli.common.output import output_file
 from tvmconvgrad.common.terminal import in_bytes, in_seconds, print_facts
 from tvmconvgrad.files.regular_file import open_regular
 from tvmconvgrad.machines.targets import TF32

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from tvmconvgrad.cli.errors import INTERRUPTED, UserError, cannot_write, user_errors
-from tvmconvgrad.cli.help import Command
-from tvmconvgrad.cli.options import (
+from tvmconvgrad.cli.common.errors import INTERRUPTED, UserError, cannot_write, user_errors
+from tvmconvgrad.cli.common.help import Command
+from tvmconvgrad.cli.common.options import (
     NEW_FILE,
     OPERATORS,
     Choice,

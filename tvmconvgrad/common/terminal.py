@@ -18,7 +18,7 @@ class _Output(Console):
     """Standard output. Where nobody reads it, the command ends as others do."""
 
     def on_broken_pipe(self) -> NoReturn:
-        """Let the group of commands (cli/errors.py) end it."""
+        """Let the group of commands (cli/common/errors.py) end it."""
         raise
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from tvmconvgrad.machines import targets
+from tvmconvgrad.machines import host
 from tvmconvgrad.version import __version__
 from tvmconvgrad.workers.environment import own_versions
 
 
 def main() -> None:
     """Print a line of JSON: the versions, and this machine's CPU."""
-    name, features = targets.named_generation()
+    name, features = host.named_generation()
     print(json.dumps({"version": __version__, "versions": own_versions(), "cpu": [name, sorted(features)]}))
 
 

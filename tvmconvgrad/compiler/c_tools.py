@@ -12,7 +12,8 @@ import os
 import shlex
 import shutil
 
-from tvmconvgrad.machines.targets import host_architecture, linux_triple
+from tvmconvgrad.machines.host import host_architecture
+from tvmconvgrad.machines.triples import linux_triple
 
 _NAMES = ("g++", "gcc", "clang++", "clang", "c++", "cc")
 

@@ -20,7 +20,8 @@ from tvmconvgrad import csrc
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.files.temporary import temporary_folder
-from tvmconvgrad.machines.targets import host_architecture, linux_triple
+from tvmconvgrad.machines.host import host_architecture
+from tvmconvgrad.machines.triples import linux_triple
 
 _C = ctypes.CDLL(None)
 _LIBRARY = csrc.FOLDER / "library.c"

@@ -17,8 +17,10 @@ from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.compiler.linking import check_compiler, link
 from tvmconvgrad.files.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.machines.cpu_features import foreign_to, in_system_words
-from tvmconvgrad.machines.targets import ARCHITECTURES, Target, linux_triple, target_architecture
+from tvmconvgrad.machines.host import ARCHITECTURES
+from tvmconvgrad.machines.targets import Target, target_architecture
 from tvmconvgrad.machines.tile_permission import FEATURES
+from tvmconvgrad.machines.triples import linux_triple
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.schedules.chosen import scheduled_as

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import platform
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tvmconvgrad.common import process
 from tvmconvgrad.machines.backends import BACKENDS, Backend
-from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
+from tvmconvgrad.machines.host import added_features, host_architecture, host_cpu
+from tvmconvgrad.machines.triples import SYSTEMS, architecture_of, check_triple, foreign_triple
 from tvmconvgrad.spec.values import nearest, plain, show
 
 DEFAULT = "llvm -mcpu=native"
@@ -24,30 +23,13 @@ ALGORITHMS = DIRECT, AUTO = "direct", "auto"
 FPMATH_MODES = STRICT, TF32 = "strict", "tf32"
 """oneDNN's names: "strict" multiplies f32 as it is; "tf32" may round it to TF32 first, 11 of its 24 significant
 bits."""
-ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
-SYSTEMS = {"linux": "linux", "darwin": "darwin", "macos": "darwin", "ios": "ios", "windows": "windows", "bsd": "bsd"}
-_FORMATS = ("coff", "xcoff", "macho", "wasm", "goff", "spirv", "dxcontainer")
-"""Formats of object files in a triple. LLVM ends the process if one is not the system's own, so none is accepted."""
-_WINDOWS = ("msvc", "gnu", "itanium", "cygnus")
-"""The environments of Windows. LLVM ends the process for any other one."""
-# Prefixes of CPU names that belong to one architecture. On a machine of another one they imply the triple.
-FAMILIES = {
-    "cortex-": "aarch64",
-    "neoverse-": "aarch64",
-    "x86-64": "x86_64",
-    "znver": "x86_64",
-    "skylake": "x86_64",
-}
-_NEWEST_CLANG = "99.0"
-_ADDED = {"avx512_bf16": "+avx512bf16"}
-"""Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
 
 
 @dataclass(frozen=True)
 class Target:
     """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
 
-    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd.py). `fpmath_mode` is
+    `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd). `fpmath_mode` is
     "strict" or "tf32": then kernels for f32 may round both inputs to TF32, and multiply on a GPU's tensor cores.
     """
 
@@ -154,12 +136,12 @@ def parse_cpu(given: object, options: Mapping[str, Any]) -> Target:
     algorithm = _one_of("algorithm", options, ALGORITHMS)
     mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
     if mtriple is not None:
-        _check_triple(mtriple)
+        check_triple(mtriple)
     elif mcpu is not None:
-        mtriple = _foreign_triple(mcpu)
+        mtriple = foreign_triple(mcpu)
     features = _features(options.get("mattr", ()))
     if mcpu == "native":
-        added = [feature for feature in _added_features() if feature[1:] not in {one[1:] for one in features}]
+        added = [feature for feature in added_features() if feature[1:] not in {one[1:] for one in features}]
         mcpu, features = host_cpu(), (*added, *features)
     return Target("llvm", mcpu, features, mtriple, algorithm=algorithm)
 
@@ -184,14 +166,6 @@ def _gpu_architecture(given: object, arch: str | None) -> str:
 def own_architecture(there: str) -> str:
     """The architecture to compile for on a GPU of architecture `there`: the variant with instructions of its own."""
     return _OWN.get(there, there)
-
-
-def _foreign_triple(mcpu: str) -> str | None:
-    """The triple of a CPU whose name belongs to another architecture than this machine's; None for other CPUs."""
-    for beginning, architecture in FAMILIES.items():
-        if mcpu.startswith(beginning) and architecture != host_architecture():
-            return linux_triple(architecture)
-    return None
 
 
 def _one_of(name: str, options: Mapping[str, Any], words: Sequence[str]) -> str:
@@ -223,42 +197,9 @@ def _features(mattr: object) -> tuple[str, ...]:
     return tuple(map(plain, features))
 
 
-def _architecture(triple: str) -> str:
-    """LLVM's name of a triple's architecture; ValueError for an unknown one, on which TVM would crash."""
-    word = triple.partition("-")[0].lower()
-    if word not in ARCHITECTURES:
-        expected = f"expected one that begins with {' or '.join(sorted(set(ARCHITECTURES.values())))}"
-        raise ValueError(f"target: mtriple {show(triple)} is for an unknown architecture, {expected}")
-    return ARCHITECTURES[word]
-
-
-def _check_triple(triple: str) -> None:
-    """Raise ValueError for a triple that LLVM cannot compile for: LLVM would end the process."""
-    _architecture(triple)
-    words = triple.lower().split("-")[1:]
-    for word in words:
-        if word.endswith(_FORMATS):
-            raise ValueError(f"target: mtriple {show(triple)} names a format of files, {show(word)}, expected none")
-    system = next((place for place, word in enumerate(words) if word.startswith("win")), len(words))
-    for word in words[system + 1 :]:
-        if word.rstrip("0123456789.") not in _WINDOWS:
-            expected = f"expected one of {', '.join(_WINDOWS)}"
-            raise ValueError(f"target: mtriple {show(triple)} has an environment that Windows has not, {expected}")
-
-
-def linux_triple(architecture: str) -> str:
-    """The usual triple of an architecture."""
-    return f"{architecture}-linux-gnu"
-
-
-def host_architecture() -> str:
-    """LLVM's name of this machine's architecture."""
-    return ARCHITECTURES.get(platform.machine().lower(), platform.machine())
-
-
 def target_architecture(target: Target) -> str:
     """LLVM's name of the architecture that a target's code is for."""
-    return _architecture(target.mtriple) if target.mtriple else host_architecture()
+    return architecture_of(target.mtriple) if target.mtriple else host_architecture()
 
 
 def target_system(target: Target) -> str:
@@ -277,64 +218,3 @@ def check_host(target: Target) -> None:
             f"target: {str(target)!r} is for {target_architecture(target)} and {named}, and this machine is "
             f"{host_architecture()} with {system}: its code can be generated here, but not run"
         )
-
-
-def host_cpu() -> str:
-    """LLVM's name of this machine's CPU, or of the newest generation whose features this CPU has all."""
-    name, _ = named_generation()
-    return name
-
-
-def _added_features() -> list[str]:
-    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
-    _, known = named_generation()
-    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
-
-
-@functools.cache
-def named_generation() -> tuple[str, frozenset[str]]:
-    """`host_cpu`, and the features that the name implies. If archspec is missing, the compiler's interpreter is
-    asked."""
-    try:
-        with process.lock:
-            import archspec.cpu  # only to name the CPU: bundled kernels go without it
-    except ModuleNotFoundError:
-        from tvmconvgrad.workers import environment
-
-        if environment.named() is None:
-            raise
-        name, features = environment.host_cpu()
-        return name, frozenset(features)
-
-    cpu = archspec.cpu.host()
-    for candidate in [cpu, *cpu.ancestors]:
-        try:
-            flags = candidate.optimization_flags("clang", _NEWEST_CLANG)
-        except archspec.cpu.UnsupportedMicroarchitecture:
-            continue
-        match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
-        if match:
-            return match[1], frozenset(candidate.features)
-    return str(cpu.name).replace("_", "-"), frozenset(cpu.features)
-
-
-@functools.cache
-def host_features() -> frozenset[str]:
-    """The features of this machine's CPU, by the operating system's names ("avx2", "sse4_1", ...)."""
-    if platform.system() == "Linux":
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            name, _, words = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(words.split())
-    with process.lock:
-        import archspec.cpu
-
-    return frozenset(archspec.cpu.detect.detected_info().features)
-
-
-def missing_features(required: Iterable[str]) -> list[str]:
-    """Those of the required features that this process cannot use. Where tile registers are among them, the system is
-    asked for these."""
-    missing = set(required) - host_features()
-    tiles = FEATURES.intersection(required)
-    return sorted(missing | tiles if tiles and not may_use_tiles() else missing)

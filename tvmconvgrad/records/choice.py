@@ -8,14 +8,14 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-VERSION = 3
+VERSION = 4
 """The version of the schedules. Raise it when the same decisions come to mean another program: older choices are then
 ignored."""
 
-STOCK = "post-order-apply"
+DEFAULT_SPACE = "post-order-apply"
 """The rule whose choices are traces of MetaSchedule's default space."""
 
-SPACES = ("decisions", STOCK)
+SPACES = ("decisions", DEFAULT_SPACE)
 """The spaces that can be searched."""
 
 
@@ -30,7 +30,7 @@ class ChoiceRefused(ValueError):
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule's name and the numbers to draw in it; `trace` is JSON, and only for the rule `STOCK`.
+    """A rule's name and the numbers to draw in it; `trace` is JSON, and only for the rule `DEFAULT_SPACE`.
 
     `plan` is the text of the scheduled program that was measured. If the same numbers now make a program with another
     text, the choice is refused.
@@ -57,7 +57,7 @@ class Choice:
         _need(all(type(number) is int and abs(number) <= _MOST for number in decisions.values()), "decisions")
         _need(all(len(name) <= _NAME for name in decisions), "decisions")
         _need(isinstance(data["plan"], str), "plan")
-        _need(isinstance(data["trace"], str) and (data["trace"] != "") == (rule == STOCK), "trace")
+        _need(isinstance(data["trace"], str) and (data["trace"] != "") == (rule == DEFAULT_SPACE), "trace")
         return cls.of(**data)
 
     def to_dict(self) -> dict[str, object]:

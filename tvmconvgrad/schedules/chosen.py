@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.records.choice import STOCK, Choice, ChoiceRefused
+from tvmconvgrad.records.choice import DEFAULT_SPACE, Choice, ChoiceRefused
 from tvmconvgrad.schedules.base import Rule, Scheduled
-from tvmconvgrad.schedules.stock import replayed
+from tvmconvgrad.schedules.default_space import replayed
 from tvmconvgrad.spec import Problem
 
 
@@ -23,7 +23,7 @@ def scheduled_as(problem: Problem, target: Target, schedule: str | None, choice:
 def chosen(problem: Problem, target: Target, choice: Choice) -> Scheduled:
     """The program of a choice. Raises ChoiceRefused if it is not, or no longer, the one that was measured."""
     try:
-        if choice.rule == STOCK:
+        if choice.rule == DEFAULT_SPACE:
             scheduled = replayed(problem, choice.trace)
         else:
             scheduled = given(problem, _rule(problem, target, choice.rule), dict(choice.decisions))

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 OURS = frozenset({"GetSBlock", "Annotate", "SampleCategorical"})
-STOCK = OURS | {
+DEFAULT_SPACE = OURS | {
     *("AddUnitLoop", "CacheRead", "CacheWrite", "ComputeAt", "ComputeInline", "DecomposeReduction", "EnterPostproc"),
     *("Fuse", "GetChildBlocks", "GetConsumers", "GetLoops", "GetProducers", "Parallel", "RFactor", "Reorder"),
     *("ReverseComputeAt", "ReverseComputeInline", "SampleComputeLocation", "SamplePerfectTile", "Split"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Schedule
 
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 
@@ -32,4 +32,4 @@ class ZeroRule:
         expression = express(problem, Multiples())
         sch = Schedule(expression.prim_func())
         self.fill(sch, expression)
-        return Scheduled(expression, place(sch.mod, expression, problem), self.name, {})
+        return Scheduled(expression, apply_output_maps(sch.mod, expression, problem), self.name, {})

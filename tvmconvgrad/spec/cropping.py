@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, replace
 from math import gcd
 
-from tvmconvgrad.spec.geometry import Crop, met
+from tvmconvgrad.spec.geometry import Crop, range_inside
 from tvmconvgrad.spec.pads import tap_extent
 from tvmconvgrad.spec.problem import Gradient, Problem
 
@@ -34,13 +34,13 @@ class _Axis:
     y_begin: int = 0
     k_begin: int = 0
 
-    def met_by_tap(self, tap: int) -> tuple[int, int]:
+    def read_by_tap(self, tap: int) -> tuple[int, int]:
         """(first, end) of the positions at which a tap reads an element of x."""
-        return met(self.stride, tap * self.dilation - self.pad, self.y, self.x)
+        return range_inside(self.stride, tap * self.dilation - self.pad, self.y, self.x)
 
-    def met_at_position(self, position: int) -> tuple[int, int]:
+    def read_at_position(self, position: int) -> tuple[int, int]:
         """(first, end) of the taps that read an element of x at a position."""
-        return met(self.dilation, position * self.stride - self.pad, self.k, self.x)
+        return range_inside(self.dilation, position * self.stride - self.pad, self.k, self.x)
 
     def element(self, position: int, tap: int) -> int:
         """The element of x that a tap reads at a position; it lies outside of x if it is padding."""
@@ -127,9 +127,9 @@ def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
     """(first position, last position, tap) of runs of pairs that read x, for each tap or for each position, whichever
     are fewer. They include the first and last pairs along every tensor."""
     if axis.k <= axis.y:
-        runs = ((axis.met_by_tap(tap), tap) for tap in range(axis.k))
+        runs = ((axis.read_by_tap(tap), tap) for tap in range(axis.k))
         return [(first, end - 1, tap) for (first, end), tap in runs if first < end]
-    ranges = ((axis.met_at_position(position), position) for position in range(axis.y))
+    ranges = ((axis.read_at_position(position), position) for position in range(axis.y))
     return [(at, at, tap) for (first, end), at in ranges if first < end for tap in {first, end - 1}]
 
 

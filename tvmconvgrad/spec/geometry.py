@@ -47,7 +47,7 @@ class Geometry:
         return 2 * self.batch * self.o * prod(self.y) * (self.c // self.groups) * prod(self.k)
 
 
-def met(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
+def range_inside(step: int, offset: int, count: int, size: int) -> tuple[int, int]:
     """(first, end) of the 0 <= i < count with 0 <= i * step + offset < size; first >= end where there is none."""
     return max(0, -(offset // step)), min(count, (size - 1 - offset) // step + 1)
 

@@ -29,85 +29,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from math import gcd, prod
+from functools import cached_property
+from math import prod
 
 from tvm import te, tirx
 
-from tvmconvgrad.spec import Geometry, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
+from tvmconvgrad.te.phases import PhaseGroup, all_met, axis_phase_groups
 from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
 from tvmconvgrad.te.views import PaddedView
-from tvmconvgrad.te.zeros import Reads, with_zeros
+from tvmconvgrad.te.zeros import with_zeros
 
 ROUNDING = 1.1
 """All parts get the same number of positions if that makes at most so many times as many as they need. Not measured on
 its own."""
-
-
-@dataclass(frozen=True)
-class PhaseGroup:
-    """The phases r_begin <= r < r_begin + phases of one axis, each with `taps` taps."""
-
-    y: int
-    x: int
-    stride: int
-    pad: int
-    step: int
-    """The convolution's dilation, in elements of x."""
-    r_begin: int
-    phases: int
-    taps: int
-
-    @property
-    def period(self) -> int:
-        """The distance between neighbouring taps of one phase, in taps: q above."""
-        return self.stride // gcd(self.stride, self.step)
-
-    @property
-    def dilation(self) -> int:
-        """The distance between what neighbouring taps of one phase read, in elements of y."""
-        return self.step // gcd(self.stride, self.step)
-
-    def first(self, r: Index) -> Index:
-        """The first position t of phase `r` whose element lies in x."""
-        return -((r * self.step - self.pad) // self.stride)
-
-    @cached_property
-    def firsts(self) -> list[int]:
-        """The first position of each phase."""
-        return [int(self.first(r)) for r in range(self.r_begin, self.r_begin + self.phases)]
-
-    @cached_property
-    def ends(self) -> list[int]:
-        """The end of each phase's positions, exclusive."""
-        phases = range(self.r_begin, self.r_begin + self.phases)
-        return [(self.x - 1 + self.pad - r * self.step) // self.stride + 1 for r in phases]
-
-    @cached_property
-    def meeting(self) -> Reads:
-        """What the phases' positions read of y."""
-        reach = (self.taps - 1) * self.dilation
-        return Reads(range(min(self.firsts), max(self.ends)), 1, reach, self.dilation, self.taps, self.y)
-
-
-@lru_cache(maxsize=64)  # a schedule asks for each tile that it may take
-def axis_phase_groups(y: int, x: int, kernel: int, stride: int, dilation: int, pad: int) -> tuple[PhaseGroup, ...]:
-    """The phases of one axis, in at most two groups: those with more taps first."""
-    period = stride // gcd(stride, dilation)
-    more = kernel % period
-    met = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < x}
-    return tuple(
-        PhaseGroup(y, x, stride, pad, dilation, r_begin, phases, taps)
-        for r_begin, phases, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period))
-        if taps and not met.isdisjoint(range(r_begin, r_begin + phases))
-    )
-
-
-def all_met(geometry: Geometry) -> bool:
-    """Whether every element of x has a tap that contributes to it."""
-    sizes = zip(geometry.k, geometry.strides, geometry.dilations)
-    return all(kernel >= stride and gcd(stride, dilation) == 1 for kernel, stride, dilation in sizes)
 
 
 @dataclass(frozen=True)
@@ -134,13 +70,13 @@ class Part:
 
     def first(self, axis: int, r: Index) -> Index:
         """The position t that is number 0 of the sum, for the phase `r` of the group (0: the group's first)."""
-        phase_groups = self.phase_groups[axis]
-        firsts = phase_groups.firsts
+        group = self.phase_groups[axis]
+        firsts = group.firsts
         changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
         if not (self.apart and changes):
             return min(firsts)
         if len(changes) > 1:
-            return phase_groups.first(r + phase_groups.r_begin)
+            return group.first(r + group.r_begin)
         # Written without a quotient: TVM would merge it with the quotients that compute the phase, and then not see
         # that all lanes of a vector share it. It would load the operand once for each lane.
         (at,) = changes
@@ -149,7 +85,7 @@ class Part:
         return firsts[0] + (firsts[at] - firsts[0]) * behind
 
     @cached_property
-    def met(self) -> list[int]:
+    def needed(self) -> list[int]:
         """The number of positions t that the phases need along each axis."""
         return [
             max(end - (first if self.apart else min(p.firsts)) for first, end in zip(p.firsts, p.ends))
@@ -159,7 +95,7 @@ class Part:
     @cached_property
     def positions(self) -> list[int]:
         """The number of positions t along each axis, with `least_positions`; rounded up along the last axis."""
-        counts = [max(counts) for counts in zip(self.met, self.least_positions or self.met)]
+        counts = [max(counts) for counts in zip(self.needed, self.least_positions or self.needed)]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
     @cached_property
@@ -178,10 +114,10 @@ class Part:
         c_group, _ = tensors.group_sizes(self.problem.geometry)
         rest, c = tensors.in_group(channel, c_group, prod(p.phases for p in self.phase_groups))
         found: list[Index] = []
-        for phase_groups in reversed(self.phase_groups):
-            if phase_groups.phases > 1:
-                found.insert(0, rest % phase_groups.phases)
-                rest = rest // phase_groups.phases
+        for group in reversed(self.phase_groups):
+            if group.phases > 1:
+                found.insert(0, rest % group.phases)
+                rest = rest // group.phases
             else:
                 found.insert(0, tirx.const(0, "int64"))
         return found, c
@@ -197,19 +133,19 @@ class Part:
 
     def y_view(self, axis: int) -> tuple[int, int]:
         """The range (first, end) of elements of y that the sum reads along an axis; it may reach beyond y."""
-        phase_groups = self.phase_groups[axis]
+        group = self.phase_groups[axis]
         if self.over_y[axis]:
             return 0, self.problem.geometry.y[axis]
-        last = max(phase_groups.firsts) if self.apart else min(phase_groups.firsts)
-        return min(phase_groups.firsts) - (phase_groups.taps - 1) * phase_groups.dilation, last + self.positions[axis]
+        last = max(group.firsts) if self.apart else min(group.firsts)
+        return min(group.firsts) - (group.taps - 1) * group.dilation, last + self.positions[axis]
 
     def may_be_implicit(self, axis: int) -> bool:
         """Whether padding along an axis may be implicit: all channels count from the same position, and the sum either
         reads no padding or goes over several taps."""
-        phase_groups, (begin, end) = self.phase_groups[axis], self.y_view(axis)
-        together = not self.apart or min(phase_groups.firsts) == max(phase_groups.firsts)
+        group, (begin, end) = self.phase_groups[axis], self.y_view(axis)
+        together = not self.apart or min(group.firsts) == max(group.firsts)
         inside = begin >= 0 and end <= self.problem.geometry.y[axis]
-        return axis < self.multiples.implicit_axes and together and (inside or phase_groups.taps > 1)
+        return axis < self.multiples.implicit_axes and together and (inside or group.taps > 1)
 
     @property
     def filter_is_plain(self) -> bool:
@@ -265,7 +201,7 @@ class Part:
 
         return te.compute((geometry.batch, y.shape[1], *self.positions, w.shape[-2]), element, name=name)
 
-    def place(self, n: Index, g: Index, *rest: Index) -> OutputMap:
+    def output_map(self, n: Index, g: Index, *rest: Index) -> OutputMap:
         """Where an element of the sum belongs in x."""
         geometry, multiples = self.problem.geometry, self.multiples
         c_group, _ = tensors.group_sizes(geometry)
@@ -280,7 +216,7 @@ class Part:
             begins = [first * p.stride + (p.r_begin + i) * p.step - p.pad for i, first in enumerate(firsts)]
             inside += [element >= 0] if min(begins) < 0 else []
             inside += [element < p.x] if max(begins) + (count - 1) * p.stride >= p.x else []
-            inside += p.meeting.conditions(position)
+            inside += p.reads.conditions(position)
             where.append(element)
         inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
         inside += tensors.within(channel, self.channels, tensors.ceil_to(self.channels, multiples.c))
@@ -299,13 +235,13 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     for part, name in zip(found, names):
         w_padded = part.filter(w, f"w_padded{name}")
         total = part.sum(y_padded, [-view.shift for view in views], w_padded, f"sum{name}")
-        placed = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
-        shape = *total.shape[:2], *placed.positions, total.shape[-1]
+        stored = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
+        shape = *total.shape[:2], *stored.positions, total.shape[-1]
         results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
-        output_maps.append(placed.place)
+        output_maps.append(stored.output_map)
     operands = ("y_padded", *(f"w_padded{name}" for name in names))
     total = Sum((y, w), tuple(results), operands, tuple(f"sum{name}" for name in names), views)
-    has_gaps = any(phase_groups.meeting.has_gaps for part in found for phase_groups in part.phase_groups)
+    has_gaps = any(group.reads.has_gaps for part in found for group in part.phase_groups)
     return with_zeros(problem, total, output_maps, has_gaps or not all_met(problem.geometry))
 
 
@@ -325,8 +261,8 @@ def _alike(found: Sequence[Part]) -> list[Part]:
     """The parts, all with the same number of positions if that adds few (`ROUNDING`). Where x is odd, phases differ by
     one position; only parts of equal size split into the same work items, which can be fused
     (schedules/transforms/task_fusion.py)."""
-    most = tuple(max(counts) for counts in zip(*(part.met for part in found)))
-    if len(found) * prod(most) > ROUNDING * sum(prod(part.met) for part in found):
+    most = tuple(max(counts) for counts in zip(*(part.needed for part in found)))
+    if len(found) * prod(most) > ROUNDING * sum(prod(part.needed) for part in found):
         return list(found)
     return [replace(part, least_positions=most) for part in found]
 

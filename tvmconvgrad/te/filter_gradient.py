@@ -70,7 +70,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     has_gaps = any(axis.has_gaps for axis in taps)
     if multiples.direct:
         found = Sum((first, second), (total,), operands, ("sum",), views)
-        return with_zeros(problem, found, [place_of_sum(problem, multiples)], has_gaps)
+        return with_zeros(problem, found, [output_map_of_sum(problem, multiples)], has_gaps)
     shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
     result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
     found = Sum((first, second), (result,), operands, ("sum",), views)
@@ -84,14 +84,14 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     return with_zeros(problem, found, [moved], has_gaps)
 
 
-def place_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., OutputMap]:
+def output_map_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., OutputMap]:
     """The map from an element (g, *k, c, o) of the sum to the user's filter. Elements of surplus channels, and of taps
-    that read nothing but padding, have no place there."""
+    that read nothing but padding, have no element there."""
     geometry = problem.geometry
     c_group, o_group = tensors.group_sizes(geometry)
     taps = of_taps(geometry)
 
-    def place(g: Index, *rest: Index) -> OutputMap:
+    def output_map(g: Index, *rest: Index) -> OutputMap:
         *k, c, o = rest
         inside = _met(taps, k)
         inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
@@ -99,7 +99,7 @@ def place_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., Output
         inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
         return OutputMap(inside, list(tensors.filter_index(problem, k, c, g * o_group + o)))
 
-    return place
+    return output_map
 
 
 def _met(taps: Sequence[Reads], k: Sequence[Index]) -> list[Index]:

@@ -46,7 +46,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     axes = of_positions(geometry)
 
-    def place(n: Index, g: Index, *rest: Index) -> OutputMap:
+    def output_map(n: Index, g: Index, *rest: Index) -> OutputMap:
         *y, o = rest
         inside = [condition for axis, at in zip(axes, y) for condition in axis.conditions(at)]
         inside += tensors.within(y[-1], geometry.y[-1], kept[-1])
@@ -54,7 +54,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
         return OutputMap(inside, list(tensors.data_index(problem, "y", n, g * o_group + o, y)))
 
     found = Sum((x, w), (result,), ("x_padded", "w_padded"), ("sum",), views)
-    return with_zeros(problem, found, [place], any(axis.has_gaps for axis in axes))
+    return with_zeros(problem, found, [output_map], any(axis.has_gaps for axis in axes))
 
 
 def positions_of(problem: Problem, multiples: Multiples) -> list[int]:

@@ -123,7 +123,7 @@ def _zeros(
 ) -> tuple[te.Tensor, Callable[..., OutputMap]]:
     dtype = tensors.result_dtype(problem)
 
-    def place(*index: Index) -> OutputMap:
+    def output_map(*index: Index) -> OutputMap:
         return OutputMap([], [at + begin if begin else at for at, begin in zip(index, begins)])
 
-    return te.compute(shape, lambda *_: tirx.const(0, dtype), name=name), place
+    return te.compute(shape, lambda *_: tirx.const(0, dtype), name=name), output_map

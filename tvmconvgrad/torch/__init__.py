@@ -9,10 +9,10 @@ the next calls in turn, and the faster one computes all later calls. `cgt.report
 PyTorch. Import it before threads compute: the import changes PyTorch's dispatcher.
 """
 
-from tvmconvgrad.torch.convolution import Convolution
+from tvmconvgrad.torch.dispatch.operators import conv_backward, convolution
+from tvmconvgrad.torch.dispatch.override import OverrideWarning
 from tvmconvgrad.torch.enabling import disable, enable, enabled
-from tvmconvgrad.torch.operators import conv_backward, convolution
-from tvmconvgrad.torch.override import OverrideWarning
+from tvmconvgrad.torch.layers.convolution import Convolution
 from tvmconvgrad.torch.reporting import Report, Row, report
 from tvmconvgrad.torch.warming import warmup
 

@@ -9,11 +9,12 @@ import torch
 
 from tvmconvgrad.common.warnings import say
 from tvmconvgrad.runtime import tensors, threads
-from tvmconvgrad.torch import findings, memory_formats
-from tvmconvgrad.torch.convolution import Convolution
-from tvmconvgrad.torch.override import OverrideWarning, others
+from tvmconvgrad.torch.dispatch.override import OverrideWarning, others
+from tvmconvgrad.torch.layers import memory_formats
+from tvmconvgrad.torch.layers.convolution import Convolution
 from tvmconvgrad.torch.settings import Settings, parse_settings
 from tvmconvgrad.torch.state import state
+from tvmconvgrad.torch.steps import findings
 
 Layers = Callable[[Convolution], bool]
 

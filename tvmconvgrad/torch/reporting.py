@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from tvmconvgrad.frontends import reports
-from tvmconvgrad.torch.override import others
+from tvmconvgrad.torch.dispatch.override import others
 from tvmconvgrad.torch.state import state
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.steps.step import Step
 
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
 

@@ -14,7 +14,7 @@ import torch
 from tvmconvgrad.frontends.algorithms import parse_algorithm
 from tvmconvgrad.frontends.layers import check_layers, is_allowed
 from tvmconvgrad.spec.values import show
-from tvmconvgrad.torch.convolution import Convolution
+from tvmconvgrad.torch.layers.convolution import Convolution
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from tvmconvgrad.common import process
 from tvmconvgrad.frontends.stack import SettingsStack
-from tvmconvgrad.torch.layer import Backward, Forward
+from tvmconvgrad.torch.layers.layer import Backward, Forward
 from tvmconvgrad.torch.settings import Settings
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.steps.step import Step
 
 MOST_LAYERS, MOST_SETTINGS = 4096, 16
 """Layers that are remembered for each pass, forward or backward, and settings whose layers are. When there are more,

@@ -11,13 +11,13 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tvmconvgrad.common.progress import progress_bar
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import TURNS
 from tvmconvgrad.torch.reporting import Report, report
 from tvmconvgrad.torch.state import state
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import CALLS_EACH
+from tvmconvgrad.torch.steps.step import Step
 
-_PASSES = 2 * TURNS + 2  # all turns of a contest, and two in reserve
+_PASSES = 2 * CALLS_EACH + 2  # all calls of a contest, and two in reserve
 _SECONDS = 0.05  # between two looks at the builds
 
 

@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Protocol
 
 from tvmconvgrad.records import logs, lookup
-from tvmconvgrad.records.choice import SPACES, STOCK, VERSION
+from tvmconvgrad.records.choice import DEFAULT_SPACE, SPACES, VERSION
 from tvmconvgrad.records.entry import Entry, key
 from tvmconvgrad.records.task import Task
-from tvmconvgrad.tuning.search.default_space import StockSpace
+from tvmconvgrad.tuning.search.default_space import DefaultSpace
 from tvmconvgrad.tuning.search.final import FINAL_SECONDS
 from tvmconvgrad.tuning.search.metaschedule import logging_to
 from tvmconvgrad.tuning.search.search import Found, Limits, Search, SearchFailed
@@ -108,7 +108,7 @@ class Session:
         limits = Limits(self.budget.trials, deadline, lambda: self.interrupted)
         try:
             similar = lookup.similar(task.problem, task.target, self.folder)
-            space = StockSpace(task) if self.space == STOCK else Decisions(task, pool, known=similar)
+            space = DefaultSpace(task) if self.space == DEFAULT_SPACE else Decisions(task, pool, known=similar)
             folder = logs.target_folder(self.folder, task.target) / TRIALS / f"{task.key}-{space.name}"
             with Search(space, folder, pool, self.measurer, self.display.trial) as search:
                 self.found.append(search.found)
@@ -123,9 +123,9 @@ class Session:
         if found.seconds:
             entry = make_entry(found)
             before = self._entry(task)
-            if before is not None and self.space == STOCK and before.gain >= entry.gain:
+            if before is not None and self.space == DEFAULT_SPACE and before.gain >= entry.gain:
                 self.entries.append(before)
-                self.display.done(task, before, f"better than {entry.gain:.2f}, the best of {STOCK}")
+                self.display.done(task, before, f"better than {entry.gain:.2f}, the best of {DEFAULT_SPACE}")
                 return
             logs.append(self.folder, [entry])
             self.entries.append(entry)

@@ -14,7 +14,7 @@ from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.cost import Cost
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
-from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, GROUP_TILES, GemmTile
+from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, WARPGROUP_TILES, GemmTile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec.merging import merged
 
@@ -80,7 +80,7 @@ def test_the_plan_is_the_best_choice_and_each_draw_the_best_of_those_left(operat
 def test_tiles_take_whole_pairs_of_blocks() -> None:
     layer = Convolution(3, 1, 192, 192, (9, 9), (9, 9), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     tile = GemmTile(64, 64, (1, 1))
-    assert tile in GROUP_TILES
+    assert tile in WARPGROUP_TILES
     counts = [
         planner(0, layer=layer).cost(tile, way).tiles for way in (Copies.BOXES, Copies.B_FOR_TWO, Copies.A_FOR_TWO)
     ]

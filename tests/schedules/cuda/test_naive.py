@@ -14,7 +14,7 @@ from tests.support.sampling import covering
 pytestmark = needs_emulator
 
 
-@pytest.mark.parametrize("case", covering(cases()))
+@pytest.mark.parametrize("case", covering(cases(), quick=1, second=2))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     check(emulator, case, "naive" if takes("naive", case) else "zero")
 

@@ -15,12 +15,12 @@ from tests.support.random_cases import random_cases
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
-from tvmconvgrad.schedules.cuda.gemm.tiles import DIRECT_TILES, GROUP_TILES, TENSOR_TILES
+from tvmconvgrad.schedules.cuda.gemm.tiles import TENSOR_TILES, TILES_FROM_REGISTERS, WARPGROUP_TILES
 
 pytestmark = needs_emulator
 MACHINE = GpuMachine.of(tvm.target.Target(SM_90.to_dict()))
-TARGETS = {SM_90: len(TENSOR_TILES), SM_90A: len(GROUP_TILES)}
-"""With the number of the first direct tile."""
+TARGETS = {SM_90: len(TENSOR_TILES), SM_90A: len(WARPGROUP_TILES)}
+"""With the number of the first tile whose A comes from registers."""
 STEM = Convolution(2, 1, 3, 40, (19, 20), (10, 10), (7, 7), (2, 2), (1, 1), (3, 3), (3, 2))
 GROUPS = Convolution(2, 3, 15, 72, (9, 10), (9, 10), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 CUBE = Convolution(2, 1, 3, 24, (6, 7, 5), (6, 7, 5), (3, 2, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 0, 1))
@@ -28,7 +28,7 @@ LINE = Convolution(3, 1, 4, 16, (40,), (40,), (9,), (1,), (2,), (8,), (8,))
 LAYERS = {"stem": STEM, "groups": GROUPS, "cube": CUBE, "line": LINE}
 
 
-@pytest.mark.parametrize("tile", range(len(DIRECT_TILES)))
+@pytest.mark.parametrize("tile", range(len(TILES_FROM_REGISTERS)))
 @pytest.mark.parametrize("layer", LAYERS)
 def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
     """In each type and layout, for both targets, of all depths and stages, in turn."""

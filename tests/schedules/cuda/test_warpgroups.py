@@ -18,11 +18,11 @@ from tvmconvgrad import schedules
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_TILES, GemmTile
+from tvmconvgrad.schedules.cuda.gemm.tiles import WARPGROUP_TILES, GemmTile
 
 pytestmark = needs_emulator
 TYPES = ("f16", "bf16")
-SQUARE = GROUP_TILES.index(GemmTile(128, 128, (2, 1)))
+SQUARE = WARPGROUP_TILES.index(GemmTile(128, 128, (2, 1)))
 
 
 def of_both_types() -> list[Case]:
@@ -41,7 +41,7 @@ def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     ("operator", "tile"),
     [
         pytest.param(operator, tile, marks=[pytest.mark.slow] if i % 5 else [])
-        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(GROUP_TILES))))
+        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(WARPGROUP_TILES))))
     ],
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:

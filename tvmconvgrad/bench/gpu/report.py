@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import median
 
 from tvmconvgrad.bench.gpu.run import COPY, FORMATS, Result
-from tvmconvgrad.bench.results import Column, Measurement
-from tvmconvgrad.bench.summary import Group, Mean, summarise
+from tvmconvgrad.bench.results.measurement import Column, Measurement
+from tvmconvgrad.bench.results.summary import Group, Mean, summarise
 
 COLUMNS = [Column("cuDNN", tuple(FORMATS)), *(Column(label, (label,)) for label in (*FORMATS, COPY))]
 """Ratios of times, above 1 where ours is faster. The first is to the faster of both formats, the last

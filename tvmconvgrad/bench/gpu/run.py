@@ -13,7 +13,7 @@ from tvmconvgrad.bench.gpu.checking import Checked, Tensors, check, laid_out, ma
 from tvmconvgrad.bench.gpu.timing import Clock, Work, time_all
 from tvmconvgrad.bench.job import Job, Refused
 from tvmconvgrad.bench.peers.pytorch import PyTorch
-from tvmconvgrad.bench.results import Measurement
+from tvmconvgrad.bench.results.measurement import Measurement
 from tvmconvgrad.bench.variants import OURS
 from tvmconvgrad.bundles.load import Bundle
 from tvmconvgrad.bundles.manifest import BundledKernel

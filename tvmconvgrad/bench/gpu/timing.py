@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tvmconvgrad.bench.peers.pytorch import DTYPES
-from tvmconvgrad.bench.session import in_turn
+from tvmconvgrad.bench.workers.session import in_turn
 from tvmconvgrad.machines.targets import TF32
 
 Work = Callable[[], object]

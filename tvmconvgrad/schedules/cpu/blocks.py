@@ -1,226 +1,18 @@
-"""Schedule primitives that the CPU's rules share: packing an operand, and the loops of a register tile."""
+"""Schedule primitives that the CPU's rules share: cache blocks, layouts of what is written, loops of register tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 
-from tvm import DataType
-from tvm.ir import Call
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
-from tvm.sym import Analyzer
-from tvm.tirx import Buffer, IndexMap, IntImm, Var
+from tvm.tirx import IndexMap, Var
 
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.tir.annotations import LEAST_SIDE, PAIRS, PREFETCH, PREFETCH_FAR, TRANSPOSE
-from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
-
-AHEAD = 1024
-"""Prefetch distance, in elements, of data that is packed along memory. Not measured on its own."""
-
-TOGETHER = 64
-"""At most so many positions of a row are packed by one work item: a problem whose images were merged into one row has
-no other loop to split. Not measured on its own."""
-
-CONTIGUOUS = 256
-"""At most so many positions are packed by one work item if they are contiguous. Not measured on its own."""
-
-APART = (128, 64)
-"""Alignment and offset, in bytes, of the distance between packed blocks of channels. The distance is thereby an odd
-number of cache lines, so the same position of different blocks maps to different sets of the cache."""
-
-SQUARE = 16
-"""So many rows of the filter are read side by side to be transposed: few enough for the core's prefetcher to follow
-each. Not measured on its own."""
-
-
-def pack_data(
-    sch: Schedule,
-    block: SBlockRV,
-    data_format: str,
-    channels: int,
-    groups: int,
-    lanes: int,
-    at: LoopRV | None = None,
-    images: int = 1,
-    ahead: int = 0,
-    run: int = 1,
-) -> None:
-    """Pack a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
-
-    (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups), so a tile reads one
-    short contiguous run for each position. In the user's layout these runs may lie a power of two apart and then share
-    few sets of the cache. The innermost elements are those of several `images` at one channel, or a `run` of a group's
-    channels, as bf16 dot products need them. Inside of a loop only what the loop's body reads is packed, so it stays in
-    the cache. In NXC the source is prefetched: `ahead` elements ahead into L2, or, with 0, `AHEAD` elements into L1.
-    `lanes` are the f32 elements of a vector register.
-    """
-    rank = len(sch.get_loops(block)) - 3
-    transform_written(sch, block, _blocked_data(channels, groups, images, run))
-    sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
-    if at is not None:
-        sch.compute_at(block, at, preserve_unit_loops=True)
-    n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
-    n, image = sch.split(n, [None, images])
-    g0, g1 = sch.split(g, [None, groups])
-    c0, c1 = sch.split(c, [None, channels])
-    row = space[-1]
-    outer = [n, *space[:-1]]
-    if data_format == "NXC" and at is None:
-        work_item, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
-        outer.append(work_item)
-    if data_format == "NXC" and channels * groups > 1:
-        read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
-        sch.reorder(*outer, row, g0, c0, c1, image, g1)
-        if images > 1:
-            sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and run > 1:
-            c1, pair = sch.split(sch.fuse(c0, c1), [None, run])
-            sch.reorder(c1, image, g1, pair)
-            sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
-            sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
-        elif groups == 1 and channels >= LEAST_SIDE:
-            sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
-        elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
-            sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
-        else:
-            _vectorize(sch, g1 if groups > 1 else c1)
-        if ahead:
-            sch.annotate(row, PREFETCH_FAR, ahead)
-        else:
-            _prefetch(sch, block, row, read)
-    elif data_format == "NXC":
-        sch.reorder(*outer, g0, c0, row, image, c1, g1)
-        sch.fuse(row, image)  # contiguous in the copy
-        sch.annotate(c0, TRANSPOSE, 1)
-    else:
-        is_one_run = _is_contiguous(sch, block, space)
-        if is_one_run:
-            fused = sch.fuse(*space)
-            space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
-            row = space[-1]
-        outer = [n, g0, c0, *space[:-1]]
-        sch.reorder(*outer, *([c1, row, image, g1] if groups > 1 else [row, c1, image, g1]))
-        if images > 1:
-            sch.fuse(c1, image)
-        if channels * groups > 1 or not is_one_run:  # rows, of which some may be pads
-            sch.annotate(row, TRANSPOSE, 1)
-        else:
-            _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
-            _vectorize(sch, vector)
-    if at is None:
-        sch.parallel(sch.fuse(*outer))
-
-
-def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
-    """Whether the positions of a channel that a block packs are contiguous in memory: whole rows without padding."""
-    if not sch.get(block).reads:
-        return False  # all of it is pads
-    source = sch.get(block).reads[0].source.shape[-len(space) :]
-    extents = [sch.get(loop).extent for loop in space]  # of which some may differ from work item to work item
-    whole = all(isinstance(size, IntImm) for size in extents) and list(map(int, extents[1:])) == list(
-        map(int, source[1:])
-    )
-    guards = [call for call in nodes(sch.get(block).body, Call) if call.op.same_as(IF_THEN_ELSE)]
-    return len(space) > 1 and whole and not guards
-
-
-def _source(sch: Schedule, block: SBlockRV) -> Buffer:
-    """The user's tensor that a block packs."""
-    return sch.get(block).reads[0].source
-
-
-def _bytes(buffer: Buffer) -> int:
-    """Bytes of an element."""
-    return int(DataType(str(buffer.dtype)).bits) // 8
-
-
-def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> None:
-    """Prefetch in a loop over positions what lies about `AHEAD` elements later, in whole positions; the loop's body
-    reads `read` elements of each position."""
-    channels = int(_source(sch, block).shape[-1])
-    sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
-
-
-def pack_filter(
-    sch: Schedule,
-    block: SBlockRV,
-    lanes: tuple[str, int],
-    reduced: int,
-    groups: int,
-    filter_axes: str,
-    at: LoopRV | None = None,
-    run: int = 1,
-) -> None:
-    """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
-
-    A panel has, for one block of N channels, all taps and all K channels, contiguous. `lanes` names the N channels, "c"
-    or "o", and how many of them a panel has. (g, *k, c, o) becomes (g // groups, N // lanes, K // reduced, *k,
-    K % reduced, N % lanes, g % groups), the order in which a register tile reads it. With a `run`, so many K channels
-    of one N channel are innermost, as bf16 dot products need them. A filter with taps innermost is transposed.
-    """
-    rank = len(sch.get_loops(block)) - 3
-    channel, width = lanes
-    along = filter_axes.endswith(channel.upper())
-    transform_written(sch, block, _paneled_filter(channel == "o", width, reduced, groups, run))
-    if at is not None:
-        sch.compute_at(block, at, preserve_unit_loops=True)
-    g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
-    lane, summed = (o, c) if channel == "o" else (c, o)
-    g0, g1 = sch.split(g, [None, groups])
-    lane0, lane1 = sch.split(lane, [None, width])
-    summed0, summed1 = sch.split(summed, [None, reduced])
-    outer = [g0, lane0]
-    if run > 1 and groups > 1:
-        summed1, pair = sch.split(summed1, [None, run])
-        outer += [summed0, *k]
-        sch.reorder(*outer, lane1, summed1, g1, pair)
-        sch.annotate(summed1, TRANSPOSE, 1)
-    elif run > 1:
-        summed1, pair = sch.split(summed1, [None, run])
-        outer += [summed0, *k] if along else [*k]
-        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), pair, g1)
-        sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
-    elif along or groups > 1:
-        outer.append(summed0)
-        sch.reorder(*outer, *k, summed1, lane1, g1)
-        _vectorize(sch, g1 if groups > 1 else lane1)
-    else:
-        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
-        if filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
-            outer.append(summed0)
-            sch.reorder(*outer, summed1, square, *k, lane1, g1)
-            sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
-        else:
-            outer += [*k, square]
-            sch.reorder(*outer, summed0, summed1, lane1, g1)
-            sch.annotate(summed1, TRANSPOSE, 1)
-    if at is None:
-        sch.parallel(sch.fuse(*outer))
-
-
-def _blocked_data(channels: int, groups: int, images: int, run: int) -> Callable[..., tuple[Index, ...]]:
-    def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
-        outer = n // images, g // groups, c // channels, *space, c % channels // run
-        return (*outer, g % groups, c % run if run > 1 else n % images)
-
-    return layout
-
-
-def _paneled_filter(
-    lanes_are_o: bool, width: int, reduced: int, groups: int, run: int
-) -> Callable[..., tuple[Index, ...]]:
-    def layout(g: Index, *rest: Index) -> tuple[Index, ...]:
-        *k, c, o = rest
-        lane, summed = (o, c) if lanes_are_o else (c, o)
-        outer = g // groups, lane // width, summed // reduced, *k, summed % reduced // run
-        return (*outer, lane % width, g % groups, summed % run)
-
-    return layout
+from tvmconvgrad.tir.annotations import PAIRS, TRANSPOSE
 
 
 @dataclass(frozen=True)
@@ -282,7 +74,8 @@ def _index_map(arity: int, layout: Callable[..., tuple[Index, ...]]) -> IndexMap
     return IndexMap(indices, list(layout(*indices)), None)
 
 
-def _vectorize(sch: Schedule, loop: LoopRV) -> None:
+def vectorize(sch: Schedule, loop: LoopRV) -> None:
+    """Vectorise a loop of several steps."""
     if extent(sch, loop) > 1:
         sch.vectorize(loop)
 
@@ -290,13 +83,6 @@ def _vectorize(sch: Schedule, loop: LoopRV) -> None:
 def extent(sch: Schedule, loop: LoopRV) -> int:
     """A loop's constant extent."""
     return int(sch.get(loop).extent)
-
-
-def _first_extent(sch: Schedule, loop: LoopRV) -> int:
-    """A loop's extent; if it differs between work items, that of the first one."""
-    found = sch.get(loop).extent
-    begin = {var: IntImm("int64", 0) for var in nodes(found, Var)}
-    return int(Analyzer().simplify(replaced(found, begin)))
 
 
 def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: bool = False) -> LoopRV | None:
@@ -328,7 +114,7 @@ def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[Loop
     """Schedule an elementwise pass over memory, with the innermost loop vectorised. Returns the loops over rows."""
     *rows, last = loops
     _, vector = sch.split(last, [None, largest_divisor(extent(sch, last), lanes)])
-    _vectorize(sch, vector)
+    vectorize(sch, vector)
     return rows
 
 

@@ -30,11 +30,11 @@ from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap, result_dtype
 from tvmconvgrad.tir.rewriting import nodes, with_parts
 
-_Place: TypeAlias = "tuple[tirx.Buffer, Callable[..., OutputMap]]"
+_Output: TypeAlias = "tuple[tirx.Buffer, Callable[..., OutputMap]]"
 """A user's tensor, and the map from a stage's elements to its own."""
 
 
-def place(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
+def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
     """`module` with one result `out` in place of the expression's results. If the problem accumulates, the result and
     the gradient by the bias are added to what is there."""
     adds = problem.epilogue.accumulate
@@ -45,27 +45,27 @@ def place(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
     extents = [tirx.IntImm("int64", extent) for extent in problem.output_shape]
     out = tirx.decl_buffer(extents, result_dtype(problem), "out")
     maps = expression.output_maps or [_in_place] * len(expression.results)
-    places: dict[str, _Place] = {stage.name: (out, where) for stage, where in zip(stages, maps)}
+    outputs: dict[str, _Output] = {stage.name: (out, where) for stage, where in zip(stages, maps)}
     beside = stages[len(expression.results) :]
     if adds:
-        places |= {stage.name: (stage, _in_place) for stage in beside}
+        outputs |= {stage.name: (stage, _in_place) for stage in beside}
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
-        found = places.get(statement.buffer.name)
-        return statement if found is None else _placed(statement, *found, adds)
+        found = outputs.get(statement.buffer.name)
+        return statement if found is None else _stored(statement, *found, adds)
 
     def load(expression: TensorLoad) -> TensorLoad:
-        found = places.get(expression.source.name)
+        found = outputs.get(expression.source.name)
         return expression if found is None else tirx.BufferLoad(found[0], found[1](*expression.indices).index)
 
     def block(statement: SBlock) -> SBlock:
-        reads, writes = ([_moved(region, places) for region in each] for each in (statement.reads, statement.writes))
+        reads, writes = ([_moved(region, outputs) for region in each] for each in (statement.reads, statement.writes))
         init = None if _does_nothing(statement.init) else statement.init
         return with_parts(statement, reads=reads, writes=writes, init=init)
 
     body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
-    placed = tirx.PrimFunc([*inputs, out, *beside], body, main.ret_type, main.attrs)
-    return IRModule({"main": placed}, attrs=module.attrs)
+    stored = tirx.PrimFunc([*inputs, out, *beside], body, main.ret_type, main.attrs)
+    return IRModule({"main": stored}, attrs=module.attrs)
 
 
 def _in_place(*index: Index) -> OutputMap:
@@ -73,27 +73,27 @@ def _in_place(*index: Index) -> OutputMap:
     return OutputMap([], list(index))
 
 
-def _moved(region: TensorRegion, places: dict[str, _Place]) -> TensorRegion:
+def _moved(region: TensorRegion, outputs: dict[str, _Output]) -> TensorRegion:
     """The region of a stage, or all of the user's tensor in its place."""
-    found = places.get(region.source.name)
+    found = outputs.get(region.source.name)
     if found is None:
         return region
     everything = [Range.from_min_extent(tirx.IntImm("int64", 0), extent) for extent in found[0].shape]
     return TensorRegion(found[0], everything, tirx.BufferRegionType())
 
 
-def _placed(statement: tirx.BufferStore, to: tirx.Buffer, where: Callable[..., OutputMap], adds: bool) -> tirx.Stmt:
+def _stored(statement: tirx.BufferStore, to: tirx.Buffer, where: Callable[..., OutputMap], adds: bool) -> tirx.Stmt:
     """The store to the user's tensor, its conditions nested one inside of the other: so one that differs between a
     vector's lanes does not keep the others from being tested once for the vector."""
-    place, value = where(*statement.indices), statement.value
+    at, value = where(*statement.indices), statement.value
     if adds:
         if isinstance(value, tirx.FloatImm) and value.value == 0:
             return tirx.Evaluate(tirx.IntImm("int32", 0))
-        value = _added(value, tirx.BufferLoad(to, place.index))
-    placed: tirx.Stmt = tirx.BufferStore(to, value, place.index)
-    for condition in reversed(place.inside):
-        placed = tirx.IfThenElse(condition, placed, None)
-    return placed
+        value = _added(value, tirx.BufferLoad(to, at.index))
+    stored: tirx.Stmt = tirx.BufferStore(to, value, at.index)
+    for condition in reversed(at.inside):
+        stored = tirx.IfThenElse(condition, stored, None)
+    return stored
 
 
 def _added(value: tvm.ir.Expr, before: TensorLoad) -> tvm.ir.Expr:

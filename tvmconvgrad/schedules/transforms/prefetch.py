@@ -7,7 +7,7 @@ A core's own prefetcher does not follow such runs, so each would wait for memory
 all cache lines of the same channels some positions later. They go to L2, since a core can have more misses in flight
 there than in L1. In data that was packed to memory, a step prefetches the same position of the next block.
 
-`fetch_results` lets a tile prefetch the lines that it will write before it begins, which pays where a tile has few
+`prefetch_results` lets a tile prefetch the lines that it will write before it begins, which pays where a tile has few
 products, or adds to results that are not in L2.
 """
 
@@ -22,38 +22,38 @@ from tvm.s_tir.stmt import SBlockRealize
 
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
-FETCH = "fetch_ahead"
+PREFETCH_READS = "prefetch_reads"
 """Annotates a loop: each step prefetches what lies ahead of what the first tile inside of it reads."""
 
-EACH = "fetch_each"
+EACH = "prefetch_each"
 """Annotates a loop of that tile with a number: its last so many steps read elements that no other step does, and each
 is prefetched. Of loops without this annotation one step is."""
 
-LINE = "fetch_line"
+LINE = "prefetch_line"
 """Annotates a loop of that tile whose steps are contiguous in memory with the number of steps in one cache line."""
 
 
-def fetch(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
-    """`module` with prefetches in the loops annotated by `FETCH`. `ahead` has, by the name of a parameter or of a
-    packed operand, the distances in elements along its last axes."""
+def prefetch_reads(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
+    """`module` with prefetches in the loops annotated by `PREFETCH_READS`. `ahead` has, by the name of a parameter or
+    of a packed operand, the distances in elements along its last axes."""
 
     def loop(statement: tirx.For) -> tirx.For:
-        if FETCH not in statement.annotations:
+        if PREFETCH_READS not in statement.annotations:
             return statement
-        others = {key: value for key, value in statement.annotations.items() if key != FETCH}
-        fetches: dict[str, tirx.Stmt] = {}
+        others = {key: value for key, value in statement.annotations.items() if key != PREFETCH_READS}
+        prefetches: dict[str, tirx.Stmt] = {}
         for load, place in _accesses(statement.body, TensorLoad, _reading):
             if load.source.name in ahead:
                 for axis, distance in enumerate(reversed(ahead[load.source.name]), start=1):
                     place[-axis] += distance
-                fetches[f"{load.source.name}{place}"] = prefetch(load.source, place, cache=2)
-        body = tirx.SeqStmt([*fetches.values(), statement.body]) if fetches else statement.body
+                prefetches[f"{load.source.name}{place}"] = prefetch(load.source, place, cache=2)
+        body = tirx.SeqStmt([*prefetches.values(), statement.body]) if prefetches else statement.body
         return with_body(statement, body, others)
 
     return rewritten(module, (tirx.For, loop))
 
 
-def fetch_results(module: IRModule, name: str = "result") -> IRModule:
+def prefetch_results(module: IRModule, name: str = "result") -> IRModule:
     """`module`, in which each tile prefetches what it will write: those whose last statement is a block with a name
     that begins with `name`."""
 
@@ -63,8 +63,8 @@ def fetch_results(module: IRModule, name: str = "result") -> IRModule:
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
         stores = _accesses(last, tirx.BufferStore, _writing)
-        fetches = [prefetch(store.buffer, index, write=True) for store, index in stores if _is_memory(store.buffer)]
-        return tirx.SeqStmt([*fetches, *statement.seq]) if fetches else statement
+        prefetches = [prefetch(store.buffer, index, write=True) for store, index in stores if _is_memory(store.buffer)]
+        return tirx.SeqStmt([*prefetches, *statement.seq]) if prefetches else statement
 
     return rewritten(module, (tirx.SeqStmt, tile))
 

@@ -1,4 +1,4 @@
-"""A rewrite of a scheduled program: software pipelining. While one iteration sums, the data of the next one is fetched.
+"""A rewrite of a scheduled program: software pipelining. While one iteration sums, the next one's data is prefetched.
 
     for i: pack(i); for s: sum(i, s)
     ->
@@ -46,15 +46,15 @@ def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
     """`module`, in which sums prefetch what the next iteration packs by blocks of these names."""
     around = nodes(module, tirx.For)
 
-    def fetched(statement: tirx.SeqStmt) -> tirx.SeqStmt:
+    def pipelined(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         packs = [each for each in statement.seq if len(_names(each)) == 1 and _names(each)[0] in packed]
         sums = [_loops(each) for each in statement.seq if _has_sum(each)]
         for runs in (_next_runs(pack, around) for pack in packs if sums):
             if runs is not None:
-                statement = _fetched(statement, runs, max(sums, key=_steps))
+                statement = _pipelined(statement, runs, max(sums, key=_steps))
         return statement
 
-    return rewritten(module, (tirx.SeqStmt, fetched))
+    return rewritten(module, (tirx.SeqStmt, pipelined))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Runs:
     apart: Sequence[int]
     lines: int
 
-    def fetch(self, number: Index) -> tirx.Stmt:
+    def prefetch_row(self, number: Index) -> tirx.Stmt:
         """Prefetch the run with a number."""
         place: list[Index] = []
         for first, count, apart in reversed(list(zip(self.first, self.counts, self.apart))):
@@ -76,11 +76,11 @@ class _Runs:
             number = number // count
         *outer, row = place
         offsets = range(0, self.apart[-1], self.apart[-1] // self.lines)
-        fetches = [prefetch(self.source, [*outer, row + offset], cache=2) for offset in offsets]
-        return tirx.SeqStmt(fetches) if len(fetches) > 1 else fetches[0]
+        prefetches = [prefetch(self.source, [*outer, row + offset], cache=2) for offset in offsets]
+        return tirx.SeqStmt(prefetches) if len(prefetches) > 1 else prefetches[0]
 
 
-def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
+def _pipelined(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
     """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
     as runs, but not the innermost. Unchanged if there are too few FMAs (`LEAST_FMAS`)."""
     total = prod(runs.counts)
@@ -93,13 +93,13 @@ def _fetched(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) ->
     for loop in serial[: chosen + 1]:
         step = step * _extent(loop) + (loop.loop_var if _extent(loop) > 1 else 0)
     each, number = -(-total // steps[chosen]), tirx.Var("run", "int64")
-    fetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.fetch(step * each + number))
+    prefetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.prefetch_row(step * each + number))
 
-    def with_fetches(loop: tirx.For) -> tirx.For:
+    def with_prefetches(loop: tirx.For) -> tirx.For:
         here = loop.loop_var.same_as(serial[chosen].loop_var)
-        return with_body(loop, tirx.SeqStmt([fetches, loop.body])) if here else loop
+        return with_body(loop, tirx.SeqStmt([prefetches, loop.body])) if here else loop
 
-    changed: tirx.SeqStmt = structural_map(statement, (tirx.For, with_fetches))
+    changed: tirx.SeqStmt = structural_map(statement, (tirx.For, with_prefetches))
     return changed
 
 

@@ -17,10 +17,10 @@ from tvm.s_tir.meta_schedule.schedule_rule import ScheduleRule
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 
-from tvmconvgrad.records.choice import STOCK, Choice
+from tvmconvgrad.records.choice import DEFAULT_SPACE, Choice
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules import traces
-from tvmconvgrad.schedules.stock import finished, workload
+from tvmconvgrad.schedules.default_space import finished, workload
 from tvmconvgrad.tuning.search.features import WARM_UP
 from tvmconvgrad.tuning.search.metaschedule import ArgInfo, MeasureCandidate, make_context
 from tvmconvgrad.tuning.search.space import Candidate, DecisionSpace
@@ -28,11 +28,11 @@ from tvmconvgrad.tuning.search.space import Candidate, DecisionSpace
 _POPULATION = 128  # a quarter of MetaSchedule's: the search then takes as long as building and measuring
 
 
-class StockSpace:
+class DefaultSpace:
     """What TVM itself would search for a task. The default to beat is ours all the same."""
 
-    name = STOCK
-    instructions = traces.STOCK
+    name = DEFAULT_SPACE
+    instructions = traces.DEFAULT_SPACE
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -80,8 +80,8 @@ class StockSpace:
         scheduled = finished(self.task.problem, sch.mod)
         trace = json.dumps(record.as_json()[0])
         measured = MeasureCandidate(sch, ArgInfo.from_prim_func(scheduled.module["main"]))
-        return Candidate(Choice.of(STOCK, {}, str(scheduled), trace), measured)
+        return Candidate(Choice.of(DEFAULT_SPACE, {}, str(scheduled), trace), measured)
 
     def describe(self, sch: Schedule) -> str:
         """A candidate for people."""
-        return STOCK
+        return DEFAULT_SPACE

@@ -22,7 +22,7 @@ from tvmconvgrad import schedules
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules import traces
-from tvmconvgrad.schedules.stock import workload
+from tvmconvgrad.schedules.default_space import workload
 from tvmconvgrad.tuning.search.annotated import choice_of, noted
 from tvmconvgrad.tuning.search.metaschedule import ArgInfo, MeasureCandidate
 from tvmconvgrad.tuning.workers import candidates

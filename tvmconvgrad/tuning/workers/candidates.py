@@ -20,7 +20,7 @@ from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules.base import Rule
 from tvmconvgrad.schedules.chosen import given
-from tvmconvgrad.schedules.stock import finished, workload
+from tvmconvgrad.schedules.default_space import finished, workload
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.tuning.search.annotated import choice_of
 from tvmconvgrad.tuning.search.metaschedule import MeasureCandidate, make_context

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tvmconvgrad.bench.cpus import choose_cpus
-from tvmconvgrad.bench.session import in_turn, loops
 from tvmconvgrad.bench.tensors import aligned
+from tvmconvgrad.bench.workers.session import in_turn, loops
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.machines.tile_permission import may_use_tiles
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmconvgrad.bench.session import in_turn
+from tvmconvgrad.bench.workers.session import in_turn
 from tvmconvgrad.cache.entry import read_entry
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.nvidia.launches import Launch

@@ -34,7 +34,7 @@ class DataPlan:
     """Where the data is packed: in each "work_item", "before" all work items, or "", which reads it in place."""
     packs_filter: str
     """Where panels are packed, likewise."""
-    fetch: int
+    prefetch: int
     """Prefetch distance of data that is read in place, in positions; 0: none."""
     k_parts: int
     """The number of parts of K that are added to the result one after the other."""
@@ -97,9 +97,9 @@ class DataPlanner:
         n_partitions = decisions.draw_divisor("n_partitions", columns, partitioning.n_partitions(group_partitions))
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
-        fetch = 0
+        prefetch = 0
         if not packs and tile.vector_axis == "channels":
-            fetch = decisions.draw("fetch", [0, tile.positions, 2 * tile.positions], tile.positions)
+            prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
         summed = access.summed(in_place=not packs)
         parts = 1
         if access.may_add:
@@ -113,7 +113,7 @@ class DataPlanner:
             summed,
             packs,
             packs_filter,
-            fetch,
+            prefetch,
             parts,
             non_temporal,
             partition_tiles,

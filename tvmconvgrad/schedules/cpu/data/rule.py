@@ -56,16 +56,16 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks, tile_registers
+from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch, fetch_results
+from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
@@ -111,15 +111,15 @@ class DataRule:
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_beside_sums(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = elide_padding(fetch(module, {expression.inputs[0].op.name: (plan.fetch, 0)}), expression)
+        module = elide_padding(prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)}), expression)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
                 module, [name for name, each in zip(expression.operands, where) if each == "work_item"]
             )
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
-            module = fetch_results(module)
+            module = prefetch_results(module)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _schedule_sums(
@@ -142,7 +142,7 @@ class DataRule:
                 at = nest.column if plan.packs_filter == "work_item" else None
                 width = columns, tile.n
                 run = 2 if access.pairs else 1
-                blocks.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
+                packing.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -160,7 +160,7 @@ class DataRule:
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs == "work_item" else None
         tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
-        blocks.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
+        packing.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod
 
 
@@ -231,8 +231,8 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     if tile.vector_axis == "k":
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
-    if plan.fetch:
-        sch.annotate(summing[0], FETCH, 1)
+    if plan.prefetch:
+        sch.annotate(summing[0], PREFETCH_READS, 1)
         sch.annotate(row1, EACH, tile.rows * tile.positions)
     return Nest(block, written, work_items, column0, summing[0])
 

@@ -45,7 +45,7 @@ class WeightsPlan:
     """Where x, and y, are packed: by each "work_item", or "before" all work items."""
     cache_block: tuple[int, ...]
     """Images, and positions along each axis, of a cache block."""
-    fetch: int
+    prefetch: int
     """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed is prefetched,
     at a short distance."""
     split_k: int
@@ -60,7 +60,7 @@ class WeightsPlan:
         return self.g_partitions, self.o_partitions, self.c_partitions
 
     @property
-    def fetches_blocks(self) -> bool:
+    def prefetches_blocks(self) -> bool:
         """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
         is in memory by now."""
         packed = self.c_block > 0 and self.packs[0] == "before"
@@ -105,8 +105,8 @@ class WeightsPlanner:
         blocks = _whole_blocks(partitioning, blocks, packs, partitions)
         if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
-        fetch = self._draw_fetch(decisions, partitioning, blocks, packs)
-        return WeightsPlan(access.tile, *blocks, packs, partitioning.cache_block, fetch, split_k, *partitions)
+        prefetch = self._draw_prefetch(decisions, partitioning, blocks, packs)
+        return WeightsPlan(access.tile, *blocks, packs, partitioning.cache_block, prefetch, split_k, *partitions)
 
     def _draw_blocks(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, int]:
         """How many channels c, and o, are packed together; a search may draw it where the operands may also be read in
@@ -134,7 +134,7 @@ class WeightsPlanner:
         x_packs, y_packs = places[decisions.draw("packs", range(len(places)), places.index(default))]
         return x_packs, y_packs
 
-    def _draw_fetch(
+    def _draw_prefetch(
         self, decisions: Decisions, partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str]
     ) -> int:
         """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
@@ -147,7 +147,7 @@ class WeightsPlanner:
             ahead = prod(partitioning.cache_block)
         else:
             return 0
-        return decisions.draw("fetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
+        return decisions.draw("prefetch", [0, ahead // 2, ahead, 2 * ahead], ahead)
 
 
 def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks, tile_registers
+from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
@@ -58,9 +58,9 @@ from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positi
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, LINE, fetch, fetch_results
+from tvmconvgrad.schedules.transforms.prefetch import EACH, LINE, PREFETCH_READS, prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import express
@@ -104,14 +104,14 @@ class WeightsRule:
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct, access.pairs)
-        ahead, shapes = _ahead(problem, plan.fetch), (problem.x_shape, problem.y_shape)
+        ahead, shapes = _ahead(problem, plan.prefetch), (problem.x_shape, problem.y_shape)
         for name, channels, where, distance, shape in zip(
             expression.operands, (plan.c_block, plan.o_block), plan.packs, ahead, shapes
         ):
             block, at = sch.get_sblock(name), nest.packing if where == "work_item" else None
             if channels:
                 how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
-                blocks.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
+                packing.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
             else:
                 sch.compute_inline(block)
         if not direct:
@@ -122,20 +122,20 @@ class WeightsRule:
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]
-        fetched = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.fetch else {}
-        if plan.fetches_blocks:
-            fetched[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
+        distances = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.prefetch else {}
+        if plan.prefetches_blocks:
+            distances[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
         # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
         views = expression.views[:-1] if tile.tile_rows else expression.views
-        module = elide_padding(fetch(sch.mod, fetched), replace(expression, views=views))
+        module = elide_padding(prefetch_reads(sch.mod, distances), replace(expression, views=views))
         packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
         if tile.groups == 1:
             module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
         if beside is not None:
             module = fuse_bias(module, "sum", SUM)
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
-            module = fetch_results(module, "sum")
+            module = prefetch_results(module, "sum")
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planner(self, problem: Problem) -> WeightsPlanner:
@@ -247,11 +247,11 @@ def _nest_tile(
     added = plan.tile.loops(taps, c, o, group)
     sch.reorder(*added)
     blocks.vectorize_tile(sch, added, lanes)
-    if plan.fetch or plan.fetches_blocks:
-        sch.annotate(positions[-1], FETCH, 1)
+    if plan.prefetch or plan.prefetches_blocks:
+        sch.annotate(positions[-1], PREFETCH_READS, 1)
         if vectors is not None:
             sch.annotate(vectors, LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
-    if plan.fetch:
+    if plan.prefetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
             sch.annotate(loop, EACH, min(taps, stride))  # a step reads so many new rows, and new positions, of x
     return FilterNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])

@@ -79,7 +79,7 @@ class RowsPlan:
     g_partitions: int
     whole_rows: bool
     """Whether a tile has whole rows, so that the masks of its vectors are constants."""
-    fetch: int
+    prefetch: int
     """Prefetch distance, in rows, of data that is read in place; 0: none."""
 
 
@@ -123,7 +123,7 @@ class RowsPlanner:
         in_place = self._in_place()
         whole_rows = self._has_whole_rows(tile.lanes)
         return RowsPlan(
-            tile, in_place, cache_block, split_k, g_partitions, whole_rows, self._fetch() if in_place else 0
+            tile, in_place, cache_block, split_k, g_partitions, whole_rows, self._prefetch() if in_place else 0
         )
 
     def _with_rows(self, tile: RowsTile, cache_block: tuple[int, ...]) -> RowsTile:
@@ -136,7 +136,7 @@ class RowsPlanner:
         in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
         return in_place and self.problem.geometry.strides[-1] <= MOST_APART
 
-    def _fetch(self) -> int:
+    def _prefetch(self) -> int:
         """The prefetch distance in rows."""
         geometry = self.problem.geometry
         return -(-AHEAD // geometry.x[-1]) if geometry.rank > 1 else 0

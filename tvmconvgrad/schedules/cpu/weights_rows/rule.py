@@ -38,14 +38,14 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, FETCH, fetch
+from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 from tvmconvgrad.tir.annotations import MASK
@@ -84,16 +84,16 @@ class RowsRule:
             if plan.in_place:
                 sch.compute_inline(block)
             else:
-                blocks.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
+                packing.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
         schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         if not direct:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
-        module = fetch(sch.mod, {tensor.op.name: (plan.fetch, 0) for tensor in expression.inputs})
+        module = prefetch_reads(sch.mod, {tensor.op.name: (plan.prefetch, 0) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
-        module = place(module, expression, problem)
+        module = apply_output_maps(module, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
 
@@ -148,8 +148,8 @@ def _nest_tile(
         blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
     if plan.whole_rows:
         sch.unroll(positions[-1])
-    if plan.fetch:
-        sch.annotate(positions[-1], FETCH, 1)
+    if plan.prefetch:
+        sch.annotate(positions[-1], PREFETCH_READS, 1)
         for loop in (row, *k1[-2:-1]):
             sch.annotate(loop, EACH, blocks.extent(sch, loop))
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)

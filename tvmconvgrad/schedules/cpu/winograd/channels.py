@@ -1,4 +1,4 @@
-"""Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 times the filter.
 
@@ -10,9 +10,9 @@ Loop nest:
         pad and transform x                             # of the range
         for o block:
           for product f, tap of other axes, c block, cache block of tiles:
-            rows = 0                                    # micro-kernel: c block x o block, in registers
-            for tile in cache block: rows += x[f, tile, c] * dy[f, tile, o]
-            sums[f] += rows
+            block = 0                                    # micro-kernel: c block x o block, in registers
+            for tile in cache block: block += x[f, tile, c] * dy[f, tile, o]
+            sums[f] += block
           result = sums transformed back                # vectorised over o
 
 Why it is fast.
@@ -43,10 +43,11 @@ from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
@@ -80,7 +81,7 @@ class WinogradChannelsRule:
         sch.decompose_reduction(nest.tile, nest.position)
         if copies:
             copy_filter(sch, problem, lanes)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:

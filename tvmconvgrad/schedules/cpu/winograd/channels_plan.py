@@ -10,7 +10,7 @@ from math import inf, prod
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import MOST_VECTORS, SUMMED, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import BLOCK_K, MOST_VECTORS, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Gradient, Problem
@@ -68,7 +68,7 @@ class WinogradChannelsTile:
     @property
     def c_block(self) -> int:
         """Channels of x that are stored together: about a cache line, and a divisor of the range."""
-        fitting = [self.c * count for count in (1, 2, 4) if self.c * count <= max(SUMMED, self.c)]
+        fitting = [self.c * count for count in (1, 2, 4) if self.c * count <= max(BLOCK_K, self.c)]
         return max(channels for channels in fitting if self.c_range % channels == 0)
 
 

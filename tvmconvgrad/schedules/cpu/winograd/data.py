@@ -1,4 +1,4 @@
-"""Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. Stride 1, one group, two to five taps along one or two axes; in NCX whole vectors of N. For each of a tile's
 products there is a GEMM: M are the tiles of the result, N its channels, K the channels of the data and the taps of
@@ -11,9 +11,9 @@ Loop nest:
       pad and transform the data                                # of the partition
       for product f, N block:
         for image, M block:
-          rows = 0                                              # micro-kernel, in registers
-          for K block, tap of other axes, k: rows += data[f, M block, k] * panel[f, k, N block]
-          sum[f, M block, N block] = rows
+          tile = 0                                              # micro-kernel, in registers
+          for K block, tap of other axes, k: tile += data[f, M block, k] * panel[f, k, N block]
+          sum[f, M block, N block] = tile
       result = transformed back                                 # vectorised over N
 
 Or, for a large filter:
@@ -51,18 +51,19 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
-from tvmconvgrad.schedules.cpu.winograd.sizes import ROW_BLOCKS, WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_positions
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
@@ -83,8 +84,7 @@ class WinogradDataRule:
         planner = cheapest(self._planners(problem), decisions)
         plan = planner.plan(decisions)
         is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
-        columns, summed = plan.columns, plan.summed
-        c, o = (columns, summed) if is_data else (summed, columns)
+        c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
         axes, lanes = axes_of(problem, plan.products, plan.multiples), self.machine.lanes
         expression = tiled_positions(problem, Multiples(c=c, o=o), axes, copied)
         sch = Schedule(expression.prim_func())
@@ -94,17 +94,17 @@ class WinogradDataRule:
         if copied:
             untiled = sch.get_sblock("untiled")
             sch.compute_at(untiled, work_item, preserve_unit_loops=True)
-            *_, column = loops = sch.get_loops(untiled)
-            _nest_tiles(sch, loops[-1 - len(axes) : -1], column, axes, lanes)
+            *_, j = loops = sch.get_loops(untiled)
+            _nest_tiles(sch, loops[-1 - len(axes) : -1], j, axes, lanes)
         total = sch.get_sblock("sum")
         reduction, panels = _nest_sum(sch, total, work_item, axes, plan, lanes)
-        data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), summed)
+        data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), plan.block_k)
         transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs == "before")
         _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs == "before" else [])
         schedule_beside_sums(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:
@@ -118,34 +118,34 @@ def _nest_result(
 ) -> tuple[LoopRV, LoopRV]:
     """Split the result by images, positions and N; returns the loops inside of which data is transformed, and over work
     items. `copied_to` is the data format that rows are copied to, or "" if the result is not copied."""
-    n, g, *y, column = sch.get_loops(result)
+    n, g, *y, j = sch.get_loops(result)
     sizes = [plan.partition[0], *(size * axis.covered // axis.runs for size, axis in zip(plan.partition[1:], axes))]
     parts = [sch.split(loop, [None, min(size, blocks.extent(sch, loop))]) for loop, size in zip([n, *y], sizes)]
     outer, inner = ([pieces[i] for pieces in parts] for i in (0, 1))
-    column_range, column = sch.split(column, [plan.n_partitions, None])
-    sch.reorder(*outer, column_range, g, *inner, column)
+    n_partition, j = sch.split(j, [plan.n_partitions, None])
+    sch.reorder(*outer, n_partition, g, *inner, j)
     if copied_to == "NCX":
-        vectors, lane = sch.split(column, [None, lanes])
+        vectors, lane = sch.split(j, [None, lanes])
         sch.reorder(vectors, lane, inner[-1])
         sch.annotate(lane, TRANSPOSE, 1)
     elif copied_to:
-        _, lane = sch.split(column, [None, plan.columns])
+        _, lane = sch.split(j, [None, plan.n])
         sch.annotate(lane, TRANSPOSE, 1)
     else:
-        _nest_tiles(sch, inner[1:], column, axes, lanes)
+        _nest_tiles(sch, inner[1:], j, axes, lanes)
         if plan.non_temporal:
             sch.annotate(g, NON_TEMPORAL, 1)
     if plan.packs == "before":
-        return sch.fuse(*outer), column_range
-    work_item = sch.fuse(*outer, column_range)
+        return sch.fuse(*outer), n_partition
+    work_item = sch.fuse(*outer, n_partition)
     return work_item, work_item
 
 
-def _nest_tiles(sch: Schedule, y: list[LoopRV], column: LoopRV, axes: list[Axis], lanes: int) -> None:
+def _nest_tiles(sch: Schedule, y: list[LoopRV], j: LoopRV, axes: list[Axis], lanes: int) -> None:
     """Compute the results of a tile together, with vectors over N."""
     parts = [sch.split(loop, [None, axis.tile, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(y, axes)]
     beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
-    vectors, lane = sch.split(column, [None, lanes])
+    vectors, lane = sch.split(j, [None, lanes])
     sch.reorder(*beside, vectors, *places, lane)
     transform_tile(sch, "untiled", vectors, places, lane)
 
@@ -164,24 +164,24 @@ def _nest_sum(
     sch.compute_at(total, work_item, preserve_unit_loops=True)
     loops = sch.get_loops(total)[-count:]
     f, (n, *rest) = loops[:many], loops[many:]
-    tiles, (column, *taps, s) = rest[:rank], rest[rank:]
-    rows = [sch.split(loop, [None, count]) for loop, count in zip([n, *tiles], plan.rows)]
-    column0, column1 = sch.split(column, [None, plan.columns])
-    s0, s1 = sch.split(s, [None, plan.summed])
-    outer, inner = ([pieces[i] for pieces in rows] for i in (0, 1))
-    panels = [column0, *f] if plan.packs == "before" else [*f, column0]
-    sch.reorder(*panels, *outer, s0, *taps, s1, *inner, column1)
+    tiles, (j, *taps, s) = rest[:rank], rest[rank:]
+    m_loops = [sch.split(loop, [None, size]) for loop, size in zip([n, *tiles], plan.m)]
+    j0, j1 = sch.split(j, [None, plan.n])
+    s0, s1 = sch.split(s, [None, plan.block_k])
+    outer, inner = ([pieces[i] for pieces in m_loops] for i in (0, 1))
+    panels = [j0, *f] if plan.packs == "before" else [*f, j0]
+    sch.reorder(*panels, *outer, s0, *taps, s1, *inner, j1)
     written = sch.cache_write(total, 0, "local")
     sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)
 
     def by_blocks(*index: Index) -> tuple[Index, ...]:
         f, (n, *t, j) = index[:many], index[many:]
-        return (n, *f, j // plan.columns, *t, j % plan.columns)
+        return (n, *f, j // plan.n, *t, j % plan.n)
 
     blocks.transform_written(sch, written, by_blocks)
-    blocks.vectorize_tile(sch, [*inner, column1], lanes)
+    blocks.vectorize_tile(sch, [*inner, j1], lanes)
     blocks.vectorize_tile(sch, sch.get_loops(written)[-rank - 2 :], lanes)
-    return s0, [column0, *f[:-1]]
+    return s0, [j0, *f[:-1]]
 
 
 def _transform_filter(
@@ -196,22 +196,21 @@ def _transform_filter(
 
     def by_panels(*index: Index) -> tuple[Index, ...]:
         *outer, s, j = index
-        place = j // plan.columns, s // plan.summed
-        return (*outer[:many], *place, *outer[many:], s % plan.summed, j % plan.columns)
+        place = j // plan.n, s // plan.block_k
+        return (*outer[:many], *place, *outer[many:], s % plan.block_k, j % plan.n)
 
     blocks.transform_written(sch, block, by_panels)
     if at:
         sch.compute_at(block, at[-1], preserve_unit_loops=True)
-    *outer, s, column = sch.get_loops(block)[-count:]
+    *outer, s, j = sch.get_loops(block)[-count:]
     f, taps = outer[:many], outer[many:]
-    column0, vectors, lane = sch.split(column, [None, plan.columns // lanes, lanes])
-    summed = largest_divisor(blocks.extent(sch, s) // plan.summed, ROW_BLOCKS)
-    s_range, s0, s1 = sch.split(s, [None, summed, plan.summed])
-    sch.reorder(column0, s_range, s0, *taps, s1, vectors, *f, lane)
+    j0, vectors, lane = sch.split(j, [None, plan.n // lanes, lanes])
+    k_blocks = largest_divisor(blocks.extent(sch, s) // plan.block_k, K_BLOCKS)
+    s_range, s0, s1 = sch.split(s, [None, k_blocks, plan.block_k])
+    sch.reorder(j0, s_range, s0, *taps, s1, vectors, *f, lane)
     transform_tile(sch, "tiled_filter", vectors, f, lane)
-    panel = sch.fuse(column0, s_range)
-    column_axis = "c" if problem.gradient is Gradient.DATA else "o"
-    packing = at[0] if at else panel
-    blocks.pack_filter(sch, source, (column_axis, plan.columns), plan.summed, 1, problem.filter_axes, packing)
+    panel = sch.fuse(j0, s_range)
+    n_axis = "c" if problem.gradient is Gradient.DATA else "o"
+    packing.pack_filter(sch, source, (n_axis, plan.n), plan.block_k, 1, problem.filter_axes, at[0] if at else panel)
     if not at:
         sch.parallel(panel)

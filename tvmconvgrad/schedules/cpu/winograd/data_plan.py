@@ -11,11 +11,11 @@ from math import inf, prod
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
 from tvmconvgrad.schedules.cpu.winograd.sizes import (
+    BLOCK_K,
+    K_BLOCKS,
     LEAST_WORK_ITEMS,
     MOST_VECTORS,
     PANELS_FAR,
-    ROW_BLOCKS,
-    SUMMED,
     WinogradSizes,
 )
 from tvmconvgrad.schedules.decisions import Decisions
@@ -43,13 +43,13 @@ class WinogradDataPlan:
 
     products: tuple[int, ...]
     """Products of a tile along each tiled axis."""
-    rows: tuple[int, ...]
+    m: tuple[int, ...]
     """Images, and tiles along each axis, that a register tile has (M)."""
-    columns: int
+    n: int
     """Channels of the result that a register tile has (N)."""
     multiples: tuple[int, ...]
     """The tiles along each axis are rounded up to multiples of these."""
-    summed: int
+    block_k: int
     """Channels of K that are innermost in packed operands (BLOCK_K)."""
     partition: tuple[int, ...]
     """Images, and tiles or positions along each axis, of a work item; interleaved tiles count as one."""
@@ -64,8 +64,8 @@ class WinogradDataPlan:
 class WinogradDataTile:
     """A register tile, which is chosen first; fields as in `WinogradDataPlan`."""
 
-    rows: tuple[int, ...]
-    columns: int
+    m: tuple[int, ...]
+    n: int
     multiples: tuple[int, ...]
 
 
@@ -102,9 +102,9 @@ class WinogradDataPlanner:
         return self.problem.data_format == "NCX" or self.channels[1] % self.machine.lanes > 0
 
     @property
-    def summed(self) -> int:
+    def block_k(self) -> int:
         """BLOCK_K in channels."""
-        return min(SUMMED, self.channels[0])
+        return min(BLOCK_K, self.channels[0])
 
     def tiles(self) -> Iterator[WinogradDataTile]:
         """All tiles that stay in registers. A tile that takes all of the last axis may have several rows, and one that
@@ -117,17 +117,17 @@ class WinogradDataPlanner:
                 continue
             heights = divisors(outer[-1].runs) if outer and width == last.tiles else [1]
             for height in heights:
-                rows = (*before, height, width) if outer else (width,)
-                for images in self._images(rows):
+                tiles = (*before, height, width) if outer else (width,)
+                for images in self._images(tiles):
                     for vectors in self._vectors():
-                        columns = vectors * self.machine.lanes
-                        tile = WinogradDataTile((images, *rows), columns, (*[1] * len(outer), multiple))
-                        if self.sizes().efficiency(prod(tile.rows), tile.columns) > 0:
+                        n = vectors * self.machine.lanes
+                        tile = WinogradDataTile((images, *tiles), n, (*[1] * len(outer), multiple))
+                        if self.sizes().efficiency(prod(tile.m), tile.n) > 0:
                             yield tile
 
-    def _images(self, rows: Sequence[int]) -> Sequence[int]:
-        """The numbers of images that a register tile with these rows may have."""
-        takes_image = list(rows) == [axis.tiles for axis in self.sizes().axes]
+    def _images(self, tiles: Sequence[int]) -> Sequence[int]:
+        """The numbers of images that a register tile with so many tiles along each axis may have."""
+        takes_image = list(tiles) == [axis.tiles for axis in self.sizes().axes]
         return divisors(self.problem.geometry.batch) if takes_image else [1]
 
     def _vectors(self) -> list[int]:
@@ -141,20 +141,20 @@ class WinogradDataPlanner:
         sizes, found = self.sizes(tile), self._partition(tile, by_work_item)
         if self.workspace(tile, found, by_work_item) > sizes.room:
             return inf
-        summed, columns = ceil_to(self.channels[0], self.summed), ceil_to(self.channels[1], tile.columns)
-        of_work_item, partitions = self._tiles_of(tile, found), self._column_partitions(tile, found, by_work_item)
+        k, n = ceil_to(self.channels[0], self.block_k), ceil_to(self.channels[1], tile.n)
+        of_work_item, partitions = self._tiles_of(tile, found), self._n_partitions(tile, found, by_work_item)
         axes = zip(sizes.axes, found[1:])
         halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
         again = partitions * halo if by_work_item else 1
-        near = sizes.is_near(sizes.products * of_work_item * (columns // partitions + (summed if by_work_item else 0)))
-        panels_near = by_work_item or sizes.is_near(self._panel(tile) * summed * columns // partitions)
-        cycles = sizes.summing(prod(tile.rows), tile.columns, summed * columns, panels_near)
-        cycles += again * (sizes.moving(summed) + sizes.transforming(summed, near and by_work_item))
-        cycles += sizes.transforming(columns, near) + (sizes.moving(columns) if self.copies_result else 0.0)
-        filters = self._packing_filter() + sizes.transforming_filter(summed * columns, stays=not by_work_item)
+        near = sizes.is_near(sizes.products * of_work_item * (n // partitions + (k if by_work_item else 0)))
+        panels_near = by_work_item or sizes.is_near(self._panel(tile) * k * n // partitions)
+        cycles = sizes.summing(prod(tile.m), tile.n, k * n, panels_near)
+        cycles += again * (sizes.moving(k) + sizes.transforming(k, near and by_work_item))
+        cycles += sizes.transforming(n, near) + (sizes.moving(n) if self.copies_result else 0.0)
+        filters = self._packing_filter() + sizes.transforming_filter(k * n, stays=not by_work_item)
         cycles += filters if by_work_item else filters * (sizes.tiles // of_work_item)
-        panels, data = sizes.products * sizes.taps * summed * columns, sizes.products * sizes.tiles * summed
-        read = panels * sizes.tiles // of_work_item if by_work_item else panels + data * columns // tile.columns
+        panels, data = sizes.products * sizes.taps * k * n, sizes.products * sizes.tiles * k
+        read = panels * sizes.tiles // of_work_item if by_work_item else panels + data * n // tile.n
         far = 0.0 if sizes.is_near(panels) else PANELS_FAR * F32_BYTES * read
         return cycles + far + STARTING * LEAST_WORK_ITEMS
 
@@ -169,21 +169,21 @@ class WinogradDataPlanner:
     def workspace(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
         """Elements of a call's workspace on one thread: transformed data and panels, sums, and what is copied."""
         sizes, of_work_item = self.sizes(tile), self._tiles_of(tile, found)
-        summed, columns = ceil_to(self.channels[0], self.summed), ceil_to(self.channels[1], tile.columns)
+        k, n = ceil_to(self.channels[0], self.block_k), ceil_to(self.channels[1], tile.n)
         axes = list(zip(sizes.axes, found[1:]))
         halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
         kept = prod(
             size if axis.interleaved == 1 else axis.tiles for axis, size in axes
         )  # TVM keeps all that interleave
-        data = int(sizes.products * found[0] * kept * halo) * summed
+        data = int(sizes.products * found[0] * kept * halo) * k
         padded = prod(size * axis.interleaved * axis.tile + (axis.taps - 1) * axis.dilation for axis, size in axes)
-        wide = columns // self._column_partitions(tile, found, by_work_item)
+        wide = n // self._n_partitions(tile, found, by_work_item)
         sums = (sizes.products + (prod(axis.tile for axis in sizes.axes) if self.copies_result else 0)) * of_work_item
         if by_work_item:
-            panels = sizes.products * sizes.taps * summed * columns
-            packed = prod(self.problem.geometry.k) * self.summed * ROW_BLOCKS * tile.columns
-            return panels + packed + data + padded * summed + sums * wide
-        return data + padded * self.summed + (sums + self._panel(tile) * summed) * wide
+            panels = sizes.products * sizes.taps * k * n
+            packed = prod(self.problem.geometry.k) * self.block_k * K_BLOCKS * tile.n
+            return panels + packed + data + padded * k + sums * wide
+        return data + padded * self.block_k + (sums + self._panel(tile) * k) * wide
 
     def _packing_filter(self) -> float:
         size = prod(self.problem.filter_shape)
@@ -205,14 +205,14 @@ class WinogradDataPlanner:
         found = self._partition(
             tile, by_work_item, decisions.draw("partition", limits, self._partition_tiles(tile, by_work_item))
         )
-        blocks = -(-self.channels[1] // tile.columns)
-        partitions = decisions.draw_divisor("n_partitions", blocks, self._column_partitions(tile, found, by_work_item))
+        blocks = -(-self.channels[1] // tile.n)
+        partitions = decisions.draw_divisor("n_partitions", blocks, self._n_partitions(tile, found, by_work_item))
         non_temporal = 0
         if self._may_store_non_temporally:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(self._has_large_output))
         packs = "work_item" if by_work_item else "before"
         return WinogradDataPlan(
-            self.products, tile.rows, tile.columns, tile.multiples, self.summed, found, partitions, packs, non_temporal
+            self.products, tile.m, tile.n, tile.multiples, self.block_k, found, partitions, packs, non_temporal
         )
 
     @property
@@ -226,20 +226,20 @@ class WinogradDataPlanner:
     def _has_large_output(self) -> bool:
         return tensor_bytes(self.problem.output_shape, self.problem.output_dtype) > self.machine.l3
 
-    def _column_partitions(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
+    def _n_partitions(self, tile: WinogradDataTile, found: Sequence[int], by_work_item: bool) -> int:
         """The number of partitions of N. If work items transform the filter, each N block is one. Otherwise each
         partition transforms its data again, so there are only as many as make enough work items."""
-        blocks = -(-self.channels[1] // tile.columns)
+        blocks = -(-self.channels[1] // tile.n)
         work_items = max(self.sizes(tile).tiles // self._tiles_of(tile, found), 1)
         return nearest_divisor(blocks, -(-LEAST_WORK_ITEMS // work_items)) if by_work_item else blocks
 
     def _partition_tiles(self, tile: WinogradDataTile, by_work_item: bool) -> int:
         """How many tiles a partition should have: so many that their data and sums fit L2; or, if work items transform
         the filter, so many that their data takes `DATA_SHARE` of the workspace."""
-        sizes, (summed, columns) = self.sizes(tile), self.channels
+        sizes, (k, n) = self.sizes(tile), self.channels
         if not by_work_item:
-            return min(sizes.tiles, int(DATA_SHARE * sizes.room) // (sizes.products * summed))
-        elements = sizes.products * (summed + columns) + prod(axis.tile for axis in sizes.axes) * summed
+            return min(sizes.tiles, int(DATA_SHARE * sizes.room) // (sizes.products * k))
+        elements = sizes.products * (k + n) + prod(axis.tile for axis in sizes.axes) * k
         return max(LEAST_PARTITION, self.machine.l2 // (F32_BYTES * elements))
 
     def _tiles_of(self, tile: WinogradDataTile, found: Sequence[int]) -> int:
@@ -252,9 +252,9 @@ class WinogradDataPlanner:
         last = sizes.axes[-1]
         run = last.runs
         if self.problem.data_format == "NXC" and last.interleaved == 1:
-            blocks = run // tile.rows[-1]
-            run = tile.rows[-1] * nearest_divisor(blocks, wanted // (sizes.interleaved * prod(tile.rows)))
-        return tuple(sizes.part(self.problem.geometry.batch, [*tile.rows[:-1], run], wanted))
+            blocks = run // tile.m[-1]
+            run = tile.m[-1] * nearest_divisor(blocks, wanted // (sizes.interleaved * prod(tile.m)))
+        return tuple(sizes.part(self.problem.geometry.batch, [*tile.m[:-1], run], wanted))
 
 
 @lru_cache(maxsize=16)  # a search asks the same planner for thousands of plans

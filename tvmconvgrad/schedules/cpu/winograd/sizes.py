@@ -13,13 +13,13 @@ from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRAFFIC
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import Axis, axes_of
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
 """Cycles to load, combine and store a vector of products, in L2 or beyond it. Not measured on their own."""
 
 OPERANDS, FAR_OPERANDS = (0.15, 0.3), (0.6, 0.9)
-"""What loading a row's and a column's operand of a register tile costs, in FMAs, from L2 or beyond it. Not measured on
+"""What loading an operand of M and one of N costs a register tile, in FMAs, from L2 or beyond it. Not measured on
 their own."""
 
 PANELS_FAR = 0.02
@@ -30,10 +30,10 @@ WORTH = 1.4
 for which the model promises less, 3D U-Net's down4_2 took 1.7 times as long as direct sums, and the others 0.81 to 0.95
 times (an Intel Xeon with AMX)."""
 
-SUMMED = 16
-"""BLOCK_K in channels: a cache line of f32."""
+BLOCK_K = 16
+"""Channels of K that are innermost in packed operands: a cache line of f32."""
 
-ROW_BLOCKS = 8
+K_BLOCKS = 8
 """So many blocks of the filter's K channels are packed one after the other, so that the core's prefetcher follows its
 rows, which may lie a page apart. Not measured on its own."""
 
@@ -79,17 +79,16 @@ class WinogradSizes:
         """The positions that the tiles cover, of all images."""
         return self.problem.geometry.batch * prod(axis.covered for axis in self.axes)
 
-    def efficiency(self, rows: int, columns: int, is_near: bool = True) -> float:
-        """The share of peak FLOPs that a register tile of `rows` tiles x `columns` channels may reach; 0 if it
-        spills."""
-        row, column = OPERANDS if is_near else FAR_OPERANDS
-        row = row if self.machine.broadcasts else row + BROADCASTING
-        return self.machine.tile_efficiency(rows, columns // self.machine.lanes, self.machine.lanes, (row, column))
+    def efficiency(self, m: int, n: int, is_near: bool = True) -> float:
+        """The share of peak FLOPs that a register tile of `m` tiles x `n` channels may reach; 0 if it spills."""
+        of_m, of_n = OPERANDS if is_near else FAR_OPERANDS
+        of_m = of_m if self.machine.broadcasts else of_m + BROADCASTING
+        return self.machine.tile_efficiency(m, n // self.machine.lanes, self.machine.lanes, (of_m, of_n))
 
-    def summing(self, rows: int, columns: int, channels: int, is_near: bool = True) -> float:
-        """Cycles for the products of so many pairs of `channels`, by register tiles of `rows` x `columns`."""
+    def summing(self, m: int, n: int, channels: int, is_near: bool = True) -> float:
+        """Cycles for the products of so many pairs of `channels`, by register tiles of `m` x `n`."""
         multiplied = self.products * self.taps * self.tiles * channels
-        return multiplied / (2 * self.machine.lanes * self.efficiency(rows, columns, is_near))
+        return multiplied / (2 * self.machine.lanes * self.efficiency(m, n, is_near))
 
     def moving(self, channels: int) -> float:
         """Cycles to pad data of so many channels, or to copy a result."""

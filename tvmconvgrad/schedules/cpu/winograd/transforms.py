@@ -1,6 +1,6 @@
 """How tensors are padded and transformed: schedule primitives that both of Winograd's rules use.
 
-Along two axes a transformation has two stages (te/winograd.py). The first one is computed for one tile and one vector
+Along two axes a transformation has two stages (te/winograd). The first one is computed for one tile and one vector
 of channels at a time, and stays in registers or L1.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.te.tensors import Index
 
 
@@ -51,7 +51,7 @@ def transform_data(
     sch.reorder(n, channel0, *tiles, vector, *f, lane)
     transform_tile(sch, data.name, vector, f, lane)
     place = sch.fuse(n, channel0) if in_parallel or at is None else n
-    blocks.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
+    packing.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
     if in_parallel:
         sch.parallel(place)
 

@@ -1,4 +1,4 @@
-"""Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd.py).
+"""Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
 Pattern. Stride 1, one group, two to five taps along one or two axes. For each of a tile's products there is a GEMM: M
 are the channels c of x, N the channels o of dy, K all tiles of all images.
@@ -43,10 +43,11 @@ from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, 
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.winograd import Axis, axes_of, tile_products, tiled_filter_gradient
+from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
@@ -80,7 +81,7 @@ class WinogradWeightsRule:
         schedule_beside_sums(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
     def _planners(self, problem: Problem) -> list[WinogradWeightsPlanner]:

@@ -10,7 +10,7 @@ from math import inf, prod
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, SHARED, STARTING
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, SUMMED, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import BLOCK_K, LEAST_WORK_ITEMS, MOST_VECTORS, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient, Problem
@@ -60,7 +60,7 @@ class WinogradWeightsTile:
     @property
     def c_block(self) -> int:
         """Channels of x that are stored together: about a cache line."""
-        return self.c * max(1, SUMMED // self.c)
+        return self.c * max(1, BLOCK_K // self.c)
 
 
 @dataclass(frozen=True)

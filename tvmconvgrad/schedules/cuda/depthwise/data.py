@@ -117,22 +117,22 @@ class _Products:
     lanes: int
 
     def add(self, sums: tirx.Buffer, writes: Sequence[tirx.Stmt]) -> tirx.Stmt:
-        """Load what the outputs meet, add the products row by row, and write each output after its last one."""
-        met, weights = self._met, self._weights
+        """Load what the outputs read, add the products row by row, and write each output after its last one."""
+        reads, weights = self._reads, self._weights
         data, filters = self.outputs[0].phase.data, self.outputs[0].phase.filter
-        window = ReadSet.of(met, range(SPACE, len(data.stage.shape)))
-        read, kept = data.raw("window", len(window.first)), filters.raw("weights", len(weights))
+        read_set = ReadSet.of(reads, range(SPACE, len(data.stage.shape)))
+        read, kept = data.raw("read_set", len(read_set.first)), filters.raw("weights", len(weights))
         places = {key: i for i, key in enumerate(weights)}
-        loads, work = window.empty(), window.empty()
+        loads, work = read_set.empty(), read_set.empty()
         for i, (phase, at) in enumerate(weights.values()):
-            loads[0].append(phase.filter.fetch(at, kept, i * self.lanes))
-        for place, (key, row) in enumerate(zip(window.first, window.rows)):
-            loads[row].append(data.fetch_inside(met[key], read, place * self.lanes))
-        for (i, tap), place in window.places.items():
+            loads[0].append(phase.filter.load_vector(at, kept, i * self.lanes))
+        for place, (key, row) in enumerate(zip(read_set.first, read_set.rows)):
+            loads[row].append(data.load_vector_inside(reads[key], read, place * self.lanes))
+        for (i, tap), place in read_set.places.items():
             factors = (read, place), (kept, places[self.outputs[i].kind, tap])
-            work[window.rows[place]].append(multiply_add(sums, i, factors, self.lanes))
+            work[read_set.rows[place]].append(multiply_add(sums, i, factors, self.lanes))
         for i, write in enumerate(writes):
-            work[max(window.rows[place] for (own, _), place in window.places.items() if own == i)].append(write)
+            work[max(read_set.rows[place] for (own, _), place in read_set.places.items() if own == i)].append(write)
         registers = writing.seq(writing.allocate(read, kept), writing.clear(read), writing.clear(kept))
         return writing.seq(registers, *loads_ahead(loads, work))
 
@@ -145,8 +145,8 @@ class _Products:
         return list(itertools.product(*axes))
 
     @property
-    def _met(self) -> dict[tuple[int, int], list[Index]]:
-        """Where an output meets the stage of data with a tap, by their numbers."""
+    def _reads(self) -> dict[tuple[int, int], list[Index]]:
+        """Where an output reads the stage of data with a tap, by their numbers."""
         return {
             (i, tap): output.phase.data.where(output.index, at)
             for i, output in enumerate(self.outputs)

@@ -85,10 +85,10 @@ class PositionsPlanner(DepthwisePlanner):
         geometry = self.problem.geometry
         if self.whole and run * rows * self.products > MOST_PRODUCTS:
             return False
-        met = max((phase.phase_groups[self.axis].taps for phase in self.phase_groups), default=geometry.k[self.axis])
+        taps = max((phase.phase_groups[self.axis].taps for phase in self.phase_groups), default=geometry.k[self.axis])
         step = 1 if self.phase_groups else geometry.strides[self.axis]
         weights = self.products if self.whole else geometry.k[self.axis]
-        vectors = weights + ROWS_AT_HAND * ((run - 1) * step + met)
+        vectors = weights + ROWS_AT_HAND * ((run - 1) * step + taps)
         return self.registers(lanes, self.together * run * rows, vectors) <= MOST_REGISTERS
 
     def _best(self, lanes: int) -> tuple[int, int]:

@@ -55,7 +55,9 @@ class Lanes:
         source, _ = self.stage.read(self.stage.variables)
         return writing.memory(name, (count * self.count,), str(source.source.dtype), "local")
 
-    def fetch(self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()) -> tirx.Stmt:
+    def load_vector(
+        self, where: Sequence[Index], raw: tirx.Buffer, at: int, conditions: Sequence[Index] = ()
+    ) -> tirx.Stmt:
         """Load a vector to raw[at : at + count]; nothing is loaded unless all conditions hold."""
 
         def lane(i: Index) -> tirx.Stmt:
@@ -65,10 +67,10 @@ class Lanes:
         inside = [] if self.packed is not None else [self.stage.read(where)[1]]
         return writing.when([*conditions, *inside], each("lane", self.count, lane))
 
-    def fetch_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
+    def load_vector_inside(self, where: Sequence[Index], raw: tirx.Buffer, at: int) -> tirx.Stmt:
         """The same for data; nothing is loaded beyond the stage, where parts of the last tiles may lie."""
         axes = range(SPACE, len(self.stage.shape))
-        return self.fetch(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
+        return self.load_vector(where, raw, at, [where[axis] < self.stage.shape[axis] for axis in axes])
 
     def _element(self, where: Sequence[Index], i: Index) -> Index:
         """The element of a group, where the conditions hold."""
@@ -108,27 +110,27 @@ class Lanes:
         return writing.elementwise(prod(shape), THREADS, vector)
 
 
-Met = tuple[int, int]
+Read = tuple[int, int]
 """An output and a tap of it, by their numbers."""
 
 
 @dataclass(frozen=True)
 class ReadSet:
-    """The elements of a stage that the outputs of a thread meet with their taps, row by row."""
+    """The elements of a stage that the outputs of a thread read with their taps, row by row."""
 
-    places: dict[Met, int]
-    """Which of them each output and tap meet."""
-    first: list[Met]
-    """For each element one of those that meet it."""
+    places: dict[Read, int]
+    """Which of them each output and tap read."""
+    first: list[Read]
+    """For each element one of those that read it."""
     rows: list[int]
     """For each element the number of its row: along the last axis."""
 
     @classmethod
-    def of(cls, met: Mapping[Met, Sequence[Index]], axes: Sequence[int]) -> ReadSet:
-        """The window, from where each meets the stage; elements differ along these of its axes."""
-        base = next(iter(met.values()))
+    def of(cls, reads: Mapping[Read, Sequence[Index]], axes: Sequence[int]) -> ReadSet:
+        """The set, from where each output and tap read the stage; elements differ along these of its axes."""
+        base = next(iter(reads.values()))
         simplify = Analyzer().simplify
-        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in met.items()}
+        offsets = {key: tuple(int(simplify(where[axis] - base[axis])) for axis in axes) for key, where in reads.items()}
         first = {offset: key for key, offset in reversed(offsets.items())}
         ordered = sorted(first)
         rows = sorted({offset[:-1] for offset in ordered})

@@ -48,7 +48,7 @@ from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan, DepthwisePl
 from tvmconvgrad.schedules.cuda.depthwise.weights import FilterKernel
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import FilterPlanner
 from tvmconvgrad.schedules.cuda.gemm import epilogue
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results, places
+from tvmconvgrad.schedules.cuda.gemm.epilogue import Results, output_maps
 from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.stages import Stage, stages
@@ -95,10 +95,10 @@ class _Program:
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
         phase_groups: list[Phase] = []
-        for total, place in zip(self.expression.sums, places(self.problem, self.expression, Multiples())):
+        for total, output_map in zip(self.expression.sums, output_maps(self.problem, self.expression, Multiples())):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
-            results = Results(product, out, place)
+            results = Results(product, out, output_map)
             if self.problem.gradient is Gradient.FILTER:
                 filters = FilterKernel(results, a, b, self.plan)
                 workspace.append(filters.partial)

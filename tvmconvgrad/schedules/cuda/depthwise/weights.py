@@ -107,23 +107,23 @@ class FilterKernel:
         positions = [[n, *position] for position in self.plan.positions(at)]
         taps = list(itertools.product(*map(range, self.own_taps)))
         indices = [[group, *(first + at for first, at in zip(first_tap, tap)), number(0), number(0)] for tap in taps]
-        met = {
+        reads = {
             (i, tap): self.x.where(index, position)
             for i, position in enumerate(positions)
             for tap, index in enumerate(indices)
         }
-        window = ReadSet.of(met, range(SPACE, SPACE + len(self.taps)))
-        read, elements = self.x.raw("window", len(window.first)), self.y.raw("y_elements", len(positions))
-        loads, work = window.empty(), window.empty()
-        for place, (key, row) in enumerate(zip(window.first, window.rows)):
-            loads[row].append(self.x.fetch_inside(met[key], read, place * self.plan.lanes))
+        read_set = ReadSet.of(reads, range(SPACE, SPACE + len(self.taps)))
+        read, elements = self.x.raw("read_set", len(read_set.first)), self.y.raw("y_elements", len(positions))
+        loads, work = read_set.empty(), read_set.empty()
+        for place, (key, row) in enumerate(zip(read_set.first, read_set.rows)):
+            loads[row].append(self.x.load_vector_inside(reads[key], read, place * self.plan.lanes))
         for i, position in enumerate(positions):
-            rows = [window.rows[window.places[i, tap]] for tap in range(len(taps))]
+            rows = [read_set.rows[read_set.places[i, tap]] for tap in range(len(taps))]
             inside = self.plan.inside(position[1:], self.extents, self.work[1:])
-            load = self.y.fetch(self.y.where(indices[0], position), elements, i * self.plan.lanes, inside)
+            load = self.y.load_vector(self.y.where(indices[0], position), elements, i * self.plan.lanes, inside)
             loads[min(rows)].append(load)
             for tap, row in enumerate(rows):
-                factors = (read, window.places[i, tap]), (elements, i)
+                factors = (read, read_set.places[i, tap]), (elements, i)
                 work[row].append(writing.when(inside, multiply_add(sums, tap, factors, self.plan.lanes)))
         registers = writing.seq(writing.allocate(read, elements), writing.clear(read), writing.clear(elements))
         return writing.seq(registers, *loads_ahead(loads, work))

@@ -32,8 +32,8 @@ from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.gemm.tiles import WARP
 from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import TensorCores
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import DirectCores
-from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import WarpGroups
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import TensorCoresFromRegisters
+from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import Warpgroups
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
@@ -55,16 +55,16 @@ class Block:
     def tiles(self) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory."""
         a, b = self.operands
-        return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "summed", b.along == "summed"))
+        return self.plan.units.shared(self.plan.tile, self.plan.block_k, (a.along == "k", b.along == "k"))
 
     @property
-    def units(self) -> FmaUnits | TensorCores | WarpGroups | DirectCores:
+    def units(self) -> FmaUnits | TensorCores | Warpgroups | TensorCoresFromRegisters:
         """The units that multiply."""
         (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
         if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
-            return DirectCores(dtype, a, b, workers[0])
+            return TensorCoresFromRegisters(dtype, a, b, workers[0])
         if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
-            return WarpGroups(dtype, a, b, workers)
+            return Warpgroups(dtype, a, b, workers)
         assert isinstance(a, PaddedTile) and isinstance(b, PaddedTile)
         return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
 
@@ -165,24 +165,24 @@ class Block:
         split, group, i, j = self._tile(block)
         row, column = i * self.plan.tile.block_m, j * self.plan.tile.block_n
         length = self.steps * self.plan.block_k
-        begin, all_summed = split * length, number(self.product.k)
-        end = all_summed if self.grid[0] == 1 else tirx.min(begin + length, all_summed)
+        begin, all_k = split * length, number(self.product.k)
+        end = all_k if self.grid[0] == 1 else tirx.min(begin + length, all_k)
         place = TileOrigin(group, row, column, begin, end)
         cluster = Cluster(self.plan.in_cluster, self.plan.copies.blocks, block % self.cluster)
         pipeline = self._pipeline(words, place, cluster, thread)
-        meet = clusters.meet if self.plan.in_cluster > 1 else instructions.barrier
+        sync = clusters.sync if self.plan.in_cluster > 1 else instructions.barrier
         sums, declared = writing.view(words, str(self.results.out.dtype)) if self.rounds_first else (words, None)
         total = self.units.sum(words, registers, pipeline, self.steps, thread)
         return writing.seq(
             pipeline.begin(),
-            self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.supply()),
+            self._work(thread, writing.seq(writing.clear(registers[0]), *total), pipeline.produce()),
             pipeline.end(),
             instructions.barrier(),
             declared,
-            self._work(thread, self.units.spill(registers, sums, self.stride, thread)),
-            meet(),
+            self._work(thread, self.units.store_sums(registers, sums, self.stride, thread)),
+            sync(),
             self._work(thread, self._write(sums, split, (group, row, column), cluster, thread)),
-            meet() if self.plan.in_cluster > 1 else None,
+            sync() if self.plan.in_cluster > 1 else None,
         )
 
     def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
@@ -194,7 +194,7 @@ class Block:
         a, b = self.tiles
 
         def at(step: Index) -> TileOrigin:
-            return replace(place, summed=place.summed + step * self.plan.block_k)
+            return replace(place, k=place.k + step * self.plan.block_k)
 
         if self.tma_tiles:
             return self._tma_pipeline(words, at, cluster, thread)

@@ -59,7 +59,7 @@ class Cost:
     @cached_property
     def kept(self) -> int:
         """Bytes of a block that should stay in L1."""
-        if self.copies is not Copies.CACHED or self.tile.direct:
+        if self.copies is not Copies.CACHED or self.tile.a_from_registers:
             return 0
         return max(size.reuse(self.tile.block_m, self.block_k).bytes for size in self.sizes)
 
@@ -100,12 +100,12 @@ class Cost:
 
     def _tiles(self, size: Size) -> int:
         rows, columns = self.copies.pair
-        along_rows = ceil_to(ceil(size.rows / self.tile.block_m), rows)
-        return self.groups * along_rows * ceil_to(ceil(size.columns / self.tile.block_n), columns)
+        along_rows = ceil_to(ceil(size.m / self.tile.block_m), rows)
+        return self.groups * along_rows * ceil_to(ceil(size.n / self.tile.block_n), columns)
 
     def _steps(self, split_k: int) -> float:
         """The number of BLOCK_K steps of a block; with several products, their mean."""
-        return sum(self._tiles(size) * ceil(size.summed / split_k / self.block_k) for size in self.sizes) / self.tiles
+        return sum(self._tiles(size) * ceil(size.k / split_k / self.block_k) for size in self.sizes) / self.tiles
 
     @cached_property
     def _loads(self) -> list[Loads]:
@@ -129,5 +129,5 @@ class Cost:
         """Microseconds of the kernel that adds up so many partial sums."""
         if count == 1:
             return 0.0
-        sums = self.groups * sum(size.rows * size.columns for size in self.sizes)
+        sums = self.groups * sum(size.m * size.n for size in self.sizes)
         return LAUNCH + ACCUMULATOR_BYTES * count * sums / self.machine.bytes + ADDING * count

@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, tensors
-from tvmconvgrad.te.filter_gradient import place_of_sum
+from tvmconvgrad.te.filter_gradient import output_map_of_sum
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap
 
 THREADS = 256
@@ -35,10 +35,10 @@ def result(problem: Problem) -> tirx.Buffer:
     return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
 
 
-def places(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., OutputMap]]:
+def output_maps(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., OutputMap]]:
     """For each sum, the map from its elements to the user's tensor."""
     if problem.gradient is Gradient.FILTER:
-        return [place_of_sum(problem, multiples)]
+        return [output_map_of_sum(problem, multiples)]
     return list(expression.output_maps[len(expression.zeros) :])
 
 
@@ -48,7 +48,7 @@ class Results:
 
     product: Product
     out: tirx.Buffer
-    place: Callable[..., OutputMap]
+    output_map: Callable[..., OutputMap]
     """The map from an element of the sum to the user's tensor."""
 
     @property
@@ -73,8 +73,8 @@ class Results:
 
     def write_at(self, index: Sequence[Index], value: Callable[[Index], Index], lanes: int) -> tirx.Stmt:
         """Write `lanes` contiguous elements from the sum's element `index` on; `value` gives each as f32."""
-        place = self.place(*index)
-        *outer, last = place.index
+        at = self.output_map(*index)
+        *outer, last = at.index
         registers = writing.memory("rounded", (lanes,), str(self.out.dtype), "local")
 
         def rounded(lane: Index) -> tirx.Stmt:
@@ -88,7 +88,7 @@ class Results:
             writing.unrolled("lane", lanes, rounded),
             writing.vectorized("lane", lanes, whole),
         )
-        return writing.when(place.inside, statement)
+        return writing.when(at.inside, statement)
 
 
 @dataclass(frozen=True)

@@ -45,11 +45,11 @@ class Pipeline:
         show = wgmma.show_copies() if shown else None
         return writing.seq(instructions.wait(ahead - 1), show, instructions.barrier())
 
-    def leave(self, step: Index) -> tirx.Stmt | None:
+    def release(self, step: Index) -> tirx.Stmt | None:
         """Release a step's stage, if the wait for a later step does not imply it."""
         return None
 
-    def supply(self) -> tirx.Stmt | None:
+    def produce(self) -> tirx.Stmt | None:
         """The producer: what a warp does that only copies, if there is one."""
         return None
 

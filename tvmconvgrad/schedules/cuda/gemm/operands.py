@@ -42,7 +42,7 @@ class Operand:
     packed: tirx.Buffer | None
     """The packed operand; None: it is read in place from the user's tensor."""
     along: str
-    """The axis along which its vectors lie: "rows" (M), "columns" (N) or "summed" (K)."""
+    """The axis along which its vectors lie: "m", "n" or "k"."""
 
     @classmethod
     def of(cls, problem: Problem, stage: Stage, number: int) -> Operand:
@@ -156,9 +156,9 @@ def _packed_axis(problem: Problem, is_filter: bool, number: int) -> str:
 
 def _role(problem: Problem, axis: str, number: int) -> str:
     if problem.gradient is Gradient.FILTER:
-        return "rows" if number == 0 else "columns"
-    summed = "o" if problem.gradient is Gradient.DATA else "c"
-    return "summed" if axis == summed else "columns"
+        return "m" if number == 0 else "n"
+    of_k = "o" if problem.gradient is Gradient.DATA else "c"
+    return "k" if axis == of_k else "n"
 
 
 def _packed(problem: Problem, stage: Stage, is_filter: bool) -> tirx.Buffer:

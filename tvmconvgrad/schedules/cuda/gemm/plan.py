@@ -28,7 +28,7 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 MOST_BLOCKS = 8
 """Split-K makes at most so many blocks for each SM by default. Not measured on its own."""
-LEAST_SUMMED = 256
+LEAST_K = 256
 """A split of K has at least so many elements. Not measured on its own."""
 
 
@@ -44,8 +44,8 @@ class GemmPlan:
     in_cluster: int
     """The number of splits of a tile that are one cluster, which adds them up."""
     copies: Copies
-    chunk: int
-    """The size of a block of A's channels (`Product.chunk`); 0: all."""
+    channel_block: int
+    """The size of a block of A's channels (`Product.channel_block`); 0: all."""
     units: Units
 
     def __str__(self) -> str:
@@ -129,11 +129,11 @@ class GemmPlanner:
         gradient do, unless its filter has the result's channels innermost.
         """
         c_group, _ = group_sizes(self.problem.geometry)
-        by_columns = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
-        along_summed = self.problem.gradient is Gradient.DATA and not by_columns
-        most = max(size.columns for size in self.sizes()) if along_summed else 0
+        along_n = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
+        along_k = self.problem.gradient is Gradient.DATA and not along_n
+        most = max(size.n for size in self.sizes()) if along_k else 0
         fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
-        return [i for i, tile in fitting if not tile.direct or 0 < most <= tile.block_n]
+        return [i for i, tile in fitting if not tile.a_from_registers or 0 < most <= tile.block_n]
 
     def is_product(self) -> bool:
         """Whether all sums are matrix products."""
@@ -161,8 +161,8 @@ class GemmPlanner:
         cost = self.cost(tile, copies, block_k)
         best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(split_k, in_cluster, stages))
         stages = decisions.draw("stages", self._stages(cost), best)
-        chunk = self.sizes()[0].chunk(block_k) if copies is Copies.CACHED else 0
-        return GemmPlan(tile, block_k, stages, split_k, in_cluster, copies, chunk, self.units)
+        channel_block = self.sizes()[0].channel_block(block_k) if copies is Copies.CACHED else 0
+        return GemmPlan(tile, block_k, stages, split_k, in_cluster, copies, channel_block, self.units)
 
     def _stages(self, cost: Cost) -> list[int]:
         """The numbers of stages that fit shared memory."""
@@ -180,7 +180,7 @@ class GemmPlanner:
     def ways(self, tile: GemmTile) -> list[Copies]:
         """The ways to copy operands: by TMA, past L1, or through L1 if taps read the same elements and there is room
         for them. A tile that reads A directly reads it through L1."""
-        if tile.direct:
+        if tile.a_from_registers:
             return [Copies.CACHED]
         units, block_k, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
         some = any(size.reuse(tile.block_m, block_k).new < 1 for size in self.sizes())
@@ -198,14 +198,14 @@ class GemmPlanner:
         alone, together = (phases == 1 or c % (blocks * tile.block_n) == 0 for blocks in (1, 2))
         if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
             return []
-        rows = min(-(-size.rows // tile.block_m) for size in self.sizes())
-        columns = min(-(-size.columns // tile.block_n) for size in self.sizes())
+        rows = min(-(-size.m // tile.block_m) for size in self.sizes())
+        columns = min(-(-size.n // tile.block_n) for size in self.sizes())
         pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
         return [Copies.BOXES, *pairs]
 
     def split_k(self, tile: GemmTile) -> list[int]:
-        """The numbers of splits of K; each split has at least `LEAST_SUMMED` elements."""
-        most = max(max(size.summed for size in self.sizes()) // LEAST_SUMMED, 1)
+        """The numbers of splits of K; each split has at least `LEAST_K` elements."""
+        most = max(max(size.k for size in self.sizes()) // LEAST_K, 1)
         return [split_k for split_k in SPLITS if split_k <= most]
 
     def joins(self, split_k: int, copies: Copies) -> list[int]:

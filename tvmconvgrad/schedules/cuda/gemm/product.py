@@ -1,6 +1,6 @@
 """A gradient's sum as matrix products, one for each group: C[m, n] = sum over k of A[m, k] * B[k, n] (implicit GEMM).
 
-    sum          M (rows)    N (columns)      K (summed)
+    sum          M           N                K
     weights      (*k, c)     o                (n, *y)
     data         (n, *t)     (phases, c)      (*j, o)
     forward      (n, *y)     o                (*k, c)
@@ -33,7 +33,7 @@ class Product:
     loads: tuple[TensorLoad, TensorLoad]
     """The sum's loads of A and of B."""
     most_channels: int = 0
-    """The most channels in a block of A's channels (see `chunk`); 0: all."""
+    """The most channels in a block of A's channels (see `channel_block`); 0: all."""
 
     @classmethod
     def of(cls, problem: Problem, total: Stage, most_channels: int = 0) -> Product:
@@ -73,7 +73,7 @@ class Product:
         return self.sum.extents[len(self.sum.variables) :]
 
     @property
-    def chunk(self) -> int:
+    def channel_block(self) -> int:
         """The size of a block of A's channels: the taps of one block follow each other before those of the next block.
 
         With small blocks, taps that follow each other, or that are rows of one tile, read nearly the same elements.
@@ -85,15 +85,15 @@ class Product:
         """The extents of the axes, of M or K, that taps and A's channels make up; channels are last."""
         return self.m_extents if self.is_filter else self.k_extents
 
-    def _by_chunks(self, flat: Index) -> list[Index]:
+    def _by_channel_blocks(self, flat: Index) -> list[Index]:
         """The index along each of these axes of the element with the number `flat`."""
         *outer, channels = self._of_a
-        part, *index, channel = unflatten(flat, (channels // self.chunk, *outer, self.chunk))
-        return [*index, part * self.chunk + channel]
+        part, *index, channel = unflatten(flat, (channels // self.channel_block, *outer, self.channel_block))
+        return [*index, part * self.channel_block + channel]
 
-    def k_index(self, summed: Index) -> list[Index]:
-        """The index along each axis of K of the element k = `summed`."""
-        return unflatten(summed, self.k_extents) if self.is_filter else self._by_chunks(summed)
+    def k_index(self, k: Index) -> list[Index]:
+        """The index along each axis of K of the k-th element."""
+        return unflatten(k, self.k_extents) if self.is_filter else self._by_channel_blocks(k)
 
     @property
     def k(self) -> int:
@@ -109,21 +109,21 @@ class Product:
     def index(self, group: Index, row: Index, column: Index) -> list[Index]:
         """The index in the sum of the element C[row, column] of a group."""
         if self.is_filter:
-            return [group, *self._by_chunks(row), column]
+            return [group, *self._by_channel_blocks(row), column]
         n, *position = unflatten(row, self.m_extents)
         return [n, group, *position, column]
 
-    def looked_up(self, operand: int, group: Index, row: Index, column: Index, summed: Index) -> list[Index]:
+    def looked_up(self, operand: int, group: Index, row: Index, column: Index, k: Index) -> list[Index]:
         """The index in its stage of A's (operand 0) or B's (operand 1) element for m, n and k.
 
         A's index is the same for all columns of one tile: see `Part.apart` in te/data_gradient.py.
         """
-        bound = self.bound(group, row, column, summed)
+        bound = self.bound(group, row, column, k)
         return [replaced(index, bound) for index in self.loads[operand].indices]
 
-    def bound(self, group: Index, row: Index, column: Index, summed: Index) -> dict[tirx.Var, Index]:
+    def bound(self, group: Index, row: Index, column: Index, k: Index) -> dict[tirx.Var, Index]:
         """The values of the sum's variables for m, n and k."""
-        return dict(zip(self.extents, (*self.index(group, row, column), *self.k_index(summed))))
+        return dict(zip(self.extents, (*self.index(group, row, column), *self.k_index(k))))
 
     @property
     def extents(self) -> dict[tirx.Var, int]:

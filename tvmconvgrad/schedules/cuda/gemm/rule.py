@@ -90,13 +90,15 @@ class _Program:
         out = epilogue.result(self.problem)
         operands: dict[str, Operand] = {}
         blocks: list[Block] = []
-        for total, place in zip(self.expression.sums, epilogue.places(self.problem, self.expression, self.multiples)):
-            product = Product.of(self.problem, found[total], self.plan.chunk)
+        for total, output_map in zip(
+            self.expression.sums, epilogue.output_maps(self.problem, self.expression, self.multiples)
+        ):
+            product = Product.of(self.problem, found[total], self.plan.channel_block)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))
             a, b = (operands[str(load.source.name)] for load in product.loads)
-            blocks.append(Block(product, (a, b), self.plan, Results(product, out, place)))
+            blocks.append(Block(product, (a, b), self.plan, Results(product, out, output_map)))
         workspace = [each.packed for each in operands.values() if each.packed is not None]
         workspace += [block.partial for block in blocks if block.partial is not None]
         before = [operand.pack() for operand in operands.values()]

@@ -43,18 +43,18 @@ class Axis:
     taps: int
     step: int
 
-    def met(self, positions: int) -> int:
+    def reads(self, positions: int) -> int:
         """The number of elements that so many neighbouring positions read."""
         return (positions - 1) * self.stride + (self.taps - 1) * self.step + 1
 
 
 @dataclass(frozen=True)
 class Size:
-    """M (`rows`), N (`columns`) and K (`summed`) of one group's product, before they are rounded up to tiles."""
+    """M, N and K of one group's product, before they are rounded up to tiles."""
 
-    rows: int
-    columns: int
-    summed: int
+    m: int
+    n: int
+    k: int
     axes: tuple[Axis, ...]
     channels: int
     """Channels of A."""
@@ -63,38 +63,40 @@ class Size:
     by_taps: bool
     """Whether M are taps and channels, instead of positions."""
 
-    def chunk(self, block_k: int) -> int:
-        """The size of a block of A's channels (`Product.chunk`): at least a cache line, since a part of one takes as
-        much room in L1."""
+    def channel_block(self, block_k: int) -> int:
+        """The size of a block of A's channels (`Product.channel_block`): at least a cache line, since a part of one
+        takes as much room in L1."""
         line = LINE_BYTES // self.item
         return line if self.by_taps else max(block_k, line)
 
-    def reuse(self, rows: int, block_k: int) -> Reuse:
-        """What a tile of `rows` rows finds in L1, with stages of `block_k` elements of K."""
-        rows = min(rows, self.rows)
-        return self._by_taps(rows, block_k) if self.by_taps else self._by_positions(rows, block_k)
+    def reuse(self, m: int, block_k: int) -> Reuse:
+        """What a tile of `m` rows finds in L1, with stages of `block_k` elements of K."""
+        m = min(m, self.m)
+        return self._by_taps(m, block_k) if self.by_taps else self._by_positions(m, block_k)
 
-    def _by_positions(self, rows: int, block_k: int) -> Reuse:
+    def _by_positions(self, m: int, block_k: int) -> Reuse:
         """Reuse if M are positions: all taps read one block of channels, one after the other, then the next block."""
-        met, left = 1, float(rows)
+        read, left = 1, float(m)
         for axis in reversed(self.axes):
-            met *= axis.met(min(axis.size, ceil(left)))
+            read *= axis.reads(min(axis.size, ceil(left)))
             left /= axis.size
-        met = ceil(met * max(left, 1.0))  # of so many images
+        read = ceil(read * max(left, 1.0))  # of so many images
         taps = prod(axis.taps for axis in self.axes)
-        return Reuse(min(met / (rows * taps), 1.0), met * _line(min(self.chunk(block_k), self.channels) * self.item))
+        return Reuse(
+            min(read / (m * taps), 1.0), read * _line(min(self.channel_block(block_k), self.channels) * self.item)
+        )
 
-    def _by_taps(self, rows: int, block_k: int) -> Reuse:
+    def _by_taps(self, m: int, block_k: int) -> Reuse:
         """Reuse if M are taps: a tile has one block of channels at several taps. An element is read again by
         neighbouring positions: soon along the last axis, and rows of positions later along the others."""
-        channels = min(self.chunk(block_k), self.channels)
-        together = min(max(rows / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
+        channels = min(self.channel_block(block_k), self.channels)
+        together = min(max(m / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
-        met, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).met(block_k), together, 1
+        read, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).reads(block_k), together, 1
         for axis in reversed(self.axes):
-            met += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
+            read += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
             left, inner = left / axis.taps, inner * axis.size * axis.stride
-        return Reuse(min(strides / together, 1.0), met * _line(min(rows, channels) * self.item))
+        return Reuse(min(strides / together, 1.0), read * _line(min(m, channels) * self.item))
 
 
 def _line(size: int) -> int:
@@ -119,8 +121,8 @@ def _each_size(problem: Problem) -> Iterator[Size]:
     else:
         for part in parts(problem, Multiples()):
             axes = (Axis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
-            rows = geometry.batch * prod(part.positions)
-            yield Size(rows, part.channels, part.taps * o, tuple(axes), o, item, False)
+            m = geometry.batch * prod(part.positions)
+            yield Size(m, part.channels, part.taps * o, tuple(axes), o, item, False)
 
 
 def _axes(geometry: Geometry, positions: Sequence[int]) -> tuple[Axis, ...]:

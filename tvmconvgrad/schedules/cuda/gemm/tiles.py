@@ -29,12 +29,12 @@ ACCUMULATOR_BYTES = 4
 BARRIER_BYTES = 8
 """Bytes of a barrier; a stage that TMA fills has two, full and empty."""
 WARP = 32
-WARP_GROUP = 4 * WARP
-GROUP_ROWS = 64
+WARPGROUP = 4 * WARP
+WGMMA_ROWS = 64
 """Rows of a `wgmma` instruction."""
 LOADING = 2.0
 """What loading operands costs a thread that has one row, as a multiple of its FMAs."""
-DIRECT_CYCLES = 24 / 4
+A_VECTOR_CYCLES = 24 / 4
 """Cycles of an SM for a warp that reads vectors of A directly: 24 instructions for addresses, bounds, zeros and
 products, on four schedulers."""
 MOST_COPIED = 8
@@ -53,7 +53,7 @@ class GemmTile:
     block_m: int
     block_n: int
     workers: tuple[int, int]
-    direct: bool = False
+    a_from_registers: bool = False
     """Whether warps read A from global memory to registers, past shared memory
     (units/tensor_cores_from_registers.py)."""
 
@@ -75,7 +75,7 @@ TENSOR_TILES = (
 )
 """Tiles for `mma`. A warp has up to 64 x 64 sums, so it reads little from shared memory for each product."""
 
-GROUP_TILES = (
+WARPGROUP_TILES = (
     GemmTile(128, 256, (2, 1)),
     GemmTile(256, 128, (2, 1)),
     GemmTile(128, 128, (2, 1)),
@@ -90,7 +90,7 @@ GROUP_TILES = (
 )
 """Tiles for `wgmma`. A warpgroup has all columns, so it reads B once for all of its 64 or 128 rows."""
 
-DIRECT_TILES = (
+TILES_FROM_REGISTERS = (
     GemmTile(256, 8, (4, 1), True),
     GemmTile(256, 16, (4, 1), True),
     GemmTile(128, 16, (4, 1), True),
@@ -137,7 +137,7 @@ class Units:
 
     def by_groups(self, tile: GemmTile) -> bool:
         """Whether warpgroups multiply operands from shared memory (`wgmma`): 16-bit types on sm_90a."""
-        return self.machine.has_warpgroups and self.item == 2 and not tile.direct
+        return self.machine.has_warpgroups and self.item == 2 and not tile.a_from_registers
 
     @property
     def item(self) -> int:
@@ -151,7 +151,7 @@ class Units:
             return FMA_TILES
         if self.item > 2:
             return TENSOR_TILES
-        return (*(GROUP_TILES if self.machine.has_warpgroups else TENSOR_TILES), *DIRECT_TILES)
+        return (*(WARPGROUP_TILES if self.machine.has_warpgroups else TENSOR_TILES), *TILES_FROM_REGISTERS)
 
     def depths(self, tile: GemmTile) -> tuple[int, int]:
         """The choices of BLOCK_K, the usual one first."""
@@ -176,7 +176,7 @@ class Units:
     def shared(self, tile: GemmTile, block_k: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory. `by_position`: for each, whether its lines lie along K (a line for each
         position) or along positions."""
-        if tile.direct:
+        if tile.a_from_registers:
             return UnsharedTile(tile.block_m, block_k, self.item, True), ColumnTile(
                 tile.block_n, block_k, self.item, True
             )
@@ -209,7 +209,7 @@ class Units:
 
     def threads(self, tile: GemmTile) -> int:
         """Threads of a block."""
-        return prod(tile.workers) * (WARP_GROUP if self.by_groups(tile) else WARP if self.is_tensor else 1)
+        return prod(tile.workers) * (WARPGROUP if self.by_groups(tile) else WARP if self.is_tensor else 1)
 
     def warps(self, tile: GemmTile) -> int:
         """Warps of a block."""
@@ -236,8 +236,8 @@ class Units:
         """Registers of a thread, about: for sums, operands (two of each, double-buffered) and addresses."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
-            return rows * columns // WARP_GROUP + 32
-        if tile.direct:
+            return rows * columns // WARPGROUP + 32
+        if tile.a_from_registers:
             return rows * columns // WARP + rows + 70
         if self.is_tensor:
             return (rows * columns + 16 * (rows + columns)) // WARP + 32
@@ -250,7 +250,7 @@ class Units:
         Reads through L1 count as shared memory's, since both are the same memory.
         """
         a, b = tile.block_m * self.item, tile.block_n * self.item
-        moved = 0.0 if tile.direct else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
+        moved = 0.0 if tile.a_from_registers else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
         way = (a * loads.a + b * loads.b) / L2_BYTES
         found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
         return found * (BESIDE if self.is_tensor and not self.by_groups(tile) else 1.0)
@@ -273,7 +273,7 @@ class Units:
         """Cycles to read one element of K from shared memory, or directly; for f32 it is part of `_multiplying`."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.by_groups(tile):
-            return tile.block_m * (1 + columns / GROUP_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
-        if tile.direct:
-            return tile.block_m * self.item / VECTOR_BYTES / WARP * DIRECT_CYCLES
+            return tile.block_m * (1 + columns / WGMMA_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
+        if tile.a_from_registers:
+            return tile.block_m * self.item / VECTOR_BYTES / WARP * A_VECTOR_CYCLES
         return prod(tile.workers) * (rows + columns) * self.item / SHARED_BYTES if self.is_tensor else 0.0

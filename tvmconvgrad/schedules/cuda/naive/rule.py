@@ -23,7 +23,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconvgrad.machines.gpu import LAUNCH
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Multiples, Sum, express
 
@@ -65,7 +65,7 @@ class NaiveRule:
             sch.decompose_reduction(total, loops[len(axes)])
             sch.reverse_compute_at(sch.get_sblock(result.op.name), thread)
             sch.set_scope(total, 0, "local")
-        module = place(sch.mod, expression, problem)
+        module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
 
 

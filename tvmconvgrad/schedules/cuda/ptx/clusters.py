@@ -11,8 +11,8 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda.ptx.instructions import call
 from tvmconvgrad.te.tensors import Index
 
-MEET = """\
-__device__ __forceinline__ void tvmconvgrad_meet() {
+SYNC = """\
+__device__ __forceinline__ void tvmconvgrad_cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\\n" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;\\n" ::: "memory");
 }
@@ -28,9 +28,9 @@ __device__ __forceinline__ void tvmconvgrad_load_shared_{width}(void* words, con
 """
 
 
-def meet() -> tirx.Stmt:
+def sync() -> tirx.Stmt:
     """Wait for all threads of the cluster. What they have written to shared memory before, all see from then on."""
-    return call("tvmconvgrad_meet", MEET)
+    return call("tvmconvgrad_cluster_sync", SYNC)
 
 
 def load_shared(to: Index, source: Index, block: Index, width: int) -> tirx.Stmt:

@@ -19,7 +19,7 @@ from tvmconvgrad.te.tensors import Index
 
 WORD = 4
 VECTOR = VECTOR_BYTES // WORD
-TURNS = 2
+REGISTER_STAGES = 2
 """The parts of a stage that registers hold (double buffering): one is multiplied while the next one is loaded."""
 
 LANES = 4
@@ -153,10 +153,10 @@ class Copier:
         are zero, and none is read."""
         product = self.product
         first, count = (place.row, product.m) if self.number == 0 else (place.column, product.n)
-        at, summed = first + position, place.summed + k
+        at, of_k = first + position, place.k + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
-        source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, summed))
-        return source, writing.every(inside, at < count, summed < place.end)
+        source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, of_k))
+        return source, writing.every(inside, at < count, of_k < place.end)
 
 
 @dataclass(frozen=True)
@@ -166,5 +166,5 @@ class TileOrigin:
     group: Index
     row: Index
     column: Index
-    summed: Index
+    k: Index
     end: Index

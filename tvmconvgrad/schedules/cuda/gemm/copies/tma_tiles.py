@@ -96,9 +96,9 @@ class TmaTiles:
 
     def _box(self, place: TileOrigin, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
         """The coordinates of the tile's element at which a copy begins, and its offset from the pixels (im2col)."""
-        at, summed = (place.row, place.column)[self.number] + position, place.summed + k
+        at, of_k = (place.row, place.column)[self.number] + position, place.k + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
-        bound = self.product.bound(place.group, row, column, summed)
+        bound = self.product.bound(place.group, row, column, of_k)
         found = [replaced(each, bound) for each in self._index]
         if self.operand.is_filter:
             return found, []

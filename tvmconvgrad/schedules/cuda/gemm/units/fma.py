@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import TURNS, PaddedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, PaddedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, ThroughRegisters
 from tvmconvgrad.te.tensors import Index
 
@@ -82,7 +82,11 @@ class FmaUnits(ThroughRegisters):
     def registers(self) -> Registers:
         """The registers: sums, and, double-buffered, four elements of K of A and B."""
         rows, columns = (side.count for side in self.sides)
-        sizes = {"sums": rows * columns, "a_elements": TURNS * FOUR * rows, "b_elements": TURNS * FOUR * columns}
+        sizes = {
+            "sums": rows * columns,
+            "a_elements": REGISTER_STAGES * FOUR * rows,
+            "b_elements": REGISTER_STAGES * FOUR * columns,
+        }
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
 
     @property
@@ -95,7 +99,7 @@ class FmaUnits(ThroughRegisters):
     ) -> tirx.Stmt:
         """Load the k-th four elements of a stage, whose tiles of A and B begin at these words."""
         own = thread // self.threads[1], thread % self.threads[1]
-        to, four = k % TURNS * FOUR, writing.number(k * FOUR)
+        to, four = k % REGISTER_STAGES * FOUR, writing.number(k * FOUR)
         operands = zip(self.sides, registers[1:], begins, own)
         return writing.seq(*(side.load(buffer, to, words, begin, mine, four) for side, buffer, begin, mine in operands))
 
@@ -103,7 +107,7 @@ class FmaUnits(ThroughRegisters):
         """Add the products of the k-th four elements."""
         sums, a, b = registers
         rows, columns = (side.count for side in self.sides)
-        begin = k % TURNS * FOUR
+        begin = k % REGISTER_STAGES * FOUR
 
         def product(e: Index, i: Index, j: Index) -> tirx.Stmt:
             at = i * columns + j
@@ -116,7 +120,7 @@ class FmaUnits(ThroughRegisters):
             lambda e: writing.unrolled("i", rows, lambda i: writing.unrolled("j", columns, lambda j: product(e, i, j))),
         )
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         sums = registers[0]
         rows, columns = self.sides

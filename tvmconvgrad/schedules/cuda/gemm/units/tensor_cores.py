@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import TURNS, VECTOR, WORD, PaddedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, VECTOR, WORD, PaddedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, ThroughRegisters
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
 from tvmconvgrad.schedules.cuda.ptx import instructions
@@ -47,10 +47,10 @@ class Fragments:
         """Load all fragments from `position` on, for the k-th instruction, from the tile that begins at word
         `begin`."""
 
-        def word(number: Index, matrix: Index, row: Index, summed: Index) -> Index:
-            half, half_summed = self.halves(matrix)
+        def word(number: Index, matrix: Index, row: Index, k_word: Index) -> Index:
+            half, half_k = self.halves(matrix)
             at = position + number * (2 * MATRIX) + half * MATRIX + row
-            return begin + self.tile.word(at, (2 * k + half_summed) * (VECTOR_BYTES // self.tile.item) + summed)
+            return begin + self.tile.word(at, (2 * k + half_k) * (VECTOR_BYTES // self.tile.item) + k_word)
 
         def fragment(number: Index) -> tirx.Stmt:
             to = self.begin + number * FRAGMENT
@@ -115,7 +115,7 @@ class TensorCores(ThroughRegisters):
 
     def registers(self) -> Registers:
         """The registers: sums, and, double-buffered, fragments of A and B."""
-        sizes = (TURNS * FRAGMENT * count for count in self.fragments)
+        sizes = (REGISTER_STAGES * FRAGMENT * count for count in self.fragments)
         return (
             writing.memory("sums", (self.rows * self.columns * 4,), "float32", "local"),
             *(writing.memory(name, (size,), "float32", "local") for name, size in zip(("a_words", "b_words"), sizes)),
@@ -146,10 +146,10 @@ class TensorCores(ThroughRegisters):
     def _fragments(self, registers: Registers, k: int) -> tuple[Fragments, Fragments]:
         """Those of A, and of B, that the k-th instructions multiply."""
         (rows, columns), (_, a_words, b_words) = self.fragments, registers
-        turn = k % TURNS * FRAGMENT
+        stage = k % REGISTER_STAGES * FRAGMENT
         return (
-            Fragments(a_words, turn * rows, rows, self.a, lambda matrix: (matrix % 2, matrix // 2)),
-            Fragments(b_words, turn * columns, columns, self.b, lambda matrix: (matrix // 2, matrix % 2)),
+            Fragments(a_words, stage * rows, rows, self.a, lambda matrix: (matrix % 2, matrix // 2)),
+            Fragments(b_words, stage * columns, columns, self.b, lambda matrix: (matrix // 2, matrix % 2)),
         )
 
     def _first(self, thread: Index) -> tuple[Index, Index, Index]:
@@ -158,13 +158,13 @@ class TensorCores(ThroughRegisters):
         rows, columns = self.rows * ROWS, self.columns * COLUMNS
         return warp // self.warps[1] * rows, warp % self.warps[1] * columns, lane
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, lane = self._first(thread)
-        return spill_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
+        return store_fragments(registers[0], words, stride, (self.rows, self.columns), ROWS, (row, column), lane)
 
 
-def spill_fragments(
+def store_fragments(
     sums: tirx.Buffer,
     words: tirx.Buffer,
     stride: int,

@@ -16,15 +16,22 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import LANES, PART, TURNS, VECTOR, ColumnTile, UnsharedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
+    LANES,
+    PART,
+    REGISTER_STAGES,
+    VECTOR,
+    ColumnTile,
+    UnsharedTile,
+)
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, store_fragments
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
 
 @dataclass(frozen=True)
-class DirectCores:
+class TensorCoresFromRegisters:
     """The warps' shares of a tile, all columns of some rows each."""
 
     dtype: str
@@ -56,7 +63,7 @@ class DirectCores:
         """The registers: sums; A of a step and of the next one; a vector of B for each fragment of columns."""
         sizes = {
             "sums": self.rows * self.columns * FRAGMENT,
-            "a_words": TURNS * self._words,
+            "a_words": REGISTER_STAGES * self._words,
             "b_words": self.columns * VECTOR,
         }
         return tuple(writing.memory(name, (size,), "float32", "local") for name, size in sizes.items())
@@ -68,23 +75,23 @@ class DirectCores:
         between registers. If `count` is odd, the last step multiplies zeros."""
         ahead = pipeline.stages - 1
 
-        def step(at: Index, turn: int) -> tirx.Stmt:
+        def step(at: Index, stage: int) -> tirx.Stmt:
             return writing.seq(
                 pipeline.wait(at, ahead),
                 pipeline.copy(at + ahead),
-                self._load(registers, pipeline, at + 1, 1 - turn, thread),
-                self._multiply(registers, words, pipeline.begins(at)[1], turn, thread),
+                self._load(registers, pipeline, at + 1, 1 - stage, thread),
+                self._multiply(registers, words, pipeline.begins(at)[1], stage, thread),
             )
 
         copies = [pipeline.copy(writing.number(at)) for at in range(ahead)]
         first = self._load(registers, pipeline, writing.number(0), 0, thread)
 
         def both(pair: Index) -> tirx.Stmt:
-            return writing.seq(*(step(pair * TURNS + turn, turn) for turn in range(TURNS)))
+            return writing.seq(*(step(pair * REGISTER_STAGES + stage, stage) for stage in range(REGISTER_STAGES)))
 
-        return [*copies, first, writing.loop("step", -(-count // TURNS), both)]
+        return [*copies, first, writing.loop("step", -(-count // REGISTER_STAGES), both)]
 
-    def _load(self, registers: Registers, pipeline: Pipeline, step: Index, turn: int, thread: Index) -> tirx.Stmt:
+    def _load(self, registers: Registers, pipeline: Pipeline, step: Index, stage: int, thread: Index) -> tirx.Stmt:
         """Begin to read A of a step. The words of both rows of a fragment alternate, as `mma` takes them."""
         row, lane = self._first(thread)
 
@@ -93,13 +100,13 @@ class DirectCores:
             position = row + i * ROWS + half * MATRIX + lane // LANES
             assert pipeline.vector is not None, "A is read where it lies"
             source, inside = pipeline.vector(step, position, part * PART + lane % LANES * (PART // LANES))
-            begin = turn * self._words + at // 2 * (2 * VECTOR) + half
+            begin = stage * self._words + at // 2 * (2 * VECTOR) + half
             to = writing.address(registers[1], VECTOR, begin)
             return instructions.load_vector(to, source, inside)
 
         return writing.unrolled("vector", self.parts * self.rows * 2, vector)
 
-    def _multiply(self, registers: Registers, words: tirx.Buffer, begin: Index, turn: int, thread: Index) -> tirx.Stmt:
+    def _multiply(self, registers: Registers, words: tirx.Buffer, begin: Index, stage: int, thread: Index) -> tirx.Stmt:
         """Add the products of a step, whose tile of B begins at a word."""
         sums, a_words, b_words = registers
         _, lane = self._first(thread)
@@ -114,7 +121,7 @@ class DirectCores:
 
         def multiply(part: int, half: int, i: Index, j: Index) -> tirx.Stmt:
             to = writing.address(sums, FRAGMENT, (i * self.columns + j) * FRAGMENT)
-            vectors = turn * self._words + (part * self.rows + i) * (2 * VECTOR)
+            vectors = stage * self._words + (part * self.rows + i) * (2 * VECTOR)
             of_a = writing.address(a_words, FRAGMENT, vectors + half * FRAGMENT)
             of_b = writing.address(b_words, FRAGMENT // 2, j * VECTOR + half * (FRAGMENT // 2))
             return instructions.multiply(self.dtype, PART // 2, to, of_a, of_b)
@@ -135,9 +142,9 @@ class DirectCores:
         """The first row of a thread's warp, and its lane."""
         return thread // WARP * (self.rows * ROWS), thread % WARP
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, lane = self._first(thread)
-        return spill_fragments(
+        return store_fragments(
             registers[0], words, stride, (self.rows, self.columns), ROWS, (row, writing.number(0)), lane
         )

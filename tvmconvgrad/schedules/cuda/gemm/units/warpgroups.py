@@ -14,8 +14,8 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.tiles import GROUP_ROWS, WARP_GROUP
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, spill_fragments
+from tvmconvgrad.schedules.cuda.gemm.tiles import WARPGROUP, WGMMA_ROWS
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, store_fragments
 from tvmconvgrad.schedules.cuda.ptx import wgmma
 from tvmconvgrad.te.tensors import Index
 
@@ -27,7 +27,7 @@ barrier."""
 
 
 @dataclass(frozen=True)
-class WarpGroups:
+class Warpgroups:
     """The warpgroups' shares of a tile. Each has a multiple of 64 rows."""
 
     dtype: str
@@ -39,7 +39,7 @@ class WarpGroups:
     @property
     def rows(self) -> int:
         """Rows of a group, in instructions."""
-        return self.a.positions // self.groups[0] // GROUP_ROWS
+        return self.a.positions // self.groups[0] // WGMMA_ROWS
 
     @property
     def columns(self) -> int:
@@ -68,7 +68,7 @@ class WarpGroups:
                 wgmma.commit_products(),
                 pipeline.copy(at + ahead),
                 wgmma.wait_products(PENDING),
-                pipeline.leave(at - PENDING),
+                pipeline.release(at - PENDING),
             )
 
         copies = [pipeline.copy(writing.number(at)) for at in range(ahead)]
@@ -80,27 +80,27 @@ class WarpGroups:
 
         def multiply(i: int, k: Index) -> tirx.Stmt:
             to = writing.address(sums, FRAGMENT, i * self._sums)
-            of_a = self.a.matrix(words, begins[0], row + i * GROUP_ROWS, k)
+            of_a = self.a.matrix(words, begins[0], row + i * WGMMA_ROWS, k)
             of_b = self.b.matrix(words, begins[1], column, k)
             return wgmma.multiply_shared(self.dtype, self.columns, to, of_a, of_b)
 
         depths = map(writing.number, range(0, self.a.block_k, DEPTH))
         return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
 
-    def spill(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
+    def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""
         row, column, within = self._first(thread)
         first = row + within // WARP * ROWS, column
         shape = self.rows, self.columns // COLUMNS
-        return spill_fragments(registers[0], words, stride, shape, GROUP_ROWS, first, within % WARP)
+        return store_fragments(registers[0], words, stride, shape, WGMMA_ROWS, first, within % WARP)
 
     @property
     def _sums(self) -> int:
         """Sums of a thread for one instruction."""
-        return GROUP_ROWS * self.columns // WARP_GROUP
+        return WGMMA_ROWS * self.columns // WARPGROUP
 
     def _first(self, thread: Index) -> tuple[Index, Index, Index]:
         """The first row and column of a thread's group, and the thread's number within."""
-        group, within = thread // WARP_GROUP, thread % WARP_GROUP
-        row, column = group // self.groups[1] * self.rows * GROUP_ROWS, group % self.groups[1] * self.columns
+        group, within = thread // WARPGROUP, thread % WARPGROUP
+        row, column = group // self.groups[1] * self.rows * WGMMA_ROWS, group % self.groups[1] * self.columns
         return row, column, within

@@ -11,7 +11,7 @@ from typing import Any
 import rich_click as click
 
 import tvmconvgrad
-from tvmconvgrad.cli.errors import UserError, user_errors
+from tvmconvgrad.cli.common.errors import UserError, user_errors
 from tvmconvgrad.layers import KINDS
 from tvmconvgrad.machines.targets import DEFAULT
 from tvmconvgrad.operators import Compiled

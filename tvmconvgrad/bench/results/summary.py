@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
-from tvmconvgrad.bench.results import Column, Measurement
+from tvmconvgrad.bench.results.measurement import Column, Measurement
 
 ALL = "all"
 

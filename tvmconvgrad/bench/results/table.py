@@ -8,8 +8,8 @@ import rich.table
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from tvmconvgrad.bench.results import Column, Measurement, Ratio
-from tvmconvgrad.bench.summary import Group, Mean
+from tvmconvgrad.bench.results.measurement import Column, Measurement, Ratio
+from tvmconvgrad.bench.results.summary import Group, Mean
 from tvmconvgrad.common.terminal import in_bytes
 
 _NAME, _KIND, _RATIO, _SHARE = 28, 8, 20, 6

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import rich_click as click
 
 from tvmconvgrad import CacheFolderError, MissingKernel
-from tvmconvgrad.cli.help import Group
+from tvmconvgrad.cli.common.help import Group
 from tvmconvgrad.common.errors import CompilerFailed, MissingTool
 from tvmconvgrad.files.temporary import TemporaryFolderError
 from tvmconvgrad.nvidia.driver import MissingGpu

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tvmconvgrad.cli.errors import cannot_write
+from tvmconvgrad.cli.common.errors import cannot_write
 from tvmconvgrad.files.new_file import new_file
 
 

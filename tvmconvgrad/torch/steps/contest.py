@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-TURNS = 4
+CALLS_EACH = 4
 """Calls of each. The first is not counted, since caches and workspace are cold. The fastest of the others counts: other
 work on the machine can only make a call slower."""
 
@@ -19,7 +19,7 @@ Times = tuple[float | None, float | None]
 
 @dataclass
 class Contest:
-    """The times of the calls so far, in nanoseconds. Concurrent calls of several threads may add a few more turns."""
+    """The times of the calls so far, in nanoseconds. Concurrent calls of several threads may add a few more."""
 
     is_ours: bool | None = None
     """Whether our kernel won; None until that is known."""
@@ -40,7 +40,7 @@ class Contest:
     def add(self, is_ours: bool, nanoseconds: int) -> None:
         """Add the time of a call that our kernel (`is_ours`) or PyTorch's has computed."""
         (self.ours if is_ours else self.theirs).append(nanoseconds)
-        if self.is_ours is None and min(len(self.ours), len(self.theirs)) >= TURNS:
+        if self.is_ours is None and min(len(self.ours), len(self.theirs)) >= CALLS_EACH:
             self.is_ours = min(self.ours[1:]) <= min(self.theirs[1:])
             if self.decided is not None:
                 self.decided(self)
@@ -48,5 +48,5 @@ class Contest:
     @property
     def milliseconds(self) -> Times:
         """The fastest counted call of each, else what an earlier run has measured, else None."""
-        ours, theirs = (min(turns[1:]) / 1e6 if len(turns) > 1 else None for turns in (self.ours, self.theirs))
+        ours, theirs = (min(calls[1:]) / 1e6 if len(calls) > 1 else None for calls in (self.ours, self.theirs))
         return (self.known[0] if ours is None else ours), (self.known[1] if theirs is None else theirs)

@@ -22,8 +22,8 @@ from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.records.logs import TuningWarning, user_folder
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.torch.contest import Contest
 from tvmconvgrad.torch.devices import Device
+from tvmconvgrad.torch.steps.contest import Contest
 
 FILE = "torch.jsonl"
 _MOST = 1 << 26

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tvmconvgrad.bench.child import Child, WorkerEnded, WorkerFailed
 from tvmconvgrad.bench.job import Array, Job, Refused, Tensors
 from tvmconvgrad.bench.variants import DEFINITION, Variant
+from tvmconvgrad.bench.workers.child import Child, WorkerEnded, WorkerFailed
 
 _SHORT, _LONG_ENOUGH, _MOST_LOOPS = 1e-3, 2e-3, 1000
 _AWAKE_ANYWAY = 0.2  # seconds of a run beside which waking up is nothing

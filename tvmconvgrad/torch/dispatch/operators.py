@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 import torch
 
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.torch import derivatives, devices
-from tvmconvgrad.torch.description import backward_of, forward_of
+from tvmconvgrad.torch import devices
 from tvmconvgrad.torch.devices import Device
-from tvmconvgrad.torch.dispatcher import KEYS
-from tvmconvgrad.torch.layer import Gradients, add_bias, sum_for_bias, weights_and_bias
+from tvmconvgrad.torch.dispatch import derivatives
+from tvmconvgrad.torch.dispatch.dispatcher import KEYS
+from tvmconvgrad.torch.layers.description import backward_of, forward_of
+from tvmconvgrad.torch.layers.layer import Gradients, add_bias, sum_for_bias, weights_and_bias
 from tvmconvgrad.torch.settings import Settings, parse_settings
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.steps.step import Step
 
 Tensor = torch.Tensor
 NAMESPACE = "tvmconvgrad"

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from tvmconvgrad.torch import devices
-from tvmconvgrad.torch.description import backward_of, forward_of
 from tvmconvgrad.torch.devices import Device
-from tvmconvgrad.torch.dispatcher import KEYS, NAMES, is_in_force, kernel_below, registered
-from tvmconvgrad.torch.layer import Backward, Forward, Gradients
+from tvmconvgrad.torch.dispatch.dispatcher import KEYS, NAMES, is_in_force, kernel_below, registered
+from tvmconvgrad.torch.layers.description import backward_of, forward_of
+from tvmconvgrad.torch.layers.layer import Backward, Forward, Gradients
 from tvmconvgrad.torch.state import state
 
 Tensor = torch.Tensor

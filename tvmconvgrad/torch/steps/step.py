@@ -11,9 +11,9 @@ from tvmconvgrad.frontends.errors import first_line
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.values import Shape
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import Contest
 from tvmconvgrad.torch.devices import Device
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import Contest
 
 Tensor = torch.Tensor
 Copier = Callable[[Tensor], Tensor]

@@ -11,8 +11,8 @@ from torch.autograd.profiler import record_function
 
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.runtime.kernel import Kernel
-from tvmconvgrad.torch.convolution import Convolution
-from tvmconvgrad.torch.step import Step
+from tvmconvgrad.torch.layers.convolution import Convolution
+from tvmconvgrad.torch.steps.step import Step
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]

@@ -10,15 +10,16 @@ import torch
 
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.spec.epilogue import Epilogue
-from tvmconvgrad.torch import findings, memory_formats
-from tvmconvgrad.torch.building import Build
-from tvmconvgrad.torch.contest import Contest
-from tvmconvgrad.torch.convolution import Convolution, output_shape, problem_of
 from tvmconvgrad.torch.devices import Device
-from tvmconvgrad.torch.layer import Backward, Forward
-from tvmconvgrad.torch.memory_formats import copier, is_dense, strides_of
+from tvmconvgrad.torch.layers import memory_formats
+from tvmconvgrad.torch.layers.convolution import Convolution, output_shape, problem_of
+from tvmconvgrad.torch.layers.layer import Backward, Forward
+from tvmconvgrad.torch.layers.memory_formats import copier, is_dense, strides_of
 from tvmconvgrad.torch.settings import DTYPES, Settings
-from tvmconvgrad.torch.step import Copier, Result, Step
+from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps.building import Build
+from tvmconvgrad.torch.steps.contest import Contest
+from tvmconvgrad.torch.steps.step import Copier, Result, Step
 
 Tensor = torch.Tensor
 _MAX_RANK = 3  # spatial axes that the specification has

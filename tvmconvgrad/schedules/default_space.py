@@ -9,10 +9,10 @@ import tvm
 from tvm.s_tir import Schedule, Trace
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from tvmconvgrad.records.choice import STOCK
+from tvmconvgrad.records.choice import DEFAULT_SPACE
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.base import Scheduled
-from tvmconvgrad.schedules.transforms.epilogue import place
+from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Multiples, Sum, express
 
@@ -25,16 +25,16 @@ def workload(problem: Problem) -> tvm.IRModule:
 def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
     """A scheduled workload as a program on the user's tensors."""
     expression: Sum = express(problem, Multiples())
-    module = place(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
+    module = apply_output_maps(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
     digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
-    return Scheduled(expression, module, STOCK, {"program": int(digest, 16)})
+    return Scheduled(expression, module, DEFAULT_SPACE, {"program": int(digest, 16)})
 
 
 def replayed(problem: Problem, trace: str) -> Scheduled:
     """The program of a trace that is given as JSON. Raises ValueError if it cannot be replayed."""
     try:
         content = json.loads(trace)
-        traces.check(content, traces.STOCK)
+        traces.check(content, traces.DEFAULT_SPACE)
         sch = Schedule(workload(problem))
         Trace.apply_json_to_schedule(content, sch)
         return finished(problem, sch.mod)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from tvmconvgrad.bench.machine import Roof
-from tvmconvgrad.bench.results import Column, Measurement
+from tvmconvgrad.bench.results.measurement import Column, Measurement
 from tvmconvgrad.files.new_file import new_file
 from tvmconvgrad.layers import KINDS
 

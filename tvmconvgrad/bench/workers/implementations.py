@@ -38,7 +38,7 @@ def start(variant: Variant, threads: int) -> Implementation:
 
 
 def _ours(variant: Variant, threads: int) -> Implementation:
-    from tvmconvgrad.bench.ours import Ours
+    from tvmconvgrad.bench.workers.ours import Ours
     from tvmconvgrad.runtime.threads import set_num_threads
     from tvmconvgrad.version import __version__
 
@@ -74,6 +74,6 @@ def _torch(variant: Variant, threads: int) -> Implementation:
 
 
 def _definition(_variant: Variant, _threads: int) -> Implementation:
-    from tvmconvgrad.bench.definition import Definition
+    from tvmconvgrad.bench.workers.definition import Definition
 
     return Implementation(Definition, {})

@@ -1,0 +1,1 @@
+"""What was measured: the arithmetic on it, means, the table on a terminal, and pictures."""

@@ -1,0 +1,1 @@
+"""What the verbs share: options, help, exit codes, and where results are written."""

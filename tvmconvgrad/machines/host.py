@@ -1,0 +1,83 @@
+"""This machine's CPU: its architecture, the generation that LLVM knows it by, and its features."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tvmconvgrad.common import process
+from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
+
+ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+_NEWEST_CLANG = "99.0"
+_ADDED = {"avx512_bf16": "+avx512bf16"}
+"""Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
+
+
+def host_architecture() -> str:
+    """LLVM's name of this machine's architecture."""
+    return ARCHITECTURES.get(platform.machine().lower(), platform.machine())
+
+
+def host_cpu() -> str:
+    """LLVM's name of this machine's CPU, or of the newest generation whose features this CPU has all."""
+    name, _ = named_generation()
+    return name
+
+
+def added_features() -> list[str]:
+    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
+    _, known = named_generation()
+    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
+
+
+@functools.cache
+def named_generation() -> tuple[str, frozenset[str]]:
+    """`host_cpu`, and the features that the name implies. If archspec is missing, the compiler's interpreter is
+    asked."""
+    try:
+        with process.lock:
+            import archspec.cpu  # only to name the CPU: bundled kernels go without it
+    except ModuleNotFoundError:
+        from tvmconvgrad.workers import environment
+
+        if environment.named() is None:
+            raise
+        name, features = environment.host_cpu()
+        return name, frozenset(features)
+
+    cpu = archspec.cpu.host()
+    for candidate in [cpu, *cpu.ancestors]:
+        try:
+            flags = candidate.optimization_flags("clang", _NEWEST_CLANG)
+        except archspec.cpu.UnsupportedMicroarchitecture:
+            continue
+        match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
+        if match:
+            return match[1], frozenset(candidate.features)
+    return str(cpu.name).replace("_", "-"), frozenset(cpu.features)
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """The features of this machine's CPU, by the operating system's names ("avx2", "sse4_1", ...)."""
+    if platform.system() == "Linux":
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, words = line.partition(":")
+            if name.strip() in ("flags", "Features"):
+                return frozenset(words.split())
+    with process.lock:
+        import archspec.cpu
+
+    return frozenset(archspec.cpu.detect.detected_info().features)
+
+
+def missing_features(required: Iterable[str]) -> list[str]:
+    """Those of the required features that this process cannot use. Where tile registers are among them, the system is
+    asked for these."""
+    missing = set(required) - host_features()
+    tiles = FEATURES.intersection(required)
+    return sorted(missing | tiles if tiles and not may_use_tiles() else missing)

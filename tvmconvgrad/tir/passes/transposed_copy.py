@@ -1,0 +1,116 @@
+"""A copy whose source is contiguous along one axis, and whose result along another: what it reads and stores, and the
+blocks that it is made by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import tvm
+from tvm import tirx
+from tvm_ffi.structural import structural_equal
+
+from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_guarded, step_of
+from tvmconvgrad.tir.rewriting import nodes, uses
+
+
+class TransposedCopy:
+    """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
+    a `pair`, elements are pairs."""
+
+    def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
+        self.a, self.b = outer.loop_var, inner.loop_var
+        self.extents = int(outer.extent), int(inner.extent)
+        self.store = store
+        self.pair = pair.loop_var if pair is not None else None
+        self.run = int(pair.extent) if pair is not None else 1
+        self.adds = adds_in_place(store)
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of vectors that are loaded for a block: two, or as many as its shorter side is long."""
+        return 2 if self.extents[1] == 2 else _widest(min(self.extents))
+
+    @cached_property
+    def lanes(self) -> int:
+        """The number of a block's elements in one vector; 1 if there are too few to vectorise."""
+        if self.extents[1] == 2:
+            return _widest(self.extents[0])
+        simple = self.pair is None and not self.chooses and self.apart == self.stored_apart == 1
+        return _widest(max(self.extents)) if simple and self.rows > 1 else self.rows
+
+    @cached_property
+    def block(self) -> tuple[int, int]:
+        """The block's elements along `a` and along `b`."""
+        return (self.lanes, self.rows) if self.extents[0] > self.extents[1] else (self.rows, self.lanes)
+
+    def is_in_registers(self) -> bool:
+        """Whether the source lies in registers, which have constant indices only."""
+        return str(self.load.source.scope()) == "local"
+
+    @cached_property
+    def load(self) -> tvm.ir.TensorLoad:
+        """The element that is loaded from the source."""
+        return self.loads[0]
+
+    @cached_property
+    def loads(self) -> list[tvm.ir.TensorLoad]:
+        """What is loaded from the source; for what is added to bf16, several times the same."""
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
+
+    @cached_property
+    def apart(self) -> int:
+        """The stride of neighbours along `a` in the source, in elements, or in pairs."""
+        return (step_of(self.load.indices, self.a) or 0) // self.run
+
+    @cached_property
+    def stored_apart(self) -> int:
+        """The stride of neighbours along `b` in the copy, in elements, or in pairs."""
+        return (step_of(self.store.indices, self.b) or 0) // self.run
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether a condition differs between a vector's lanes."""
+        lanes = [self.a, self.pair] if self.pair is not None else [self.a]
+        return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
+
+    @property
+    def is_all_or_nothing(self) -> bool:
+        """Whether there is a condition that is the same for all elements of a block."""
+        lanes = [self.a, self.b, *([self.pair] if self.pair is not None else [])]
+        return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
+
+    def is_transposed(self) -> bool:
+        """Whether source and copy are contiguous, or strided by few elements, along different axes."""
+        if not self.loads or not _are_the_same(self.loads) or not self._has_pairs(self.load):
+            return False
+        if self.rows == 2:
+            return self.apart == self.stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
+        most = 1 if self.chooses or self.pair is not None else MOST_APART
+        most_stored = 1 if self.pair is not None else MOST_APART
+        return 1 <= self.apart <= most and 1 <= self.stored_apart <= most_stored
+
+    def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
+        """Whether pairs, if there are any, are contiguous in the source and in the copy."""
+        if self.pair is None:
+            return True
+        steps = [step_of(indices, self.pair) for indices in (load.indices, self.store.indices)]
+        pairs = [step_of(load.indices, self.a), step_of(self.store.indices, self.b)]
+        return steps == [1, 1] and pairs == [self.run, self.run]
+
+    def in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
+        """The value of the loop variable over a pair; empty without pairs."""
+        return {} if self.pair is None else {self.pair: index(place)}
+
+
+def _are_the_same(loads: Sequence[tvm.ir.TensorLoad]) -> bool:
+    """Whether all loads are of the same element: rounding to bf16 uses its argument several times."""
+    first = loads[0]
+    return all(each.source.same_as(first.source) and structural_equal(each.indices, first.indices) for each in loads)
+
+
+def _widest(extent: int) -> int:
+    """How many elements a vector may have, of so many; 1: none."""
+    return next((side for side in SIDES if side <= extent), 1)

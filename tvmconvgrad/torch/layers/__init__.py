@@ -1,0 +1,1 @@
+"""A convolution of PyTorch as this package sees it: its parts, their problems, and the tensors' strides."""

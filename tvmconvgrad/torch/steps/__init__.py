@@ -1,0 +1,1 @@
+"""One part of a layer, and who computes its next call: kernels in the background, the contest, its findings."""
