@@ -1,8 +1,9 @@
 """Whole training steps of networks, with PyTorch's kernels and with these, in turn.
 
     python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
+    python benchmarks/training.py resnet_50 --device cuda --batch 64 --layout channels_last --dtype bf16
 
-With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
+On a GPU cuDNN searches for its fastest algorithms before anything is timed (torch.backends.cudnn.benchmark). With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
 Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
 that train with one alone, with an empty cache, for the first step and the peak of memory. The first one compares losses
 and gradients with those in float64, too. The convolutions' own gain is that of the fastest counted calls of each layer,
@@ -41,16 +42,17 @@ PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": 
 class Training:
     """A network, its optimiser and one batch."""
 
-    def __init__(self, name: str, batch: int | None, layout: str, dtype: str) -> None:
+    def __init__(self, name: str, batch: int | None, layout: str, dtype: str, device: str) -> None:
         torch.manual_seed(0)
         network = NETWORKS[name]
-        self.model: nn.Module = network.make()
-        self.x = torch.randn(batch or network.batch, *network.shape)
+        self.device = device
+        self.model: nn.Module = network.make().to(device)
+        self.x = torch.randn(batch or network.batch, *network.shape, device=device)
         if layout == "channels_last" and self.x.ndim in FORMATS:
             self.model = self.model.to(memory_format=FORMATS[self.x.ndim])  # type: ignore[call-overload]
             self.x = self.x.to(memory_format=FORMATS[self.x.ndim])
         self.optimiser = torch.optim.SGD(self.model.parameters(), 1e-3)
-        self.cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
+        self.cast = torch.autocast(device, torch.bfloat16, enabled=dtype == "bf16")
         self.forward: Callable[[torch.Tensor], torch.Tensor] = self.model
 
     def compiled(self) -> Training:
@@ -69,7 +71,7 @@ class Training:
         """A copy with the same weights and batch, without autocast."""
         other = copy.copy(self)
         other.model, other.x = copy.deepcopy(self.model).double(), self.x.double()
-        other.forward, other.cast = other.model, torch.autocast("cpu", enabled=False)
+        other.forward, other.cast = other.model, torch.autocast(self.device, enabled=False)
         return other
 
     def derivatives(self) -> torch.Tensor:
@@ -80,19 +82,38 @@ class Training:
 
     def step(self) -> tuple[float, float, float, float]:
         """One step: seconds of the forward pass, the backward pass and all, and the loss."""
-        begin = time.perf_counter()
+        begin = self.now()
         self.optimiser.zero_grad()
         loss = self.loss()
-        forward = time.perf_counter()
+        forward = self.now()
         loss.backward()  # type: ignore[no-untyped-call]
-        backward = time.perf_counter()
+        backward = self.now()
         self.optimiser.step()
-        return forward - begin, backward - forward, time.perf_counter() - begin, loss.item()
+        return forward - begin, backward - forward, self.now() - begin, loss.item()
+
+    def now(self) -> float:
+        """The time in seconds, when the device has done all that it was asked for."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def peak_mib(self) -> float:
+        """The most memory that this process has used: of the GPU that PyTorch has allocated there, or of the machine."""
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated() / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def prepared(options: argparse.Namespace) -> Training:
+    """What to train, and PyTorch's switches for a GPU."""
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = options.dtype == "tf32"
+    return Training(options.child, options.batch, options.layout, options.dtype, options.device)
 
 
 def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     """Medians of both, and the gains."""
-    training = Training(options.child, options.batch, options.layout, options.dtype)
+    training = prepared(options)
     begin = time.perf_counter()
     cgt.enable(options.algorithm)
     with training.cast:
@@ -144,13 +165,12 @@ def check(training: Training, algorithm: str) -> float:
 
 def alone(options: argparse.Namespace) -> dict[str, Any]:
     """The first step, the peak of memory, and losses, of one of both."""
-    training = Training(options.child, options.batch, options.layout, options.dtype)
+    training = prepared(options)
     if options.who == "ours":
         cgt.enable(options.algorithm)
     first = training.step()[2]
     losses = [training.step()[3] for _ in range(options.steps)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"first_s": round(first, 3), "peak_mib": round(peak), "losses": losses}
+    return {"first_s": round(first, 3), "peak_mib": round(training.peak_mib()), "losses": losses}
 
 
 def ask(options: argparse.Namespace, name: str, who: str) -> dict[str, Any]:
@@ -196,7 +216,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--layout", choices=("contiguous", "channels_last"), default="contiguous")
     parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="bf16: by autocast")
+    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32", help="tf32: PyTorch may round f32 to TF32; bf16: by autocast")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peer", choices=("eager", "compile"), default="eager", help="how PyTorch computes")
     parser.add_argument("--batch", type=int, help="instead of each network's own")
     parser.add_argument("--rounds", type=int, default=5)
