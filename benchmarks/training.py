@@ -3,7 +3,8 @@
     python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
     python benchmarks/training.py resnet_50 --device cuda --batch 64 --layout channels_last --dtype bf16
 
-On a GPU cuDNN searches for its fastest algorithms before anything is timed (torch.backends.cudnn.benchmark). With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
+On a GPU cuDNN searches for its fastest algorithms before anything is timed (torch.backends.cudnn.benchmark).
+With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
 Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
 that train with one alone, with an empty cache, for the first step and the peak of memory. The first one compares losses
 and gradients with those in float64, too. The convolutions' own gain is that of the fastest counted calls of each layer,
@@ -36,6 +37,7 @@ import tvmconvgrad.torch as cgt
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 MOST_ERROR = 4.0
 """Our error by PyTorch's, of a whole network, whose norms and activations make more of differences in rounding."""
+DTYPES = {"f32": "as it is", "tf32": "on a GPU PyTorch may round f32 to TF32", "bf16": "by autocast"}
 PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": "backward"}
 
 
@@ -82,26 +84,35 @@ class Training:
 
     def step(self) -> tuple[float, float, float, float]:
         """One step: seconds of the forward pass, the backward pass and all, and the loss."""
-        begin = self.now()
+        begin = self.mark()
         self.optimiser.zero_grad()
         loss = self.loss()
-        forward = self.now()
+        forward = self.mark()
         loss.backward()  # type: ignore[no-untyped-call]
-        backward = self.now()
+        backward = self.mark()
         self.optimiser.step()
-        return forward - begin, backward - forward, self.now() - begin, loss.item()
+        end = self.mark()
+        value = loss.item()  # waits for a GPU
+        return seconds(begin, forward), seconds(forward, backward), seconds(begin, end), value
 
-    def now(self) -> float:
-        """The time in seconds, when the device has done all that it was asked for."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
+    def mark(self) -> Any:
+        """The time in seconds, or an event on the GPU's stream, which lets the program go on."""
+        if self.device == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def peak_mib(self) -> float:
-        """The most memory that this process has used: of the GPU that PyTorch has allocated there, or of the machine."""
+        """The most memory that this process has used: of a GPU that PyTorch has allocated there, or of the machine."""
         if self.device == "cuda":
             return torch.cuda.max_memory_allocated() / 2**20
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def seconds(begin: Any, end: Any) -> float:
+    """The time between two marks."""
+    return float(end - begin if isinstance(begin, float) else begin.elapsed_time(end) / 1e3)
 
 
 def prepared(options: argparse.Namespace) -> Training:
@@ -152,7 +163,8 @@ def check(training: Training, algorithm: str) -> float:
     Ends the program where it is more than MOST_ERROR.
     """
     cgt.disable()
-    right = training.in_float64().derivatives()
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False):  # a search takes long in float64
+        right = training.in_float64().derivatives()
     errors = {}
     for who in ("ours", "theirs"):
         cgt.enable(algorithm) if who == "ours" else cgt.disable()
@@ -216,7 +228,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--layout", choices=("contiguous", "channels_last"), default="contiguous")
     parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct")
-    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16"), default="f32", help="tf32: PyTorch may round f32 to TF32; bf16: by autocast")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="; ".join(map(": ".join, DTYPES.items())))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peer", choices=("eager", "compile"), default="eager", help="how PyTorch computes")
     parser.add_argument("--batch", type=int, help="instead of each network's own")
