@@ -1,7 +1,9 @@
 """Whole training steps of networks, with PyTorch's kernels and with these, in turn.
 
     python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
+    python benchmarks/training.py resnet_50 --device cuda --batch 64 --layout channels_last --dtype bf16
 
+On a GPU cuDNN searches for its fastest algorithms before anything is timed (torch.backends.cudnn.benchmark).
 With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.
 Each network runs in processes of its own: one that trains with both in turn, whose medians and gains are shown, and two
 that train with one alone, with an empty cache, for the first step and the peak of memory. The first one compares losses
@@ -35,22 +37,24 @@ import tvmconvgrad.torch as cgt
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 MOST_ERROR = 4.0
 """Our error by PyTorch's, of a whole network, whose norms and activations make more of differences in rounding."""
+DTYPES = {"f32": "as it is", "tf32": "on a GPU PyTorch may round f32 to TF32", "bf16": "by autocast"}
 PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": "backward"}
 
 
 class Training:
     """A network, its optimiser and one batch."""
 
-    def __init__(self, name: str, batch: int | None, layout: str, dtype: str) -> None:
+    def __init__(self, name: str, batch: int | None, layout: str, dtype: str, device: str) -> None:
         torch.manual_seed(0)
         network = NETWORKS[name]
-        self.model: nn.Module = network.make()
-        self.x = torch.randn(batch or network.batch, *network.shape)
+        self.device = device
+        self.model: nn.Module = network.make().to(device)
+        self.x = torch.randn(batch or network.batch, *network.shape, device=device)
         if layout == "channels_last" and self.x.ndim in FORMATS:
             self.model = self.model.to(memory_format=FORMATS[self.x.ndim])  # type: ignore[call-overload]
             self.x = self.x.to(memory_format=FORMATS[self.x.ndim])
         self.optimiser = torch.optim.SGD(self.model.parameters(), 1e-3)
-        self.cast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16")
+        self.cast = torch.autocast(device, torch.bfloat16, enabled=dtype == "bf16")
         self.forward: Callable[[torch.Tensor], torch.Tensor] = self.model
 
     def compiled(self) -> Training:
@@ -69,7 +73,7 @@ class Training:
         """A copy with the same weights and batch, without autocast."""
         other = copy.copy(self)
         other.model, other.x = copy.deepcopy(self.model).double(), self.x.double()
-        other.forward, other.cast = other.model, torch.autocast("cpu", enabled=False)
+        other.forward, other.cast = other.model, torch.autocast(self.device, enabled=False)
         return other
 
     def derivatives(self) -> torch.Tensor:
@@ -80,19 +84,47 @@ class Training:
 
     def step(self) -> tuple[float, float, float, float]:
         """One step: seconds of the forward pass, the backward pass and all, and the loss."""
-        begin = time.perf_counter()
+        begin = self.mark()
         self.optimiser.zero_grad()
         loss = self.loss()
-        forward = time.perf_counter()
+        forward = self.mark()
         loss.backward()  # type: ignore[no-untyped-call]
-        backward = time.perf_counter()
+        backward = self.mark()
         self.optimiser.step()
-        return forward - begin, backward - forward, time.perf_counter() - begin, loss.item()
+        end = self.mark()
+        value = loss.item()  # waits for a GPU
+        return seconds(begin, forward), seconds(forward, backward), seconds(begin, end), value
+
+    def mark(self) -> Any:
+        """The time in seconds, or an event on the GPU's stream, which lets the program go on."""
+        if self.device == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def peak_mib(self) -> float:
+        """The most memory that this process has used: of a GPU that PyTorch has allocated there, or of the machine."""
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated() / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def seconds(begin: Any, end: Any) -> float:
+    """The time between two marks."""
+    return float(end - begin if isinstance(begin, float) else begin.elapsed_time(end) / 1e3)
+
+
+def prepared(options: argparse.Namespace) -> Training:
+    """What to train, and PyTorch's switches for a GPU."""
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = options.dtype == "tf32"
+    return Training(options.child, options.batch, options.layout, options.dtype, options.device)
 
 
 def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     """Medians of both, and the gains."""
-    training = Training(options.child, options.batch, options.layout, options.dtype)
+    training = prepared(options)
     begin = time.perf_counter()
     cgt.enable(options.algorithm)
     with training.cast:
@@ -131,7 +163,8 @@ def check(training: Training, algorithm: str) -> float:
     Ends the program where it is more than MOST_ERROR.
     """
     cgt.disable()
-    right = training.in_float64().derivatives()
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False):  # a search takes long in float64
+        right = training.in_float64().derivatives()
     errors = {}
     for who in ("ours", "theirs"):
         cgt.enable(algorithm) if who == "ours" else cgt.disable()
@@ -144,13 +177,12 @@ def check(training: Training, algorithm: str) -> float:
 
 def alone(options: argparse.Namespace) -> dict[str, Any]:
     """The first step, the peak of memory, and losses, of one of both."""
-    training = Training(options.child, options.batch, options.layout, options.dtype)
+    training = prepared(options)
     if options.who == "ours":
         cgt.enable(options.algorithm)
     first = training.step()[2]
     losses = [training.step()[3] for _ in range(options.steps)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"first_s": round(first, 3), "peak_mib": round(peak), "losses": losses}
+    return {"first_s": round(first, 3), "peak_mib": round(training.peak_mib()), "losses": losses}
 
 
 def ask(options: argparse.Namespace, name: str, who: str) -> dict[str, Any]:
@@ -196,7 +228,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--layout", choices=("contiguous", "channels_last"), default="contiguous")
     parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="bf16: by autocast")
+    parser.add_argument("--dtype", choices=DTYPES, default="f32", help="; ".join(map(": ".join, DTYPES.items())))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peer", choices=("eager", "compile"), default="eager", help="how PyTorch computes")
     parser.add_argument("--batch", type=int, help="instead of each network's own")
     parser.add_argument("--rounds", type=int, default=5)

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 import torch
 
 import tvmconvgrad.torch as cgt
+from tests.torch.support import forget_layers
 from tvmconvgrad.torch.steps import findings
 
 
@@ -21,6 +22,7 @@ def enabled(compiler_for_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Our kernels compute every call but those of a test's first run; nothing is kept."""
     monkeypatch.setenv("TVMCONVGRAD_TUNING_DIR", str(tmp_path))
     findings.forget()
+    forget_layers()
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

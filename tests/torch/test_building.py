@@ -59,3 +59,15 @@ def test_a_child_that_is_forked_while_a_thread_enables(monkeypatch: pytest.Monke
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     thread.join()
+
+
+def test_a_failed_build_leaves_later_calls_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the shortest way."""
+    failed: Future[Any] = Future()
+    failed.set_exception(RuntimeError("no compiler"))
+    monkeypatch.setattr(building, "in_background", lambda *_: failed)
+    with cgt.enabled():
+        for _ in range(2):
+            torch.conv2d(X, W)
+    (step,) = called()
+    assert (step.is_theirs(), step.calls, step.reason) == (True, 2, "RuntimeError: no compiler")

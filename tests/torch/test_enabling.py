@@ -13,6 +13,7 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, register, take_back
 from tvmconvgrad.runtime import threads
+from tvmconvgrad.torch.dispatch import dispatcher
 from tvmconvgrad.torch.dispatch.dispatcher import NAMES
 from tvmconvgrad.torch.state import MOST_SETTINGS, state
 
@@ -226,6 +227,42 @@ def test_another_override_is_named() -> None:
         take_back()
         theirs._destroy()
         register()
+
+
+GENERATED = "/pytorch/build/aten/src/ATen/RegisterCUDA_0.cpp:7344"
+"""Where PyTorch for GPUs registers `convolution_backward` for the key CUDA, beside that for all backends."""
+
+
+def test_what_pytorch_registers_for_gpus_is_no_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is what it has for CPUs; and its kernel for all backends stands for it before PyTorch 2.9."""
+    assert dispatcher.registered("mm", "CPU")
+    assert not dispatcher.foreign("mm", "CPU")
+    monkeypatch.setattr(dispatcher, "registered", lambda *_: GENERATED)
+    assert not dispatcher.foreign("convolution_backward", "CUDA")
+    monkeypatch.delattr(torch.library, "get_kernel", raising=False)
+    backward = dispatcher.kernel_below("convolution_backward", "CUDA")
+    y = torch.ones_like(torch.conv2d(X, W))
+    arguments: Any = (y, X, W, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+    expected = torch.ops.aten.convolution_backward(*arguments)[:2]
+    assert all(map(torch.equal, backward(*arguments)[:2], expected))
+
+
+OVERRIDES = """
+import torch
+theirs = torch.library.Library("aten", "IMPL")
+theirs.impl("convolution_backward", lambda *arguments: None, "CUDA")
+import tvmconvgrad.torch
+print("right")
+"""
+
+
+def test_pytorch_does_not_warn_of_our_override() -> None:
+    """As it would of one where it has registered a kernel for the same key itself."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", OVERRIDES], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["right"], done.stderr
+    assert "Warning" not in done.stderr
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")

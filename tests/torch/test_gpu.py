@@ -5,7 +5,9 @@ Only what PyTorch itself does on a GPU is not tested: which stream is current, a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +37,8 @@ def on_gpu(gpus: FakeGpus, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpus
     monkeypatch.setattr(gpu, "where", CPU)
     monkeypatch.setattr(gpu._kind, "device", CPU)
     monkeypatch.setattr(gpu._kind, "stream", lambda: STREAM)
+    monkeypatch.setattr(gpu, "_delay", lambda: None)
+    monkeypatch.setattr(devices, "time", SimpleNamespace(perf_counter_ns=lambda: 0))
     monkeypatch.setattr(Override, "_device_of", lambda *_: gpu)
     yield gpus
 
@@ -90,6 +94,22 @@ def test_times_are_those_of_the_gpu(on_gpu: FakeGpus) -> None:
     (line,) = findings._path().read_text().splitlines()
     assert '"gpu": "fake 1"' in line
     assert '"target": "cuda -arch=sm_90a"' in line
+
+
+@pytest.mark.parametrize(("starting_ms", "counted"), [(0.4, 0.5), (2.0, 2.0)])
+def test_the_greater_of_the_gpus_time_and_the_cpus_counts(
+    starting_ms: float, counted: float, on_gpu: FakeGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU has other work until its call is there. The CPU's time is that between two looks at a clock."""
+    clock = itertools.count(0, round(starting_ms * 1e6))
+    order: list[int] = []
+    gpu = devices.Gpu(torch.device("cuda", GPU))
+    monkeypatch.setattr(gpu._kind, "stream", lambda: STREAM)
+    monkeypatch.setattr(gpu, "_delay", lambda: order.append(len(on_gpu.log)))
+    monkeypatch.setattr(devices, "time", SimpleNamespace(perf_counter_ns=lambda: next(clock)))
+    assert gpu.timed(lambda: order.append(len(on_gpu.log))) == (None, round(counted * 1e6))
+    begin, end = (number for number, line in enumerate(on_gpu.log) if line.startswith("event"))
+    assert order[0] <= begin < order[1] <= end
 
 
 def test_what_is_recorded_is_not_timed_and_loads_no_code(on_gpu: FakeGpus) -> None:

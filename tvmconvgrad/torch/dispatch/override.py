@@ -7,6 +7,7 @@ before, computes what ours does not.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from tvmconvgrad.torch import devices
 from tvmconvgrad.torch.devices import Device
-from tvmconvgrad.torch.dispatch.dispatcher import KEYS, NAMES, is_in_force, kernel_below, registered
+from tvmconvgrad.torch.dispatch.dispatcher import KEYS, NAMES, foreign, is_in_force, kernel_below, registered
 from tvmconvgrad.torch.layers.description import backward_of, forward_of
 from tvmconvgrad.torch.layers.layer import Backward, Forward, Gradients
 from tvmconvgrad.torch.state import state
@@ -34,12 +35,15 @@ class Override:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.below = {name: registered(name, key) for name in NAMES}
+        self.below = {name: foreign(name, key) for name in NAMES}
         """Where somebody else has registered each operator before; "" if nobody has."""
         self.their_forward, self.their_backward = (kernel_below(name, key) for name in NAMES)
         self._library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        for name, function in zip(NAMES, (self.convolution, self.convolution_backward)):
-            self._library.impl(name, function, key)  # type: ignore[no-untyped-call]
+        with warnings.catch_warnings():
+            # that a kernel is overridden, and be it PyTorch's own: `others` says what a user should know
+            warnings.filterwarnings("ignore", "Warning only once for all operators")
+            for name, function in zip(NAMES, (self.convolution, self.convolution_backward)):
+                self._library.impl(name, function, key)  # type: ignore[no-untyped-call]
 
     def convolution(self, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
         """`arguments` are stride, padding, dilation, transposed, output_padding, groups, and four for cuDNN."""

@@ -61,7 +61,7 @@ class Step:
 
     def is_theirs(self) -> bool:
         """Whether PyTorch computes all further calls."""
-        return bool(self._reason) or (self.contest.is_ours is False and not is_deterministic())
+        return bool(self.reason) or (self.contest.is_ours is False and not is_deterministic())
 
     def kernel_for_this_call(self) -> Kernel | None:
         """Count a call. Returns our kernel if it computes this call, None if PyTorch does.
