@@ -29,11 +29,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import gcd, prod
 
 from tvm import te, tirx
 
+from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
@@ -73,18 +74,18 @@ class PhaseGroup:
         """The first position t of phase `r` whose element lies in x."""
         return -((r * self.step - self.pad) // self.stride)
 
-    @cached_property
+    @computed_once
     def firsts(self) -> list[int]:
         """The first position of each phase."""
         return [int(self.first(r)) for r in range(self.r_begin, self.r_begin + self.phases)]
 
-    @cached_property
+    @computed_once
     def ends(self) -> list[int]:
         """The end of each phase's positions, exclusive."""
         phases = range(self.r_begin, self.r_begin + self.phases)
         return [(self.x - 1 + self.pad - r * self.step) // self.stride + 1 for r in phases]
 
-    @cached_property
+    @computed_once
     def meeting(self) -> Reads:
         """What the phases' positions read of y."""
         reach = (self.taps - 1) * self.dilation
@@ -122,7 +123,7 @@ class Part:
     least_positions: tuple[int, ...] = ()
     """The least number of positions along each axis."""
 
-    @cached_property
+    @computed_once
     def apart(self) -> bool:
         """Whether each phase counts its positions from its own first one.
 
@@ -148,7 +149,7 @@ class Part:
         behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
         return firsts[0] + (firsts[at] - firsts[0]) * behind
 
-    @cached_property
+    @computed_once
     def met(self) -> list[int]:
         """The number of positions t that the phases need along each axis."""
         return [
@@ -156,19 +157,19 @@ class Part:
             for p in self.phase_groups
         ]
 
-    @cached_property
+    @computed_once
     def positions(self) -> list[int]:
         """The number of positions t along each axis, with `least_positions`; rounded up along the last axis."""
         counts = [max(counts) for counts in zip(self.met, self.least_positions or self.met)]
         return [*counts[:-1], tensors.ceil_to(counts[-1], self.multiples.position)]
 
-    @cached_property
+    @computed_once
     def taps(self) -> int:
         """The number of taps, or positions of y, that the sum goes over."""
         sizes = zip(self.problem.geometry.y, self.over_y, self.phase_groups)
         return prod(size if by_y else p.taps for size, by_y, p in sizes)
 
-    @cached_property
+    @computed_once
     def channels(self) -> int:
         """The number of channels (r, c) of a group."""
         return prod(p.phases for p in self.phase_groups) * tensors.group_sizes(self.problem.geometry)[0]
