@@ -202,14 +202,14 @@ def test_unfinished_files_by_a_clock_that_has_jumped(tmp_path: Path, hours: floa
 
 
 def test_an_unfinished_file_that_is_removed_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synchronise, removed = os.fsync, []
+    rename, removed = os.replace, []
 
-    def remove(handle: int) -> None:
-        synchronise(handle)
+    def remove(here: str, there: Path) -> None:
         if len(removed) < 2:
-            removed.extend(path.unlink() for path in (tmp_path / "cache").glob("tmp-*"))
+            removed.append(Path(here).unlink())
+        rename(here, there)
 
-    monkeypatch.setattr(os, "fsync", remove)
+    monkeypatch.setattr(os, "replace", remove)
     publish(tmp_path / "cache/file", b"content")
     assert (len(removed), (tmp_path / "cache/file").read_bytes()) == (2, b"content")
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["file"]

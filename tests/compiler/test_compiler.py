@@ -12,10 +12,10 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.support.emulation import needs_cross_compiler
-from tvmconvgrad import kernels
 from tvmconvgrad.common import process
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import description, llvm, service
+from tvmconvgrad.machines import host
 from tvmconvgrad.machines.host import host_features
 from tvmconvgrad.machines.targets import parse_target
 
@@ -67,7 +67,7 @@ def test_a_feature_that_llvm_does_not_know() -> None:
 @on_x86
 def test_a_cpu_with_more_than_this_one(monkeypatch: pytest.MonkeyPatch, empty_cache: Path) -> None:
     few = host_features() - {"avx2", "fma", "avx512f"}
-    monkeypatch.setattr(kernels, "host_features", lambda: few)
+    monkeypatch.setattr(host, "host_features", lambda: few)
     for _ in range(2):  # built, and from the cache
         check_target("llvm -mcpu=x86-64-v3", "'llvm -mcpu=x86-64-v3'", "avx2, fma", "this CPU does not have")
     check_target("llvm -mcpu=x86-64 -mattr=+avx2", "avx2")
