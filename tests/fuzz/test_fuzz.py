@@ -10,6 +10,7 @@ from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +26,8 @@ from tests.fuzz.sample import EVERYWHERE, Sample, as_test
 from tests.fuzz.shrinking import shrunk
 from tests.support import reference
 from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution, Tensors
-from tests.support.layouts import DATA_FORMATS
+from tests.support.convolution import Array, Convolution, Tensors
+from tests.support.layouts import DATA_FORMATS, filter_formats
 from tests.support.random_cases import DTYPES
 
 SAMPLE = Sample(Case(OPERATORS[0], Convolution(2, 1, 3, 5, (4,), (3,), (2,), (1,), (1,), (0,), (0,))))
@@ -60,6 +61,10 @@ def test_samples_of_all_kinds_are_drawn() -> None:
     assert {sample.case.dtype for sample in samples} == set(DTYPES)
     assert {sample.target for sample in samples} == set(targets())
     assert {place for sample in samples for place in sample.memory} == {"new", *PLACES}
+    assert {sample.bias for sample in samples} == {"", *PLACES} - {"read-only"}
+    assert {(sample.accumulate, sample.result_dtype) for sample in samples} == set(product((False, True), ("", "f32")))
+    formats = {(sample.case.operator, sample.case.filter_format) for sample in samples}
+    assert formats == {(operator, each) for operator in OPERATORS for each in filter_formats(operator)}
     assert {sample.threads for sample in samples} == {1, 2, 3}
     assert any(sample.is_huge for sample in samples)
     assert any(min(sample.case.convolution.shapes[role]) == 0 for sample in samples for role in sample.case.inputs)
@@ -112,6 +117,20 @@ def test_one_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(SAMPLE) == ""
     monkeypatch.setattr(reference, "gradient", other)
     assert judge(SAMPLE).startswith("wrong: 1 of 30, at (4, 2, 1)")
+
+
+def test_what_a_call_adds_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = replace(SAMPLE, accumulate=True, bias="strided", result_dtype="f32")
+    assert judge(sample) == judge(replace(sample, case=sample.case.with_dtype("bf16"))) == ""
+    written = judging._written
+    for more, verdict in ((1, 0), "wrong: 30 of 30"), ((0, 1), "bias: 5 of 5 wrong"):
+
+        def other(*call: Any, more: tuple[int, int] = more) -> tuple[Array, Array]:
+            result, bias = written(*call)
+            return result + np.float32(more[0]), bias + np.float32(more[1])
+
+        monkeypatch.setattr(judging, "_written", other)
+        assert judge(sample).startswith(verdict)
 
 
 def test_an_infinity_must_reach_what_it_meets_and_no_tap_that_nothing_meets() -> None:
