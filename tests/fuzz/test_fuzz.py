@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -202,6 +204,18 @@ def test_a_crash_and_a_hang_are_named_and_the_next_sample_is_judged(monkeypatch:
     assert verdicts["(0, 1)"] == "crash: the process ends with -11"
     assert verdicts["(0, 2)"].startswith("hang: no result after")
     assert [verdicts[f"(0, {n})"] for n in (0, 3, 4, 5)] == [""] * 4
+
+
+def test_time_in_which_the_fuzzer_itself_is_stopped_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count(step=1000)
+    monkeypatch.setattr(pool, "_serve", serve_badly)
+    monkeypatch.setattr(pool, "LOOK", 0.01)
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: next(looks)))
+    children = Pool(1)
+    try:
+        assert [judged.verdict for judged in children.judge([(0, 0), (0, 3)])] == ["", ""]
+    finally:
+        children.close()
 
 
 def serve_badly(connection: Connection) -> None:
