@@ -26,6 +26,7 @@ GENERATIONS = {
 MOST_FLOPS = 3e7
 MOST_PADDED = 2**63 - 1
 GUARDED = ("before a forbidden page", "behind a forbidden page")
+WRITABLE = (*GUARDED, *(place for place in PLACES if place != "read-only"))
 
 
 def targets() -> list[str]:
@@ -45,7 +46,14 @@ def calls(sample: Sample) -> list[Sample]:
     random = Random(sample.seed)
     values = ("", "inf", "nan", EVERYWHERE)
     others = [
-        replace(sample, value=value, memory=_memory(random), threads=random.randint(1, 3), seed=random.getrandbits(30))
+        replace(
+            sample,
+            value=value,
+            memory=_memory(random),
+            bias=sample.bias and random.choice(WRITABLE),
+            threads=random.randint(1, 3),
+            seed=random.getrandbits(30),
+        )
         for value in values
     ]
     return [sample, *others]
@@ -53,8 +61,18 @@ def calls(sample: Sample) -> list[Sample]:
 
 def unscheduled(random: Random) -> Sample:
     """A sample for whatever rule is the cheapest."""
-    sample = Sample(_case(random), random.choice(targets()), threads=random.randint(1, 3), seed=random.getrandbits(30))
-    return replace(sample, value=random.choice(("", "", "", "", "inf", "nan")), memory=_memory(random))
+    case = _case(random)
+    sample = Sample(case, _target(random, case), threads=random.randint(1, 3), seed=random.getrandbits(30))
+    sample = replace(sample, value=random.choice(("", "", "", "", "inf", "nan")), memory=_memory(random))
+    accumulate, bias = random.random() < 0.3, random.choice(WRITABLE) if random.random() < 0.2 else ""
+    return replace(sample, accumulate=accumulate, bias=bias, result_dtype="f32" if random.random() < 0.2 else "")
+
+
+def _target(random: Random, case: Case) -> str:
+    """A target; for bf16 half of the time one whose CPU multiplies it."""
+    found = targets()
+    own = [target for target in found if "+avx512bf16" in target] if case.dtype == "bf16" else []
+    return random.choice(own if own and random.random() < 0.5 else found)
 
 
 def _case(random: Random) -> Case:
@@ -64,6 +82,8 @@ def _case(random: Random) -> Case:
         return _huge(random, operator)
     if special < 0.11:
         return _large(random, operator)
+    if special < 0.2:
+        return _tileable(random, operator)
     case = random_case(random, operator)
     while case.convolution.flops > MOST_FLOPS:
         case = random_case(random, operator)
@@ -93,6 +113,25 @@ def _large(random: Random, operator: str) -> Case:
     conv = Convolution(random.randint(1, 3), groups, c, o, *sizes)
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
     return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _tileable(random: Random, operator: str) -> Case:
+    """A layer for Winograd's tiles, or AMX's: taps of a few sizes, strides 1, whole and other vectors of channels."""
+    axes = [_tileable_axis(random) for _ in range(random.choice((1, 2, 2, 2, 3)))]
+    x, y, k, ones, dilations, begin, end = zip(*axes)
+    c, o = (random.choice((1, 8, 16, 16, 24, 32, 33, 48, 64)) for _ in range(2))
+    conv = Convolution(random.randint(1, 3), 1, c, o, x, y, k, ones, dilations, begin, end)
+    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
+    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
+    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _tileable_axis(random: Random) -> tuple[int, ...]:
+    """The same numbers as `_huge_axis`, of one axis."""
+    k, dilation = random.choice((1, 2, 3, 3, 3, 3, 4, 5)), random.choice((1, 1, 1, 2, 3))
+    y, begin, end = random.randint(1, 14), random.randint(0, k), random.randint(0, k)
+    x = y - 1 + (k - 1) * dilation + 1 - begin - end
+    return (x, y, k, 1, dilation, begin, end) if x > 0 else _tileable_axis(random)
 
 
 def _huge(random: Random, operator: str) -> Case:
@@ -130,8 +169,7 @@ def _any_size(random: Random) -> int:
 
 def _memory(random: Random) -> tuple[str, str, str]:
     first, second = (random.choice((PLAIN, *GUARDED, *PLACES)) for _ in range(2))
-    out = random.choice(("new", *GUARDED, *(place for place in PLACES if place != "read-only")))
-    return first, second, out
+    return first, second, random.choice(("new", *WRITABLE))
 
 
 def _made(random: Random, sample: Sample) -> Sample:
@@ -144,7 +182,7 @@ def _made(random: Random, sample: Sample) -> Sample:
     conv = sample.case.convolution
     if whole < 0.25 or not min(conv.batch, conv.c, conv.o, *conv.x):
         return sample
-    problem, target = reduced(sample.case.call.problem()), parse_target(sample.target)
+    problem, target = reduced(sample.call.problem()), parse_target(sample.target)
     names = schedules.applicable(problem, target)
     sample = replace(sample, rule=names[int(chosen * len(names))])
     if changed < 0.6:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 import tvmconvgrad as cg
 from tests.fuzz.placing import FILL, PLACES, between
-from tests.fuzz.sample import EVERYWHERE, Sample
+from tests.fuzz.sample import EVERYWHERE, PLAIN, Sample
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, Case
 from tests.support.convolution import Array, Convolution, Tensors, integers
@@ -53,27 +52,34 @@ def _judge_call(sample: Sample, kernel: cg.Kernel) -> str:
         got = _call(sample, kernel, inputs)
     except Exception as error:
         return f"{type(error).__name__} where it is called: {_one_line(error)}"
-    return got if isinstance(got, str) else _compare(sample, kernel.schedule, tensors, got)
+    if isinstance(got, str):
+        return got
+    result, bias = got
+    verdict = _compare(sample, kernel.schedule, tensors, layouts.to_canonical(result, case.axes(case.result)))
+    return verdict or _compare_bias(sample, tensors, bias)
 
 
 def make(sample: Sample) -> cg.Kernel:
     """The kernel of a sample, as the package makes it, and not kept on disk."""
     from tvmconvgrad import schedules
     from tvmconvgrad.compiler.llvm import compile_problem
-    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.machines.targets import missing_features, parse_target
     from tvmconvgrad.records.choice import Choice
     from tvmconvgrad.runtime.native import load_function
     from tvmconvgrad.spec.reducing import reduced
 
-    problem, target = sample.case.call.problem(), parse_target(sample.target)
+    problem, target = sample.call.problem(), parse_target(sample.target)
     if not all(0 not in shape for shape in (*problem.input_shapes, problem.output_shape)):
-        kernel: cg.Kernel = replace(sample.case.call, target=sample.target).compile()
+        kernel: cg.Kernel = sample.call.compile()
         return kernel
     same, choice = reduced(problem), None
     if sample.given and sample.rule is not None:
         scheduled = schedules.schedule(same, target, sample.rule, sample.given)
         choice = Choice.of(sample.rule, sample.given, str(scheduled))
     library, facts = compile_problem(same, target, sample.rule, choice)
+    missing = missing_features(facts["requires"])  # asks for AMX's tile registers, too
+    if missing:
+        raise ValueError(f"this machine has no {', '.join(missing)}")
     function = load_function(library, same)
     return cg.Kernel(problem, target, facts["schedule"], facts["workspace_bytes"], function)
 
@@ -93,31 +99,59 @@ def operands(sample: Sample) -> Tensors:
     return tensors
 
 
-def _call(sample: Sample, kernel: cg.Kernel, inputs: list[Array]) -> Array | str:
-    """The result, in the canonical layout; or what is wrong with the call."""
-    case, place = sample.case, sample.memory[2]
+def before(sample: Sample) -> tuple[Array, Array]:
+    """What the result and the gradient by the bias have before the call, in the operator's layout: small integers."""
+    case, conv = sample.case, sample.case.convolution
+    dtype = DTYPES[sample.result_dtype or case.dtype]
+    channels = conv.shapes[_delta(case)][1]
+    rng = np.random.default_rng(sample.seed + 1)
+    result, bias = (rng.integers(-FILL, FILL + 1, shape) for shape in (case.shape(case.result), (channels,)))
+    return result.astype(dtype), bias.astype(dtype)
+
+
+def _delta(case: Case) -> str:
+    """The input that is a gradient: of it the gradient by the bias is the sum."""
+    return case.inputs[1] if case.result == "w" else case.inputs[0]
+
+
+def _call(sample: Sample, kernel: cg.Kernel, inputs: list[Array]) -> tuple[Array, Array] | str:
+    """The result, and the gradient by the bias; or what is wrong with the call."""
+    copies = [array.tobytes() for array in inputs]
     cg.set_num_threads(sample.threads)
-    out = None
-    if place != "new":
-        out = PLACES[place](np.full(case.shape(case.result), FILL, DTYPES[case.dtype]))
-    before = [array.tobytes() for array in inputs]
-    first, second = inputs
-    got = kernel(first, second, out)
-    if out is not None and got is not out:
-        return "out: another array is returned"
-    if place == "strided" and out is not None and not (between(out) == FILL).all():
-        return "out: what lies between its elements is overwritten"
-    if [array.tobytes() for array in inputs] != before:
+    got = _written(sample, kernel, inputs, sample.out, sample.bias)
+    if isinstance(got, str):
+        return got
+    if [array.tobytes() for array in inputs] != copies:
         return "inputs: they are overwritten"
     cg.set_num_threads(sample.threads % 3 + 1)
-    if kernel(first, second).tobytes() != got.tobytes():
+    again = _written(sample, kernel, inputs, PLAIN if sample.accumulate else "new", sample.bias and PLAIN)
+    if isinstance(again, str) or [array.tobytes() for array in again] != [array.tobytes() for array in got]:
         return f"bits: {sample.threads} and {sample.threads % 3 + 1} threads give different ones, or a call anew"
-    return layouts.to_canonical(np.array(got), case.axes(case.result))
+    return got
+
+
+def _written(
+    sample: Sample, kernel: cg.Kernel, inputs: list[Array], place: str, bias_place: str
+) -> tuple[Array, Array] | str:
+    """What one call writes to these places; without a place for the gradient by the bias, zeros in its place."""
+    result, sums = before(sample)
+    out = None if place == "new" else PLACES[place](result)
+    bias = PLACES[bias_place](sums) if bias_place else None
+    options: dict[str, Any] = {"accumulate": True} if sample.accumulate else {}
+    got = kernel(*inputs, out, **options, **({} if bias is None else {"bias_delta": bias}))
+    if out is not None and got is not out:
+        return "out: another array is returned"
+    for name, array, where in (("out", out, place), ("bias_delta", bias, bias_place)):
+        if where == "strided" and array is not None and not (between(array) == FILL).all():
+            return f"{name}: what lies between its elements is overwritten"
+    return np.array(got), np.zeros_like(sums) if bias is None else np.array(bias)
 
 
 def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str:
     case, conv = sample.case, sample.case.convolution
     exact = reference.gradient(conv, case.result, tensors)
+    if sample.accumulate:
+        exact = exact + layouts.to_canonical(before(sample)[0], case.axes(case.result)).astype(np.float64)
     with np.errstate(over="ignore"):
         expected = exact.astype(got.dtype)
     if got.shape != expected.shape:
@@ -133,6 +167,22 @@ def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str
     first = tuple(int(i) for i in np.argwhere(~right)[0])
     kind = f"{sample.value} reaches too far, or not far enough" if sample.value else "wrong"
     return f"{kind}: {int((~right).sum())} of {got.size}, at {first} {got[first]} for {expected[first]}, by {schedule}"
+
+
+def _compare_bias(sample: Sample, tensors: Tensors, got: Array) -> str:
+    """The same for the gradient by the bias: sums of integers, in whatever order, are exact."""
+    if not sample.bias:
+        return ""
+    delta = tensors[_delta(sample.case)].astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = delta.sum(axis=(0, *range(2, delta.ndim)))
+        exact = exact + before(sample)[1].astype(np.float64) if sample.accumulate else exact
+        expected = exact.astype(got.dtype)
+    right = np.where(np.isfinite(expected), got == expected, ~np.isfinite(got))
+    if right.all():
+        return ""
+    first = int(np.flatnonzero(~right)[0])
+    return f"bias: {int((~right).sum())} of {got.size} wrong, at {first} {got[first]} for {expected[first]}"
 
 
 def _is_right(got: Array, exact: Array, expected: Array, schedule: str) -> Array:

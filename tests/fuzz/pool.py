@@ -15,6 +15,8 @@ MOST_SAMPLES = 400
 """Of one child: what it has loaded it keeps."""
 LIMIT = 60.0
 """Seconds in which a sample must be judged."""
+LOOK = 1.0
+"""Seconds after which the children are looked at."""
 _CONTEXT = multiprocessing.get_context("spawn")
 
 Task = Sample | tuple[int, int]
@@ -39,11 +41,11 @@ class _Child:
         theirs.close()
         self.task: Task | None = None
         self._sample: Sample | None = None
-        self._begin, self._count = 0.0, 0
+        self._age, self._count = 0.0, 0
 
     def send(self, task: Task) -> None:
         self.task, self._sample = task, task if isinstance(task, Sample) else None
-        self._begin, self._count = time.monotonic(), self._count + 1
+        self._age, self._count = 0.0, self._count + 1
         self.connection.send(task.to_json() if isinstance(task, Sample) else task)
 
     @property
@@ -60,14 +62,15 @@ class _Child:
             return Judged(self.task, self._sample, f"crash: the process ends with {self._process.exitcode}")
         if kind == "sample":
             self._sample = Sample.from_json(text)
-            self._begin = time.monotonic()
+            self._age = 0.0
             return None
         return Judged(self.task, self._sample, text)
 
-    def late(self) -> Judged | None:
-        """The task, where it has taken too long. A child's first one is also its start."""
+    def late(self, seconds: float) -> Judged | None:
+        """The task, where it has taken too long, so many seconds more. A child's first one is also its start."""
         limit = LIMIT * (3 if self._count == 1 else 1)
-        if self.task is None or time.monotonic() - self._begin < limit:
+        self._age += seconds
+        if self.task is None or self._age < limit:
             return None
         return Judged(self.task, self._sample, f"hang: no result after {limit:.0f} seconds")
 
@@ -87,10 +90,13 @@ class Pool:
         """The verdicts, in the order in which they are there. Tasks are asked for as children get free."""
         left = iter(tasks)
         busy = self._feed(left, range(len(self._children)))
+        seen = time.monotonic()
         while busy:
-            ready = set(wait([child.connection for child in busy.values()], timeout=1.0))
+            ready = set(wait([child.connection for child in busy.values()], timeout=LOOK))
+            # Of more time than that all processes were stopped, or had no CPU: no sample has taken it.
+            elapsed, seen = min(time.monotonic() - seen, 2 * LOOK), time.monotonic()
             for place, child in list(busy.items()):
-                judged = child.receive() if child.connection in ready else child.late()
+                judged = child.receive() if child.connection in ready else child.late(elapsed)
                 if judged is None:
                     continue
                 del busy[place]

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from tests.support.case import Case
+from tests.support.case import Call, Case
 from tests.support.convolution import Convolution
 
 PLAIN = "plain"
@@ -26,6 +26,11 @@ class Sample:
     """Numbers of the rule that are not the default's."""
     memory: tuple[str, str, str] = (PLAIN, PLAIN, "new")
     """Where the inputs and the result lie: a word of placing.PLACES; "new" is no `out`."""
+    accumulate: bool = False
+    bias: str = ""
+    """Where the gradient by the bias lies: a word of placing.PLACES; "" if it is not asked for."""
+    result_dtype: str = ""
+    """The result's type, if it is not the inputs'."""
     threads: int = 1
     value: str = ""
     """"inf" or "nan": one element of an input is that; or EVERYWHERE: all elements of both are infinite."""
@@ -35,6 +40,18 @@ class Sample:
     def is_huge(self) -> bool:
         conv = self.case.convolution
         return max(*conv.strides, *conv.dilations, *conv.pads_begin, *conv.pads_end) >= HUGE
+
+    @property
+    def call(self) -> Call:
+        """What it takes to build the kernel, but for the rule."""
+        options = {"accumulate": self.accumulate, "bias_delta": bool(self.bias)}
+        dtype = {"result_dtype": self.result_dtype} if self.result_dtype else {}
+        return replace(self.case.call, target=self.target, options={**options, **dtype})
+
+    @property
+    def out(self) -> str:
+        """Where the result lies; who adds to it needs one that is there."""
+        return PLAIN if self.accumulate and self.memory[2] == "new" else self.memory[2]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

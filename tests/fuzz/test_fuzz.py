@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +28,8 @@ from tests.fuzz.sample import EVERYWHERE, Sample, as_test
 from tests.fuzz.shrinking import shrunk
 from tests.support import reference
 from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution, Tensors
-from tests.support.layouts import DATA_FORMATS
+from tests.support.convolution import Array, Convolution, Tensors
+from tests.support.layouts import DATA_FORMATS, filter_formats
 from tests.support.random_cases import DTYPES
 
 SAMPLE = Sample(Case(OPERATORS[0], Convolution(2, 1, 3, 5, (4,), (3,), (2,), (1,), (1,), (0,), (0,))))
@@ -60,6 +63,10 @@ def test_samples_of_all_kinds_are_drawn() -> None:
     assert {sample.case.dtype for sample in samples} == set(DTYPES)
     assert {sample.target for sample in samples} == set(targets())
     assert {place for sample in samples for place in sample.memory} == {"new", *PLACES}
+    assert {sample.bias for sample in samples} == {"", *PLACES} - {"read-only"}
+    assert {(sample.accumulate, sample.result_dtype) for sample in samples} == set(product((False, True), ("", "f32")))
+    formats = {(sample.case.operator, sample.case.filter_format) for sample in samples}
+    assert formats == {(operator, each) for operator in OPERATORS for each in filter_formats(operator)}
     assert {sample.threads for sample in samples} == {1, 2, 3}
     assert any(sample.is_huge for sample in samples)
     assert any(min(sample.case.convolution.shapes[role]) == 0 for sample in samples for role in sample.case.inputs)
@@ -112,6 +119,20 @@ def test_one_wrong_element_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge(SAMPLE) == ""
     monkeypatch.setattr(reference, "gradient", other)
     assert judge(SAMPLE).startswith("wrong: 1 of 30, at (4, 2, 1)")
+
+
+def test_what_a_call_adds_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = replace(SAMPLE, accumulate=True, bias="strided", result_dtype="f32")
+    assert judge(sample) == judge(replace(sample, case=sample.case.with_dtype("bf16"))) == ""
+    written = judging._written
+    for more, verdict in ((1, 0), "wrong: 30 of 30"), ((0, 1), "bias: 5 of 5 wrong"):
+
+        def other(*call: Any, more: tuple[int, int] = more) -> tuple[Array, Array]:
+            result, bias = written(*call)
+            return result + np.float32(more[0]), bias + np.float32(more[1])
+
+        monkeypatch.setattr(judging, "_written", other)
+        assert judge(sample).startswith(verdict)
 
 
 def test_an_infinity_must_reach_what_it_meets_and_no_tap_that_nothing_meets() -> None:
@@ -183,6 +204,18 @@ def test_a_crash_and_a_hang_are_named_and_the_next_sample_is_judged(monkeypatch:
     assert verdicts["(0, 1)"] == "crash: the process ends with -11"
     assert verdicts["(0, 2)"].startswith("hang: no result after")
     assert [verdicts[f"(0, {n})"] for n in (0, 3, 4, 5)] == [""] * 4
+
+
+def test_time_in_which_the_fuzzer_itself_is_stopped_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count(step=1000)
+    monkeypatch.setattr(pool, "_serve", serve_badly)
+    monkeypatch.setattr(pool, "LOOK", 0.01)
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: next(looks)))
+    children = Pool(1)
+    try:
+        assert [judged.verdict for judged in children.judge([(0, 0), (0, 3)])] == ["", ""]
+    finally:
+        children.close()
 
 
 def serve_badly(connection: Connection) -> None:

@@ -29,6 +29,9 @@ PADDED = [
 WHOLE_TILES = Convolution(2, 1, 64, 64, (16, 16), (8, 8), (4, 4), (2, 2), (1, 1), (1, 1), (1, 1))
 """Its channels are whole tiles in any layout."""
 
+SPLIT_ROWS = Convolution(1, 1, 64, 64, (28,), (28,), (1,), (1,), (1,), (0,), (0,))
+"""With AVX2 its row is of several work items, and no whole tiles."""
+
 OPERATORS = ("ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData")
 
 
@@ -85,26 +88,32 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
     assert len(places) > 1
 
 
+@pytest.mark.parametrize("rows", ["whole", "split"])
 @pytest.mark.parametrize("operator", OPERATORS[1:])
 @pytest.mark.parametrize(
     ("data_format", "filter_format", "dtype"),
     [("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")],
 )
-def test_parts_of_sums_that_are_added_up_aside(operator: str, data_format: str, filter_format: str, dtype: str) -> None:
+def test_parts_of_sums_that_are_added_up_aside(
+    operator: str, data_format: str, filter_format: str, dtype: str, rows: str
+) -> None:
     """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.machines.targets import missing_features, parse_target
 
-    case = Case(operator, PADDED[2] if data_format == "NXC" else WHOLE_TILES, data_format, filter_format, dtype)
-    problem, target = _problem(case), parse_target(None)
+    conv = SPLIT_ROWS if rows == "split" else PADDED[2] if data_format == "NXC" else WHOLE_TILES
+    case = Case(operator, conv, data_format, filter_format, dtype)
+    problem, target = _problem(case), parse_target("llvm -mcpu=x86-64-v3" if rows == "split" else None)
+    if rows == "split" and missing_features({"avx2"}):
+        pytest.skip("this CPU has no AVX2")
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])
     rule = "data-channels"
     *_, parts = schedules.schedule(problem, target, rule).candidates["parts"]
     assert parts > 1
-    for packs_filter, partition_tiles in product((0, 1), (4, 64)):
-        given = {"parts": parts, "packs_filter": packs_filter, "partition_tiles": partition_tiles}
+    for packs_filter, partition_tiles, packs in product((0, 1), (4, 64), (0, 1)):
+        given = {"parts": parts, "packs_filter": packs_filter, "partition_tiles": partition_tiles, "packs": packs}
         scheduled = schedules.schedule(problem, target, rule, given)
         got = run(scheduled, case.arrays(tensors), target)
         assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,8 @@ class Call:
     dtype: str = "f32"
     schedule: str | None = None
     target: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Those of the kernel's final write: accumulate, bias_delta, result_dtype."""
 
     def compile(self) -> Any:
         """The package's kernel."""
@@ -55,11 +57,11 @@ class Call:
 
     @property
     def _how(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "target": self.target, "schedule": self.schedule}
+        return {"dtype": self.dtype, "target": self.target, "schedule": self.schedule, **self.options}
 
     def problem(self) -> Any:
         """The package's problem."""
-        return self._made().problem(*self.shapes, self.shape_input, self.dtype)
+        return self._made().problem(*self.shapes, self.shape_input, self.dtype, **self.options)
 
     def _made(self) -> Any:
         """The package's operator."""

@@ -235,7 +235,7 @@ def data_gradient(problem: Problem, multiples: Multiples) -> Sum:
     for part, name in zip(found, names):
         w_padded = part.filter(w, f"w_padded{name}")
         total = part.sum(y_padded, [-view.shift for view in views], w_padded, f"sum{name}")
-        stored = replace(part, multiples=replace(multiples, position=1)) if multiples.aside else part
+        stored = replace(part, multiples=replace(multiples, position=multiples.aside or multiples.position))
         shape = *total.shape[:2], *stored.positions, total.shape[-1]
         results.append(total if multiples.direct else tensors.converted(total, shape, dtype, f"result{name}"))
         output_maps.append(stored.output_map)

@@ -8,6 +8,8 @@ This is the forward convolution of x, the gradient of ConvTranspose's output, wi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tvm import te
 
 from tvmconvgrad.spec import Problem
@@ -39,7 +41,7 @@ def forward(problem: Problem, multiples: Multiples) -> Sum:
 
     groups, o_extent = x_padded.shape[1], w_padded.shape[-1]
     total = te.compute((geometry.batch, groups, *positions, o_extent), element, name="sum")
-    result, kept = total, list(geometry.y) if multiples.aside else positions
+    result, kept = total, positions_of(problem, replace(multiples, position=multiples.aside or multiples.position))
     if not multiples.direct:
         shape = *total.shape[:2], *kept, total.shape[-1]
         result = tensors.converted(total, shape, tensors.result_dtype(problem), "result")

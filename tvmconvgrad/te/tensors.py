@@ -54,9 +54,9 @@ class Multiples:
     """Whether a filter gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
     direct: bool = False
     """Whether the sum is written in place: it is the f32 result itself, without a stage that converts it."""
-    aside: bool = False
-    """Whether the sum goes to a scratch accumulator; the result, which another pass writes, then has no surplus of
-    positions."""
+    aside: int = 0
+    """Not 0 if the sum goes to a scratch accumulator: another pass then writes the result, whose positions along the
+    last axis are rounded up to this multiple instead."""
     pairs: bool = False
     """Whether operands are bf16 dot-product pairs: they keep 16 bits, and an instruction adds two products to an
     f32."""

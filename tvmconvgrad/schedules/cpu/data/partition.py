@@ -128,6 +128,11 @@ class DataPartitioning:
         rows = self.access.sizes.row_blocks(self.access.tile)
         return max((_partitions(extents, partition_tiles) for extents in rows), default=1)
 
+    def splits_rows(self, partition_tiles: int) -> bool:
+        """Whether partitions of so many tiles are parts of rows, of some sum."""
+        rows = self.access.sizes.row_blocks(self.access.tile)
+        return any(inner_extents(extents, partition_tiles)[-1] < extents[-1] for extents in rows)
+
     def has_room(self, partitions: Partitions) -> bool:
         """Whether the packed filter and a work item's packed data take no more memory than the tensors. A work item
         that shares its panels with no other one packs them one at a time, so then only one panel counts."""

@@ -59,6 +59,7 @@ from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
@@ -104,7 +105,7 @@ class DataRule:
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs == "before" else 0
         multiples = sizes.multiples(plan.tile, plan.block_k, implicit_axes, access.pairs)
-        aside = access.adds_aside(plan.k_parts)
+        aside = _written_positions(access, plan) if access.adds_aside(plan.k_parts) else 0
         expression = express(problem, replace(multiples, direct=plan.k_parts > 1 and not aside, aside=aside))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
@@ -162,6 +163,13 @@ class DataRule:
         tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
         packing.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod
+
+
+def _written_positions(access: DataAccess, plan: DataPlan) -> int:
+    """The multiple that the positions of a result beside a scratch accumulator are rounded up to: 1 if work items write
+    whole rows. Of parts of rows only the last one would be shorter, by a condition with which TVM does not see that a
+    work item adds up what it writes."""
+    return plan.tile.positions if DataPartitioning(access).splits_rows(plan.partition_tiles) else 1
 
 
 @dataclass(frozen=True)
