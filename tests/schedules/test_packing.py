@@ -310,3 +310,12 @@ def test_large_filters_are_packed_for_few_positions(channels: int, filters: int,
     layer = Layer(name="a", batch=1, channels=channels, filters=filters, **sizes)  # type: ignore[arg-type]
     plan = schedules.schedule(layer.select("forward").problem, LEVELS[-1].target, "data-channels").decisions
     assert bool(plan["packs_filter"]) == packed
+
+
+@pytest.mark.parametrize("tile", range(8))
+def test_parts_are_added_up_aside_where_rows_end_inside_of_a_tile(tile: int) -> None:
+    from tvmconvgrad import schedules
+
+    problem = _problem("deeplab block4_expand data", "f32", "NCX", "OIX")
+    found = schedules.schedule(problem, LEVELS[-1].target, "data-channels", {"tile": tile})
+    assert found.work_items > 1
