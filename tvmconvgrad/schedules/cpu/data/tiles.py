@@ -14,6 +14,7 @@ from math import gcd, inf, prod
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
     ADDING_LANES,
+    ADDING_PARTS,
     ALONE,
     ALONG_POSITIONS,
     APART,
@@ -153,13 +154,17 @@ def _packing(access: DataAccess) -> float:
 
 def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
-    last blocks of a tile overlap, and small ones fill no vector."""
+    last blocks of a tile overlap, and small ones fill no vector. Parts of K are added up first, and then transposed by
+    whole rows."""
     tile = access.tile
     if tile.vector_axis != "channels" or access.pairs:
         return TRANSPOSING
-    side = min(1 << tile.positions.bit_length() - 1, access.machine.lanes)
-    surplus = ceil_to(tile.positions, side) / tile.positions
-    return WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    parts = access.parts if access.may_add else 1
+    positions = tile.positions if parts == 1 else max(size.positions[-1] for size in access.sizes.sums)
+    side = min(1 << positions.bit_length() - 1, access.machine.lanes)
+    surplus = ceil_to(positions, side) / positions
+    adding = ADDING_PARTS * parts if parts > 1 else 0.0
+    return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:
