@@ -16,7 +16,7 @@ from tvmconvgrad.machines.cpu import F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.tiles import cost
-from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
+from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
 
 WORK_ITEMS = 28
 """The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
@@ -113,6 +113,14 @@ class DataPartitioning:
     def may_pack_by_work_item(self, n_partitions: int) -> bool:
         """Whether each work item may pack its own data, so that it need not be packed before all of them."""
         return n_partitions <= REPACKS and self._padding <= SURPLUS and self._may_pack_again(self.partitions.surplus)
+
+    @property
+    def packed(self) -> float:
+        """How often the data is packed: by each partition of positions and N that reads it, or once before all."""
+        sizes, tile = self.access.sizes, self.access.tile
+        group_partitions = nearest_divisor(sizes.group_blocks(tile), self.group_partitions)
+        n_partitions = nearest_divisor(sizes.column_blocks(tile), self.n_partitions(group_partitions))
+        return self.partitions.surplus * n_partitions if self.may_pack_by_work_item(n_partitions) else 1.0
 
     def work_items_correspond(self, partition_tiles: int, n_partitions: int) -> bool:
         """Whether all sums have the same number of work items, so they can be fused

@@ -90,6 +90,19 @@ def cost(access: DataAccess) -> float:
     return multiplying + moving
 
 
+def packing_again(access: DataAccess, times: float) -> float:
+    """Cycles of one core, about, which `cost` lacks if data is packed so many `times`. They count where the cost of
+    packing was measured on layers that pack each element once; the other costs are of layers that pack some again."""
+    if access.data_in_place or not _packs_positions(access):
+        return 0.0
+    return (times - 1) * PACKING_POSITIONS * prod(access.sizes.problem.input_shapes[0])
+
+
+def _packs_positions(access: DataAccess) -> bool:
+    """Whether data in NCX is transposed for f32 vectors over channels."""
+    return access.tile.vector_axis == "channels" and not access.along and not access.pairs
+
+
 def _multiplying(access: DataAccess) -> float:
     """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
     if access.tile.tile_rows:
@@ -143,7 +156,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data."""
     sizes, tile = access.sizes, access.tile
-    if not access.along and tile.vector_axis == "channels" and not access.pairs:
+    if _packs_positions(access):
         return PACKING_POSITIONS
     if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
