@@ -310,3 +310,23 @@ def test_large_filters_are_packed_for_few_positions(channels: int, filters: int,
     layer = Layer(name="a", batch=1, channels=channels, filters=filters, **sizes)  # type: ignore[arg-type]
     plan = schedules.schedule(layer.select("forward").problem, LEVELS[-1].target, "data-channels").decisions
     assert bool(plan["packs_filter"]) == packed
+
+
+@pytest.mark.parametrize("dilation", [4, 64])
+def test_work_items_seldom_pack_what_their_neighbours_pack(dilation: int) -> None:
+    """Of 4001 tiles of 4 positions, say, no few divide the row; and each alone would pack 4 + 4 positions."""
+    from tvmconvgrad import schedules
+
+    problem = _problem(f"wavenet dilated{dilation} data", "f32", "NCX", "OIX")
+    plan = schedules.schedule(problem, LEVELS[-1].target).decisions
+    covered = plan["partition_tiles"] * plan["tile"]["positions"]  # type: ignore[operator,call-overload]
+    assert plan["packs"] == "before" or plan["n_partitions"] * (covered + dilation) < 1.5 * covered  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("tile", range(8))
+def test_parts_are_added_up_aside_where_rows_end_inside_of_a_tile(tile: int) -> None:
+    from tvmconvgrad import schedules
+
+    problem = _problem("deeplab block4_expand data", "f32", "NCX", "OIX")
+    found = schedules.schedule(problem, LEVELS[-1].target, "data-channels", {"tile": tile})
+    assert found.work_items > 1

@@ -22,6 +22,10 @@ those vectors, took 0.25 to 0.7 cycles for each element of data and result besid
 AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
 at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
 
+ADDING_PARTS = 0.35
+"""To add one part of K to a scratch accumulator. With 0.25 U-Net's down2_2 in NCX took K in 8 parts, and 1.05 times as
+long; with 0.5 DeepLab's aspp_dilated18 took K in one, and 1.1 times as long (an Intel Xeon with AMX)."""
+
 GROUPING, REGROUPING = 1.0, 1.7
 """To pack groups of several channels, which are not contiguous: in NXC, and in NCX, where they are also transposed.
 With lower costs ResNeXt's conv4a_grouped in NCX took the vectors over groups, and 1.6 times as long."""

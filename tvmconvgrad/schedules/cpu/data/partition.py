@@ -16,7 +16,7 @@ from tvmconvgrad.machines.cpu import F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.tiles import cost
-from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
+from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
 
 WORK_ITEMS = 28
 """The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
@@ -81,6 +81,7 @@ class DataPartitioning:
         most = min(prod(extents), self._most_tiles)
         limits = {most // part for part in range(1, min(most, 8 * WORK_ITEMS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
+        inners = {inner for inner in inners if self._may_split_rows or inner[-1] == extents[-1]}
         found = [self._partition(extents, inner) for inner in sorted(inners)]
         # Panels take the least memory if a single work item packs its own. Without panels it is the packed data that
         # takes memory, and smaller partitions pack less of it at a time.
@@ -112,6 +113,14 @@ class DataPartitioning:
     def may_pack_by_work_item(self, n_partitions: int) -> bool:
         """Whether each work item may pack its own data, so that it need not be packed before all of them."""
         return n_partitions <= REPACKS and self._padding <= SURPLUS and self._may_pack_again(self.partitions.surplus)
+
+    @property
+    def packed(self) -> float:
+        """How often the data is packed: by each partition of positions and N that reads it, or once before all."""
+        sizes, tile = self.access.sizes, self.access.tile
+        group_partitions = nearest_divisor(sizes.group_blocks(tile), self.group_partitions)
+        n_partitions = nearest_divisor(sizes.column_blocks(tile), self.n_partitions(group_partitions))
+        return self.partitions.surplus * n_partitions if self.may_pack_by_work_item(n_partitions) else 1.0
 
     def work_items_correspond(self, partition_tiles: int, n_partitions: int) -> bool:
         """Whether all sums have the same number of work items, so they can be fused
@@ -145,14 +154,11 @@ class DataPartitioning:
 
     def _partition(self, extents: Sequence[int], inner: Sequence[int]) -> Partitions:
         """The partitions of `inner` images and tiles along each axis, of `extents` in all, and their traffic."""
-        access, sizes, geometry = self.access, self.access.sizes, self.access.sizes.problem.geometry
+        access, sizes = self.access, self.access.sizes
         read, work_items = self._read(inner), prod(extents) // prod(inner)
         surplus = work_items * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
-        together = 1 if self._has_small_images else geometry.groups
-        parts = access.parts if access.may_add else 1  # one after the other
-        fits = access.bytes * read * together * sizes.k <= access.machine.l2 * parts
-        times = 1 if fits else max(sizes.column_blocks(access.tile), 2)
+        times = 1 if self._stays(inner, read, work_items) else max(sizes.column_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
@@ -161,6 +167,21 @@ class DataPartitioning:
         once = 1 if work_items == 1 or access.filter_stays else 3
         traffic = data * packed * times + filter_ * (once + again * (work_items - 1))
         return Partitions(prod(inner), work_items, surplus, traffic, read)
+
+    def _stays(self, inner: Sequence[int], read: int, work_items: int) -> bool:
+        """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one part; in
+        NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took 1.1 times
+        as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in NXC: with
+        it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
+        access, sizes = self.access, self.access.sizes
+        together = 1 if self._has_small_images else sizes.problem.geometry.groups
+        parts = access.parts if access.may_add else 1  # one after the other
+        held = access.bytes * read * together * sizes.k // parts
+        if access.adds_aside(parts) and not access.along:
+            blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
+            positions = inner[0] * prod(access.tile.covered(inner[1:]))
+            held += F32_BYTES * positions * blocks * access.tile.n
+        return held <= access.machine.l2
 
     @cached_property
     def _extents(self) -> list[int]:
@@ -183,6 +204,14 @@ class DataPartitioning:
         channels = sizes.problem.geometry.groups * sizes.k
         before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
         return self._read(self._extents) * channels / before
+
+    @property
+    def _may_split_rows(self) -> bool:
+        """Whether several partitions may share a row. Of an accumulator whose last tile ends behind the row, TVM does
+        not see that each partition writes what the next stage reads."""
+        access = self.access
+        whole = all(size.positions[-1] % access.tile.positions == 0 for size in access.sizes.sums)
+        return whole or not (access.may_add and access.adds_aside(access.parts))
 
     def _may_pack_again(self, surplus: float) -> bool:
         """Whether partitions may together pack `surplus` times the data."""

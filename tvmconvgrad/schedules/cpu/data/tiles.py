@@ -14,6 +14,7 @@ from math import gcd, inf, prod
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
     ADDING_LANES,
+    ADDING_PARTS,
     ALONE,
     ALONG_POSITIONS,
     APART,
@@ -89,6 +90,19 @@ def cost(access: DataAccess) -> float:
     return multiplying + moving
 
 
+def packing_again(access: DataAccess, times: float) -> float:
+    """Cycles of one core, about, which `cost` lacks if data is packed so many `times`. They count where the cost of
+    packing was measured on layers that pack each element once; the other costs are of layers that pack some again."""
+    if access.data_in_place or not _packs_positions(access):
+        return 0.0
+    return (times - 1) * PACKING_POSITIONS * prod(access.sizes.problem.input_shapes[0])
+
+
+def _packs_positions(access: DataAccess) -> bool:
+    """Whether data in NCX is transposed for f32 vectors over channels."""
+    return access.tile.vector_axis == "channels" and not access.along and not access.pairs
+
+
 def _multiplying(access: DataAccess) -> float:
     """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
     if access.tile.tile_rows:
@@ -142,7 +156,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data."""
     sizes, tile = access.sizes, access.tile
-    if not access.along and tile.vector_axis == "channels" and not access.pairs:
+    if _packs_positions(access):
         return PACKING_POSITIONS
     if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
         return TRANSPOSING
@@ -153,13 +167,17 @@ def _packing(access: DataAccess) -> float:
 
 def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
-    last blocks of a tile overlap, and small ones fill no vector."""
+    last blocks of a tile overlap, and small ones fill no vector. Parts of K are added up first, and then transposed by
+    whole rows."""
     tile = access.tile
     if tile.vector_axis != "channels" or access.pairs:
         return TRANSPOSING
-    side = min(1 << tile.positions.bit_length() - 1, access.machine.lanes)
-    surplus = ceil_to(tile.positions, side) / tile.positions
-    return WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    parts = access.parts if access.may_add else 1
+    positions = tile.positions if parts == 1 else max(size.positions[-1] for size in access.sizes.sums)
+    side = min(1 << positions.bit_length() - 1, access.machine.lanes)
+    surplus = ceil_to(positions, side) / positions
+    adding = ADDING_PARTS * parts if parts > 1 else 0.0
+    return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:
