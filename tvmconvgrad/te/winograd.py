@@ -234,7 +234,13 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
         return element(*k, c, o).astype(dtype)
 
     result = te.compute(problem.output_shape, placed, name="result")
-    return with_bias(problem, Sum((first, second), (result,), ("x_data", "y_data"), ("sum",)))
+
+    def flipped(*index: Index) -> OutputMap:
+        return OutputMap([], list(tensors.filter_index(problem, *tensors.filter_parts(problem, index))))
+
+    output_maps = (flipped,) if problem.flips_filter else ()
+    found = Sum((first, second), (result,), ("x_data", "y_data"), ("sum",), output_maps=output_maps)
+    return with_bias(problem, found)
 
 
 def _tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[Matrix]) -> te.Tensor:
