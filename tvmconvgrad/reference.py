@@ -184,7 +184,7 @@ def _filter_order(problem: Problem) -> tuple[int, ...]:
 def _filter(problem: Problem, filter_: Array) -> Float64:
     """A filter as (taps, groups, c of the group, o of the group)."""
     geometry = problem.geometry
-    ordered: Float64 = filter_.transpose(_filter_order(problem)).astype(np.float64)
+    ordered = _flipped(problem, filter_.transpose(_filter_order(problem)).astype(np.float64))
     c, o = ordered.shape[-2:]
     taps: Float64 = ordered.reshape(prod(geometry.k), c, *_channels(geometry, o)).swapaxes(1, 2)
     return taps
@@ -193,5 +193,10 @@ def _filter(problem: Problem, filter_: Array) -> Float64:
 def _user_filter(problem: Problem, taps: Float64) -> Float64:
     geometry = problem.geometry
     ordered: Float64 = taps.swapaxes(1, 2).reshape(*geometry.k, geometry.c // geometry.groups, geometry.o)
-    filter_: Float64 = ordered.transpose(np.argsort(_filter_order(problem)))
+    filter_: Float64 = _flipped(problem, ordered).transpose(np.argsort(_filter_order(problem)))
     return filter_
+
+
+def _flipped(problem: Problem, ordered: Float64) -> Float64:
+    """A filter (*X, C, O) with its taps in the order of the geometry, or back."""
+    return np.flip(ordered, tuple(range(problem.geometry.rank))) if problem.flips_filter else ordered

@@ -94,8 +94,9 @@ def test_forwards_are_the_other_operators_data_gradients() -> None:
     assert up.problem.operator == "ConvolutionBackpropData"
     assert up.problem.input_shapes == ((3, 8, 5), (8, 2, 3))  # PyTorch's (I, O/groups, X)
     assert up.problem.output_shape == (3, 4, 13)
-    with pytest.raises(ValueError, match="filter_format: got 'XIO', expected IOX or XOI or IXO for a forward"):
-        UP.select("forward", "NXC", "XIO")
+    up = UP.select("forward", "NXC", "XIO")
+    assert up.problem.filter_format == "XOI"
+    assert up.problem.input_shapes == ((3, 5, 8), (3, 8, 2))  # (X, I, O/groups)
     with pytest.raises(ValueError, match="kind: got 'backward', expected 'filters' or 'data' or 'forward'"):
         UP.select("backward")
 

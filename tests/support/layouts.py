@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.support.convolution import Array, Shape
 
-CONVOLUTION_FILTERS = {"XIO": "Xco", "OIX": "ocX", "OXI": "oXc"}
+CONVOLUTION_FILTERS = {"XIO": "Xco", "OIX": "ocX", "OXI": "oXc", "XOI": "Xoc", "IOX": "coX"}
 # the specification's two, oneDNN 3's two, and what a channels_last filter of PyTorch's has
 CONV_TRANSPOSE_FILTERS = {"XIO": "Xoc", "OIX": "coX", "IOX": "ocX", "XOI": "Xco", "IXO": "oXc"}
 DATA_FORMATS = ("NXC", "NCX")

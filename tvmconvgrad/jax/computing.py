@@ -16,34 +16,25 @@ Call = Callable[[Array, Array, Shape], Array]
 """A kernel: from its two inputs and the shape of its result to the result."""
 
 
-def compute(reading: Reading, call: Call, lhs: Array, rhs: Array, *, is_undone: bool = False) -> Array:
-    """The result of a convolution of JAX.
-
-    `is_undone` says that `rhs` is not JAX's but its reverse along the spatial axes.
-    """
+def compute(reading: Reading, call: Call, lhs: Array, rhs: Array) -> Array:
+    """The result of a convolution of JAX, from what the reading takes as its operands."""
     given = {LHS: lhs, RHS: rhs}
-    inputs = [_for_kernel(reading, name, given[name], is_undone) for name in reading.inputs]
+    inputs = [_for_kernel(reading, name, given[name]) for name in reading.inputs]
     result = call(inputs[0], inputs[1], reading.arrangements[OUT].shape)
     return _from_kernel(reading, result)
 
 
-def _for_kernel(reading: Reading, name: str, value: Array, is_undone: bool) -> Array:
+def _for_kernel(reading: Reading, name: str, value: Array) -> Array:
     """An input as the kernel reads it."""
-    roles = reading.roles
-    if (name == roles.filter and roles.is_reversed) != (name == RHS and is_undone):
-        value = lax.rev(value, reading.conv.spec(name)[2:])
-    if name == roles.big:
+    if name == reading.roles.big:
         value = _grown(value, [(-begin, -end) for begin, end in reading.cuts])
     return reading.arrangements[name](value, lax)
 
 
 def _from_kernel(reading: Reading, result: Array) -> Array:
     """The result as JAX's program expects it. What no product reaches is 0."""
-    roles = reading.roles
     result = reading.arrangements[OUT].inverse(result, lax)
-    if roles.filter == OUT and roles.is_reversed:
-        result = lax.rev(result, reading.conv.spec(OUT)[2:])
-    return _grown(result, reading.cuts) if roles.big == OUT else result
+    return _grown(result, reading.cuts) if reading.roles.big == OUT else result
 
 
 def _grown(value: Array, ends: Any) -> Array:

@@ -65,8 +65,8 @@ def lower(settings: Settings, context: Any, lhs: Any, rhs: Any, **numbers: Any) 
         found.reason = str(reason)
         return None, found
     threads.prepare()
-    values = _call(context, found.reading, found.number, lhs, rhs if undone is None else undone, undone is not None)
-    return values, found
+    taken = undone if found.reading.takes_unreversed else rhs
+    return _call(context, found.reading, found.number, lhs, taken), found
 
 
 def _described(context: Any, numbers: dict[str, Any]) -> Convolution | None:
@@ -97,12 +97,12 @@ def _check(context: Any, conv: Convolution, is_wanted: bool) -> None:
         raise ValueError("enable(layers=...) leaves it out")
 
 
-def _call(context: Any, reading: Reading, number: int, lhs: Any, rhs: Any, is_undone: bool) -> Any:
+def _call(context: Any, reading: Reading, number: int, lhs: Any, rhs: Any) -> Any:
     def call(first: Any, second: Any, shape: Shape) -> Any:
         result = jax.ShapeDtypeStruct(shape, first.dtype)  # type: ignore[no-untyped-call]
         return jax.ffi.ffi_call(TARGET, result)(first, second, number=np.int64(number))
 
     def ours(lhs: Any, rhs: Any) -> Any:
-        return compute(reading, call, lhs, rhs, is_undone=is_undone)
+        return compute(reading, call, lhs, rhs)
 
     return mlir.lower_fun(ours, multiple_results=False)(context, lhs, rhs)

@@ -3,12 +3,13 @@
 Below autodiff JAX has one operation, and writes both gradients with it. Often it can be read as several sums: a
 weights' gradient also as a forward with a filter as large as the image. Programs have the batch before the channels,
 and JAX's gradients of theirs read the same arrays: so a reading is taken that has it so in lhs. Of these it is the one
-that moves the fewest elements, and of several such the one with the smallest filter.
+that moves the fewest elements, and of several such the one with the smallest filter. A kernel may read or write its
+filter's taps backwards, so nothing is moved for that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -20,7 +21,14 @@ from tvmconvgrad.jax.roles import OPERATORS, ROLES, Roles
 from tvmconvgrad.jax.window import Window, window
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK
+
+MAPPED = 32 << 20
+"""XLA allocates a program's results and intermediate arrays at each call, by malloc, which takes larger blocks from new
+pages each time (glibc's DEFAULT_MMAP_THRESHOLD_MAX). MobileNetV2's block2_expand, a forward of 77 MB, took 55 ms with
+non-temporal stores, 37 without, and XLA 42; in memory that was written before, 3.7 and 7.5 ms (an Intel Xeon with
+AMX)."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,18 @@ class Reading:
     operator: Any
     data_format: str
     filter_format: str
+    is_reversed: bool = False
+    """Whether JAX's program has just reversed the rhs along all its spatial axes."""
+
+    @property
+    def takes_unreversed(self) -> bool:
+        """Whether the kernel reads, in place of a rhs that is reversed, what it is the reverse of."""
+        return self.is_reversed and self.roles.filter == RHS
+
+    @property
+    def flips_filter(self) -> bool:
+        """Whether the kernel reads or writes its filter's taps from the last to the first."""
+        return self.roles.is_reversed != self.takes_unreversed
 
     @property
     def inputs(self) -> tuple[str, str]:
@@ -103,21 +123,18 @@ class Reading:
         has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))
         return has_groups and has_elements and set(conv.steps(roles.big)) == {1}
 
-    def cost(self, is_reversed: bool) -> tuple[bool, int, int]:
-        """Whether lhs has its batch last, how many elements are moved besides the sum, and the size of the filter.
-
-        `is_reversed` says that JAX's program has reversed the rhs just before, which can be undone.
-        """
+    def cost(self) -> tuple[bool, int, int, bool]:
+        """Whether lhs has its batch last, how many elements are moved besides the sum, the size of the filter, and
+        whether it is flipped, which costs nothing."""
         roles = self.roles
         moved = sum(each.moved for each in self.arrangements.values())
-        for tensor in (RHS, OUT):
-            if (tensor == roles.filter and roles.is_reversed) != (tensor == RHS and is_reversed):
-                moved += prod(self.conv.shape(tensor))
+        if self.is_reversed and not self.takes_unreversed:
+            moved += prod(self.conv.shape(RHS))
         if any(map(any, self.cuts)):
             moved += prod(self.conv.shape(roles.big))
         places = dict(zip(roles.axes[LHS], self.conv.spec(LHS)))
         has_batch_last = places.pop("N") > min(places.values())
-        return has_batch_last, moved, prod(self.conv.spatial(roles.filter))
+        return has_batch_last, moved, prod(self.conv.spatial(roles.filter)), self.flips_filter
 
     def problem(self) -> Problem:
         """The specification's problem. Raises ValueError, in its words, for what no operator computes."""
@@ -135,7 +152,9 @@ class Reading:
             attributes["output_padding"] = tuple(each.rest for each in windows)
         first, second = (self.arrangements[name].shape for name in self.inputs)
         result = None if self.roles.part is Part.FORWARD else self.arrangements[OUT].shape
-        return self.operator(**attributes).problem(first, second, result, conv.dtype)  # type: ignore[no-any-return]
+        problem: Problem = self.operator(**attributes).problem(first, second, result, conv.dtype)
+        is_large = tensor_bytes(problem.output_shape, problem.output_dtype) > MAPPED
+        return replace(problem, flips_filter=self.flips_filter, in_new_pages=is_large)
 
 
 def read(conv: Convolution, is_reversed: bool = False) -> tuple[Reading, Problem]:
@@ -148,7 +167,7 @@ def read(conv: Convolution, is_reversed: bool = False) -> tuple[Reading, Problem
     if not all(map(prod, (conv.lhs, conv.rhs, conv.out))):
         raise ValueError("an array without elements")
     readings = [
-        Reading(conv, roles, operator, data, filter)
+        Reading(conv, roles, operator, data, filter, is_reversed)
         for roles in ROLES
         for operator in OPERATORS[roles.part]
         for data in DATA_FORMATS
@@ -157,5 +176,5 @@ def read(conv: Convolution, is_reversed: bool = False) -> tuple[Reading, Problem
     possible = [reading for reading in readings if reading.is_possible()]
     if not possible:
         raise ValueError("dilations, strides, pads and groups that no sum of the specification has together")
-    best = min(possible, key=lambda reading: reading.cost(is_reversed))
+    best = min(possible, key=Reading.cost)
     return best, best.problem()

@@ -32,7 +32,7 @@ class Roles:
 
     @property
     def is_reversed(self) -> bool:
-        """Whether the filter's spatial axes run the other way than JAX's, and JAX has its groups in C."""
+        """Whether the geometry's taps run the other way than JAX's, and JAX has the groups in C."""
         return self.big != LHS
 
 

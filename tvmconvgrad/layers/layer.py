@@ -140,8 +140,6 @@ class Layer:
     ) -> LayerGradient:
         """One of KINDS, as in `gradients`. "forward" is the layer's output, by the operator that is the same sum: the
         other family's data gradient. Without `filter_format`, the forward of ConvTranspose has XOI and IOX.
-
-        ValueError also where that operator has no name for the filter's layout.
         """
         parse_choice("kind", kind, KINDS)
         parse_choice("data_format", data_format, DATA_FORMATS)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tvmconvgrad.spec.values import Ints, Shape, check_count, parse_ints
 
-# The filter's axes in the letters of Geometry: C is c//groups long, O is o long. The last of each is not the
-# specification's: a filter of PyTorch's has it in memory where it is channels_last.
-CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX", "OXI": "OXC"}
+# The filter's axes in the letters of Geometry: C is c//groups long, O is o long. Both families have the same orders, so
+# that a forward, which is a data gradient of the other one, has a name for each. OXC is what a filter of PyTorch's has
+# in memory where it is channels_last.
+CONVOLUTION_FILTERS = {"XIO": "XCO", "OIX": "OCX", "OXI": "OXC", "XOI": "XOC", "IOX": "COX"}
 CONV_TRANSPOSE_FILTERS = {"XIO": "XOC", "OIX": "COX", "IOX": "OCX", "XOI": "XCO", "IXO": "OXC"}
 DEFAULT_FILTERS = {"NXC": "XIO", "NCX": "OIX"}
 """The filter's layout that goes with each layout of data, where a layer's or a variant's is not given. Beside a forward
@@ -34,16 +35,9 @@ def filter_formats(transposed: bool) -> dict[str, str]:
 
 
 def other_name(filter_format: str, transposed: bool) -> str:
-    """The name of the same layout at Convolution if `transposed` is what the given name belongs to, and vice versa.
-
-    ValueError where there is none: Convolution has no layouts of the axes XOC and COX.
-    """
-    axes = filter_formats(transposed)[filter_format]
+    """The name of the same layout at Convolution if `transposed` is what the given name belongs to, and vice versa."""
     names = {axes: name for name, axes in filter_formats(not transposed).items()}
-    if axes not in names:
-        known = (name for name, axes in filter_formats(transposed).items() if axes in names)
-        raise ValueError(f"filter_format: got {filter_format!r}, expected {' or '.join(known)} for a forward")
-    return names[axes]
+    return names[filter_formats(transposed)[filter_format]]
 
 
 @dataclass(frozen=True)

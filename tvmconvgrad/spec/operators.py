@@ -8,7 +8,8 @@ All take keywords only, both spellings of an attribute (not in one call), and ch
 * groups: positive, divides the channels of both sides.
 * data_format: NXC or NCX.
 * filter_format (weights_format): XIO or OIX, for the ConvTranspose operators XOI or IOX too; and beyond the
-  specification OXI, for the ConvTranspose operators IXO, which PyTorch's channels_last filters have in memory.
+  specification OXI, for the ConvTranspose operators IXO, which PyTorch's channels_last filters have in memory. The
+  Convolution operators also take XOI and IOX, so that each order of a forward ConvTranspose's filter has a name there.
 * filter_shape (weights_shape), output_shape (dst_shape): the result's shape; a call's third input wins.
 * output_padding: non-negative; where given, x = strides*(y - 1) + extent - pads + output_padding must hold.
 """
@@ -31,7 +32,7 @@ from tvmconvgrad.spec.values import Ints, Shape
 class ConvolutionBackpropFilters(Operator):
     """Gradient of Convolution by its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
 
-    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), OXI is (O, X, I/groups).
+    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), and likewise OXI, XOI and IOX.
     Specification: ConvolutionBackpropFilters-1.
     """
 
@@ -77,8 +78,8 @@ class ConvolutionBackwardWeights(ConvolutionBackpropFilters):
 class ConvolutionBackpropData(Operator):
     """Gradient of Convolution by its input: (output_delta, filter, output_shape?) -> input_delta.
 
-    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), OXI is (O, X, I/groups). Without output_shape, the shape
-    follows from the other attributes when auto_pad is none or valid, or strides are 1.
+    Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), and likewise OXI, XOI and IOX. Without output_shape, the
+    shape follows from the other attributes when auto_pad is none or valid, or strides are 1.
     Specification: ConvolutionBackpropData-1.
     """
 

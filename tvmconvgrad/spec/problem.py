@@ -14,7 +14,16 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
 from tvmconvgrad.spec.epilogue import PLAIN, Epilogue, epilogue_from_dict
 from tvmconvgrad.spec.geometry import Crop, Geometry
 from tvmconvgrad.spec.layouts import CONV_TRANSPOSE_FILTERS, CONVOLUTION_FILTERS, make_shape
-from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, fields_of, parse_choice, parse_int, parse_ints, show
+from tvmconvgrad.spec.values import (
+    MAX_SPATIAL_RANK,
+    Shape,
+    fields_of,
+    parse_bool,
+    parse_choice,
+    parse_int,
+    parse_ints,
+    show,
+)
 
 
 class Gradient(str, Enum):
@@ -56,11 +65,22 @@ class Problem:
     """The whole tensors, where the geometry is but a part of them (spec/cropping.py)."""
     epilogue: Epilogue = PLAIN
     """What is done with the sums besides rounding them to `dtype`."""
+    flips_filter: bool = False
+    """Whether tap k of the geometry lies at k.size - 1 - k along each spatial axis of the filter: a convolution in the
+    word's mathematical sense, where the operators compute a correlation. No operator has it; JAX's front end does."""
+    in_new_pages: bool = False
+    """Whether the result lies in new pages of memory at each call: the system zeroes a page in the caches when it is
+    first written, so a non-temporal store would have to evict it first."""
 
     @property
     def output_dtype(self) -> str:
         """The type of the result, and of the gradient by the bias."""
         return self.epilogue.result_dtype or self.dtype
+
+    @property
+    def may_bypass_caches(self) -> bool:
+        """Whether the result may be written by non-temporal stores: it is not added to, and its pages are not new."""
+        return not (self.epilogue.accumulate or self.in_new_pages)
 
     @property
     def whole(self) -> Geometry | Crop:
@@ -80,6 +100,8 @@ class Problem:
     def begins(self, side: str) -> Shape:
         """Where the geometry's part begins along the spatial axes of a tensor: "y", "x" or "k"."""
         found: Shape = getattr(self.crop, f"{side}_begins") if self.crop else (0,) * self.geometry.rank
+        if side == "k" and self.flips_filter:
+            return tuple(size - begin - taps for size, begin, taps in zip(self.whole.k, found, self.geometry.k))
         return found
 
     @cached_property
@@ -168,7 +190,8 @@ class Problem:
             "crop": fields_of(self.crop) if self.crop else None,
             "epilogue": self.epilogue.to_dict(),
         }
-        return {name: value for name, value in data.items() if value or name not in ("crop", "epilogue")}
+        optional = ("crop", "epilogue", "flips_filter", "in_new_pages")
+        return {name: value for name, value in data.items() if value or name not in optional}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Problem:
@@ -190,6 +213,7 @@ class Problem:
                 "input_names": tuple(data["input_names"]),
                 "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
                 "epilogue": epilogue_from_dict(parse_dtype(data["dtype"]), data.get("epilogue", {})),
+                **{name: parse_bool(name, data.get(name, False)) for name in ("flips_filter", "in_new_pages")},
             }
             problem = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
@@ -222,7 +246,9 @@ class Problem:
         g = self.geometry
         pads = f"{_times(g.pads_begin)}/{_times(g.pads_end)}"
         values = (_times(g.strides), pads, _times(g.dilations), str(g.groups))
-        return [*zip(("strides", "pads", "dilations", "groups"), values, strict=True), *self.epilogue.words]
+        words = [*zip(("strides", "pads", "dilations", "groups"), values, strict=True), *self.epilogue.words]
+        words += [("filter", "flipped")] if self.flips_filter else []
+        return [*words, ("result", "in-new-pages")] if self.in_new_pages else words
 
 
 def tensor_bytes(shape: Shape, dtype: str) -> int:

@@ -74,7 +74,7 @@ def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
     shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
     result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
     found = Sum((first, second), (result,), operands, ("sum",), views)
-    if problem.crop is None and not has_gaps:
+    if problem.crop is None and not has_gaps and not problem.flips_filter:
         return found
 
     def moved(*index: Index) -> OutputMap:

@@ -165,7 +165,10 @@ def data_index(problem: Problem, side: str, n: Index, channel: Index, space: Seq
 
 def filter_index(problem: Problem, space: Sequence[Index], c: Index, o: Index) -> tuple[Index, ...]:
     """The index in the user's filter of the geometry's tap `space`; `c` is of a group, `o` of all groups."""
-    parts: dict[str, tuple[Index, ...]] = {"X": _in_whole(problem, "k", space), "C": (c,), "O": (o,)}
+    if problem.flips_filter:
+        space = [size - 1 - tap for size, tap in zip(problem.geometry.k, space)]
+    space = _in_whole(problem, "k", space)
+    parts: dict[str, tuple[Index, ...]] = {"X": space, "C": (c,), "O": (o,)}
     return tuple(index for axis in problem.filter_axes for index in parts[axis])
 
 
@@ -175,7 +178,7 @@ def _in_whole(problem: Problem, side: str, space: Sequence[Index]) -> tuple[Inde
 
 
 def filter_parts(problem: Problem, index: Sequence[Index]) -> tuple[Sequence[Index], Index, Index]:
-    """(space, c, o) of a user's index of the filter."""
+    """(space, c, o) of an index of a filter that has the geometry's taps in the order of the user's axes."""
     width = {"X": problem.geometry.rank, "C": 1, "O": 1}
     parts: dict[str, Sequence[Index]] = {}
     for axis in problem.filter_axes:

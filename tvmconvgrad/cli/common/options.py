@@ -96,7 +96,7 @@ _ATTRIBUTES: list[tuple[str, Any, str]] = [
     ("output-padding", INTS, "Elements at the end of each spatial axis that the shapes leave open."),
     ("groups", int, "Groups of channels."),
     ("data-format", str, "NXC (channels last) or NCX."),
-    ("filter-format", str, "XIO, OIX or OXI; for ConvTranspose XIO, OIX, IOX, XOI or IXO."),
+    ("filter-format", str, "XIO, OIX, IOX, XOI, and OXI or, for ConvTranspose, IXO."),
     ("weights-format", str, "New name of --filter-format."),
     ("filter-shape", INTS, "Shape of the filter's gradient, in --filter-format."),
     ("weights-shape", INTS, "New name of --filter-shape."),

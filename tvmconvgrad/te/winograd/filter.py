@@ -9,7 +9,7 @@ from tvm import te
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.bias import with_bias
-from tvmconvgrad.te.tensors import Index, Multiples, Sum
+from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
 from tvmconvgrad.te.winograd.axes import Axis
@@ -52,7 +52,13 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
         return element(*k, c, o).astype(dtype)
 
     result = te.compute(problem.output_shape, placed, name="result")
-    return with_bias(problem, Sum((first, second), (result,), ("x_data", "y_data"), ("sum",)))
+
+    def flipped(*index: Index) -> OutputMap:
+        return OutputMap([], list(tensors.filter_index(problem, *tensors.filter_parts(problem, index))))
+
+    output_maps = (flipped,) if problem.flips_filter else ()
+    found = Sum((first, second), (result,), ("x_data", "y_data"), ("sum",), output_maps=output_maps)
+    return with_bias(problem, found)
 
 
 def _summed_positions(x: te.Tensor, y: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:

@@ -29,8 +29,8 @@ ATTRIBUTES = {
     "weights_format": 135,
 }
 # ConvTranspose's filters have other names in oneDNN 3, whose channel axes are in the other order; it has none in which
-# space is between the channels
-_FILTERS = {"OXI": "OIX"}
+# space is between the channels, and for Convolution none in which inputs follow outputs or come first
+_FILTERS = {"OXI": "OIX", "XOI": "XIO", "IOX": "OIX"}
 _TRANSPOSED_FILTERS = {"XIO": "XOI", "OIX": "IOX", "IXO": "IOX"}
 
 
