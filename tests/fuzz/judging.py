@@ -63,7 +63,8 @@ def make(sample: Sample) -> cg.Kernel:
     """The kernel of a sample, as the package makes it, and not kept on disk."""
     from tvmconvgrad import schedules
     from tvmconvgrad.compiler.llvm import compile_problem
-    from tvmconvgrad.machines.targets import missing_features, parse_target
+    from tvmconvgrad.machines.host import missing_features
+    from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.records.choice import Choice
     from tvmconvgrad.runtime.native import load_function
     from tvmconvgrad.spec.reducing import reduced

@@ -100,7 +100,8 @@ def test_parts_of_sums_that_are_added_up_aside(
     """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
-    from tvmconvgrad.machines.targets import missing_features, parse_target
+    from tvmconvgrad.machines.host import missing_features
+    from tvmconvgrad.machines.targets import parse_target
 
     conv = SPLIT_ROWS if rows == "split" else PADDED[2] if data_format == "NXC" else WHOLE_TILES
     case = Case(operator, conv, data_format, filter_format, dtype)

@@ -81,7 +81,6 @@ class DataPartitioning:
         most = min(prod(extents), self._most_tiles)
         limits = {most // part for part in range(1, min(most, 8 * WORK_ITEMS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
-        inners = {inner for inner in inners if self._may_split_rows or inner[-1] == extents[-1]}
         found = [self._partition(extents, inner) for inner in sorted(inners)]
         # Panels take the least memory if a single work item packs its own. Without panels it is the packed data that
         # takes memory, and smaller partitions pack less of it at a time.
@@ -204,14 +203,6 @@ class DataPartitioning:
         channels = sizes.problem.geometry.groups * sizes.k
         before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
         return self._read(self._extents) * channels / before
-
-    @property
-    def _may_split_rows(self) -> bool:
-        """Whether several partitions may share a row. Of an accumulator whose last tile ends behind the row, TVM does
-        not see that each partition writes what the next stage reads."""
-        access = self.access
-        whole = all(size.positions[-1] % access.tile.positions == 0 for size in access.sizes.sums)
-        return whole or not (access.may_add and access.adds_aside(access.parts))
 
     def _may_pack_again(self, surplus: float) -> bool:
         """Whether partitions may together pack `surplus` times the data."""
