@@ -12,8 +12,7 @@
 5. Loops that pack data prefetch what they will copy a little later. A core's own prefetcher does not look beyond a
    page, and does not follow copies that go to many places.
 
-TVM's own list (tvm/s_tir/pipeline.py) has 24 passes more, for GPUs, for what no schedule here annotates, and for loops
-that do nothing.
+TVM's own list (tvm/s_tir/pipeline.py) has 23 passes more, for GPUs and for what no schedule here annotates.
 """
 
 from __future__ import annotations
@@ -166,6 +165,7 @@ def _lower_loops() -> list[Any]:
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.CommonSubexprElim(),
     ]
