@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvmconvgrad.bundles import registry
@@ -91,7 +91,8 @@ def find_kernel(
     check_device(problem.epilogue, (target or _default(there)).backend.is_gpu)
     if needs_no_code(problem):
         return _kind(target, there)(problem, target or _default(there), "zero()", 0, None)
-    bundled = registry.find(problem, target, schedule, there)
+    # Bundles have kernels for results anywhere, which serve new pages, too.
+    bundled = registry.find(replace(problem, in_new_pages=False), target, schedule, there)
     if bundled is not None:
         log.debug("%s for %r: found in a bundle", problem, str(bundled.target))
         return bundled

@@ -103,6 +103,18 @@ def test_an_image_is_no_filter(batch: int) -> None:
     assert read_equation(equation, jaxpr).roles.part is Part.DATA
 
 
+@pytest.mark.parametrize(("batch", "is_new"), [(2, False), (3, True)])
+def test_large_results_lie_in_new_pages(batch: int, is_new: bool) -> None:
+    """Of two images the result has 32 MiB."""
+    shapes = ((batch, 256, 256, 8), (1, 1, 8, 64), (batch, 256, 256, 64))
+    numbers = {"window_strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1), "rhs_dilation": (1, 1)}
+    specs = {"dimension_numbers": ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))}
+    conv = described_shapes(*shapes, {**numbers, **specs, "feature_group_count": 1, "batch_group_count": 1})
+    _, problem = read(conv)
+    assert problem.in_new_pages is is_new
+    assert problem.may_bypass_caches is not is_new
+
+
 def equations(jaxpr: Any) -> list[Any]:
     return [equation for equation in jaxpr.eqns if equation.primitive.name == "conv_general_dilated"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,17 @@ def test_every_element_is_stored_and_nothing_else(case: Case, threads: int) -> N
             assert (around == UNTOUCHED).all()
     finally:
         cg.set_num_threads(before)
+
+
+@pytest.mark.parametrize("case", CASES[:1], ids=str)
+def test_results_in_new_pages_go_through_the_caches(case: Case) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
+
+    problem, target = case.call.problem(), parse_target("llvm -mcpu=x86-64-v4")
+    new = replace(problem, in_new_pages=True)
+    found = [schedules.schedule(each, target).decisions.get("non_temporal") for each in (problem, new)]
+    assert found == [1, 0]
 
 
 def at_offset(case: Case, offset: int) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,8 @@ BROKEN = [
     {"geometry": {}},
     {"extra": 1},
     {"dtype": "f64"},
+    {"flips_filter": "yes"},
+    {"in_new_pages": 1},
 ]
 
 
@@ -171,6 +174,15 @@ def test_from_dict_refuses_what_is_broken(change):
     good = make(ConvolutionBackpropFilters)[0].to_dict()
     with pytest.raises(ValueError):
         Problem.from_dict(change if not change or "operator" in change else {**good, **change})
+
+
+@pytest.mark.parametrize("name", ["flips_filter", "in_new_pages"])
+def test_what_front_ends_say_of_a_problem_is_part_of_it(name):
+    plain = make(ConvolutionBackpropFilters)[0]
+    said = replace(plain, **{name: True})
+    assert name not in plain.to_dict()
+    assert said.key != plain.key
+    assert Problem.from_dict(said.to_dict()) == said
 
 
 def test_from_dict_refuses_what_is_missing():

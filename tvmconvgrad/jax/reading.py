@@ -21,7 +21,14 @@ from tvmconvgrad.jax.roles import OPERATORS, ROLES, Roles
 from tvmconvgrad.jax.window import Window, window
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
+from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.spec.values import MAX_SPATIAL_RANK
+
+MAPPED = 32 << 20
+"""XLA allocates a program's results and intermediate arrays at each call, by malloc, which takes larger blocks from new
+pages each time (glibc's DEFAULT_MMAP_THRESHOLD_MAX). MobileNetV2's block2_expand, a forward of 77 MB, took 55 ms with
+non-temporal stores, 37 without, and XLA 42; in memory that was written before, 3.7 and 7.5 ms (an Intel Xeon with
+AMX)."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,8 @@ class Reading:
         first, second = (self.arrangements[name].shape for name in self.inputs)
         result = None if self.roles.part is Part.FORWARD else self.arrangements[OUT].shape
         problem: Problem = self.operator(**attributes).problem(first, second, result, conv.dtype)
-        return replace(problem, flips_filter=self.flips_filter)
+        is_large = tensor_bytes(problem.output_shape, problem.output_dtype) > MAPPED
+        return replace(problem, flips_filter=self.flips_filter, in_new_pages=is_large)
 
 
 def read(conv: Convolution, is_reversed: bool = False) -> tuple[Reading, Problem]:

@@ -59,11 +59,19 @@ class Problem:
     flips_filter: bool = False
     """Whether tap k of the geometry lies at k.size - 1 - k along each spatial axis of the filter: a convolution in the
     word's mathematical sense, where the operators compute a correlation. No operator has it; JAX's front end does."""
+    in_new_pages: bool = False
+    """Whether the result lies in new pages of memory at each call: the system zeroes a page in the caches when it is
+    first written, so a non-temporal store would have to evict it first."""
 
     @property
     def output_dtype(self) -> str:
         """The type of the result, and of the gradient by the bias."""
         return self.epilogue.result_dtype or self.dtype
+
+    @property
+    def may_bypass_caches(self) -> bool:
+        """Whether the result may be written by non-temporal stores: it is not added to, and its pages are not new."""
+        return not (self.epilogue.accumulate or self.in_new_pages)
 
     @property
     def whole(self) -> Geometry | Crop:
@@ -167,7 +175,7 @@ class Problem:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON's types; `from_dict` takes it back."""
         data = {**asdict(self), "gradient": self.gradient.value, "epilogue": self.epilogue.to_dict()}
-        optional = ("crop", "epilogue", "flips_filter")
+        optional = ("crop", "epilogue", "flips_filter", "in_new_pages")
         return {name: value for name, value in data.items() if value or name not in optional}
 
     @classmethod
@@ -190,7 +198,7 @@ class Problem:
                 "input_names": tuple(data["input_names"]),
                 "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
                 "epilogue": epilogue_from_dict(parse_dtype(data["dtype"]), data.get("epilogue", {})),
-                "flips_filter": parse_bool("flips_filter", data.get("flips_filter", False)),
+                **{name: parse_bool(name, data.get(name, False)) for name in ("flips_filter", "in_new_pages")},
             }
             problem = cls(**fields)
         except (KeyError, TypeError, AttributeError) as error:
@@ -224,7 +232,8 @@ class Problem:
         pads = f"{_times(g.pads_begin)}/{_times(g.pads_end)}"
         values = (_times(g.strides), pads, _times(g.dilations), str(g.groups))
         words = [*zip(("strides", "pads", "dilations", "groups"), values, strict=True), *self.epilogue.words]
-        return [*words, ("filter", "flipped")] if self.flips_filter else words
+        words += [("filter", "flipped")] if self.flips_filter else []
+        return [*words, ("result", "in-new-pages")] if self.in_new_pages else words
 
 
 def tensor_bytes(shape: Shape, dtype: str) -> int:

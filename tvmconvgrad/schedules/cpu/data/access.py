@@ -261,7 +261,7 @@ class DataAccess:
         tile, row = self.tile, self.sizes.problem.output_shape[-1]
         if not self.machine.non_temporal or tile.vector_axis == "k" or not self.along or not self.writes_whole_lines:
             return False
-        if self.sizes.problem.epilogue.accumulate:
+        if not self.sizes.problem.may_bypass_caches:
             return False
         run = tile.positions if tile.vector_axis == "positions" else tile.n * tile.groups
         return row % self.sizes.line == 0 and run % self.sizes.line == 0

@@ -219,7 +219,7 @@ class WinogradDataPlanner:
     def _may_store_non_temporally(self) -> bool:
         """Whether results may be written by non-temporal stores: each vector is a cache line."""
         is_line = self.machine.lanes * ITEM_BYTES[self.problem.output_dtype] % CACHE_LINE == 0
-        may = self.machine.non_temporal and not self.problem.epilogue.accumulate
+        may = self.machine.non_temporal and self.problem.may_bypass_caches
         return may and is_line and not self.copies_result
 
     @property
