@@ -39,7 +39,8 @@ There is one rule for each vectorised axis: N; the groups, which is fast where a
 for NCX; and K, where its channels are contiguous in data and filter. With vectors over K the filter is not packed,
 which pays for large filters that few positions use, and the lanes of a tile's vectors are added up at the end. With
 vectors over groups, a tile is transposed in registers if that makes the channels of a group contiguous. Otherwise it
-prefetches the lines that it will write, unless it writes them by non-temporal stores.
+prefetches the lines that it will write, unless it writes them by non-temporal stores. Depthwise sums that memory bounds
+take several group blocks at each M block before they go on to the next one, so that they write whole runs of lines.
 
 Not done: no zeros are inserted between the elements of a strided gradient, since each would be multiplied. K is not
 split over work items (split-K): positions give enough of them, and partial sums would go through memory.
@@ -230,7 +231,11 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     register_tile = order.get(tile.vector_axis, [row1, column1, g1])
     if stored is not None:
         register_tile = [g1, *register_rows, row1, column1, summing.pop()]
-    sch.reorder(*work_items, *part, g0, column0, *rows, *summing, *register_tile, *pair)
+    inside = [g0, column0, *rows]
+    if plan.groups_beside and plan.groups_beside > 1:
+        g0, beside = sch.split(g0, [None, plan.groups_beside])
+        inside = [g0, *rows, beside, column0]
+    sch.reorder(*work_items, *part, *inside, *summing, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
         row1 = tile_registers.annotate(sch, [*register_rows, row1], tile.tile_rows)
         tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
@@ -238,7 +243,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
         blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
     if tile.vector_axis == "k":
         _add_lanes(sch, total, rows[-1])
-    sch.reverse_compute_at(written, rows[-1], preserve_unit_loops=True)
+    sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
     if plan.prefetch:
         sch.annotate(summing[0], PREFETCH_READS, 1)
         sch.annotate(row1, EACH, tile.rows * tile.positions)

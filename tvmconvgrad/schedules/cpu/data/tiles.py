@@ -80,14 +80,14 @@ def cost(access: DataAccess) -> float:
     """Cycles of one core, about, with a tile: for the products, for packing data and filter, and for writing the
     result. Infinite if the tile's sums don't stay in registers."""
     problem = access.sizes.problem
-    multiplying = _multiplying(access)
-    if multiplying == inf:
+    products = multiplying(access)
+    if products == inf:
         return inf
     data, weights = problem.input_shapes
     packing = 0.0 if access.data_in_place else _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
     moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
-    return multiplying + moving
+    return products + moving
 
 
 def packing_again(access: DataAccess, times: float) -> float:
@@ -103,7 +103,7 @@ def _packs_positions(access: DataAccess) -> bool:
     return access.tile.vector_axis == "channels" and not access.along and not access.pairs
 
 
-def _multiplying(access: DataAccess) -> float:
+def multiplying(access: DataAccess) -> float:
     """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
     if access.tile.tile_rows:
         return tile_registers.cycles(access)
