@@ -199,4 +199,4 @@ def _user_filter(problem: Problem, taps: Float64) -> Float64:
 
 def _flipped(problem: Problem, ordered: Float64) -> Float64:
     """A filter (*X, C, O) with its taps in the order of the geometry, or back."""
-    return np.flip(ordered, range(problem.geometry.rank)) if problem.flips_filter else ordered
+    return np.flip(ordered, tuple(range(problem.geometry.rank))) if problem.flips_filter else ordered
