@@ -57,7 +57,7 @@ def test_the_gradient_of_a_gradient_reads_the_filter_as_it_is() -> None:
         assert "reverse(" not in text
         jax.jit(jax.grad(loss))(X, W)
     assert "reverse(" in jax.jit(jax.grad(loss)).lower(X, W).compile().as_text()
-    assert parts() == ["data gradient", "forward"]
+    assert parts() == ["data gradient"]
 
 
 @pytest.mark.parametrize("transpose_kernel", [False, True])
@@ -72,12 +72,12 @@ def test_transposed_convolutions(transpose_kernel: bool) -> None:
 
     expected = jax.jit(all_three)(X, w)
     with cgj.enabled():
-        got = jax.jit(all_three)(X, w)
+        got = jax.block_until_ready(jax.jit(all_three)(X, w))
         assert parts() == THREE
         text = jax.jit(all_three).lower(X, w).compile().as_text()
     assert equal(got, expected)
-    assert "} transpose(" not in text
-    assert ("} reverse(" in text) is transpose_kernel  # of the program's own, whose derivative is one
+    # What is moved is the program's own: with transpose_kernel the filter, and its gradient back.
+    assert any(operation in text for operation in ("} transpose(", "} reverse(")) is transpose_kernel
 
 
 def test_what_is_left_to_xla() -> None:
@@ -101,7 +101,7 @@ def test_complex_arrays() -> None:
     x, w = X + 1j * X[::-1], W - 1j * W[::-1]
     expected = conv(x, w)
     with cgj.enabled():
-        got = conv(x, w)
+        got = jax.block_until_ready(conv(x, w))
     assert parts() == ["forward"]
     assert equal(got, expected)
 
