@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support import layouts, reference
-from tests.support.case import assert_same
 from tests.support.convolution import operands
-from tests.support.cpus import CASES, CPUS, Build
+from tests.support.cpus import CASES, CPUS, Build, assert_right
 from tests.support.emulation import Emulation, needs_emulator
 from tests.support.sampling import every
 
@@ -32,7 +31,7 @@ def check(build: Build, rule: str, emulation: Emulation) -> None:
     for threads in (1, 2):
         got = emulation.run(build.cpu.name, library, case.arrays(tensors), shapes, threads)
         got = layouts.to_canonical(got.reshape(case.shape(case.result)), case.axes(case.result))
-        assert_same(got, expected.astype(got.dtype))
+        assert_right(rule, got, expected)
 
 
 @needs_emulator

@@ -11,6 +11,7 @@ import pytest
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import linking
 from tvmconvgrad.machines.targets import host_architecture
+from tvmconvgrad.runtime.native import Layout
 
 KERNEL = "int __tvm_ffi_main(void *self, const void *arguments, int count, void *result) { return count != 3; }\n"
 NEEDS_MATHS = "#include <math.h>\nvolatile double angle = 1;\n" + KERNEL.replace("3", "(cos(angle) > 1 ? 2 : 3)")
@@ -40,7 +41,9 @@ def use_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, before: str = ""
 def works(library: bytes, folder: Path) -> bool:
     path = folder / "library.so"
     path.write_bytes(library)
-    return int(ctypes.CDLL(str(path)).tvmconvgrad_run(None, None, None, None, None, 0)) == 0
+    loaded = ctypes.CDLL(str(path))
+    loaded.tvmconvgrad_set_layout(ctypes.byref(Layout(count=3)))
+    return int(loaded.tvmconvgrad_run(None, None, None, None, None, 0)) == 0
 
 
 def links(log: Path) -> int:

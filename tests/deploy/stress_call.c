@@ -75,7 +75,7 @@ static int kernel_function(void *self, const Any *arguments, int32_t count, Any 
 }
 
 static const Function functions[] = {kernel_function};
-static const Kernel kernel = {functions, {0, 32, {1, 1, 1}, {{2}, {2}, {2}}, {8, 8, 8}}, WORKSPACE, EACH};
+static const Kernel kernel = {functions, {3, {0, 0, 0}, {32, 32, 32}, {1, 1, 1}, {{2}, {2}, {2}}, {8, 8, 8}}, WORKSPACE, EACH};
 static int seen; /* the most threads that ran at once */
 
 static void call_once(int room) {
@@ -84,7 +84,7 @@ static void call_once(int room) {
     void *memory = NULL;
     if (posix_memalign(&memory, ALIGNMENT, bytes + 2 * GUARD)) fail("no memory");
     memset(memory, FILL, bytes + 2 * GUARD);
-    if (call(&kernel, first, second, result, room ? (char *)memory + GUARD : NULL, room ? bytes : 0) != OK) fail("status");
+    if (call(&kernel, first, second, result, NULL, room ? (char *)memory + GUARD : NULL, room ? bytes : 0) != OK) fail("status");
     for (size_t i = 0; i < GUARD; ++i)
         if (((unsigned char *)memory)[i] != FILL || ((unsigned char *)memory)[GUARD + bytes + i] != FILL) fail("guard");
     free(memory);

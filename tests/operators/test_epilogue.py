@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
 from tests.support.sampling import covering
+from tests.support.scheduled import kernel as kernel_of
+from tvmconvgrad import schedules
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.spec.epilogue import Epilogue
 
 OPTIONS: list[dict[str, Any]] = [
     {"accumulate": True, "bias_delta": True},
@@ -22,7 +27,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"bias_delta": True, "result_dtype": "f32"},
     {"accumulate": True, "bias_delta": True, "result_dtype": "f32"},
 ]
-DIRECT, WINOGRAD = "llvm -mcpu=native", "llvm -mcpu=native -algorithm=auto"
 
 BESIDE = [
     # weights gradients beside which the bias is summed: several splits, channels of several partitions, pairs of images
@@ -50,12 +54,11 @@ def bias_of(case: Case, tensors: Tensors) -> Array:
     return delta.sum(axis=(0, *range(2, delta.ndim)))  # type: ignore[no-any-return]
 
 
-def compiled(case: Case, rule: str | None, options: dict[str, Any], target: str = DIRECT) -> Any:
+def compiled(case: Case, rule: str | None, options: dict[str, Any]) -> Any:
     """The case's kernel."""
     call = case.call
     op = getattr(tvmconvgrad, call.operator)(**call.attributes)
-    how = {"dtype": case.dtype, "schedule": rule, "target": target}
-    return op.compile(*call.shapes, call.shape_input, **how, **options)
+    return op.compile(*call.shapes, call.shape_input, dtype=case.dtype, schedule=rule, **options)
 
 
 def check(kernel: Any, case: Case, options: dict[str, Any]) -> None:
@@ -76,11 +79,11 @@ def check(kernel: Any, case: Case, options: dict[str, Any]) -> None:
         assert_same(bias, exact_bias.astype(dtype))
 
 
-def check_all(case: Case, rules: Sequence[str], options: dict[str, Any], target: str = DIRECT) -> None:
+def check_all(case: Case, rules: Sequence[str], options: dict[str, Any]) -> None:
     """Check the kernels of all these rules."""
     assert rules
     for rule in rules:
-        kernel = compiled(case, rule, options, target)
+        kernel = compiled(case, rule, options)
         assert kernel.schedule.startswith(rule)
         check(kernel, case, options)
 
@@ -114,9 +117,13 @@ def test_nothing_is_added_twice(case: Case) -> None:
     check_all(case, rules_for(case), {"accumulate": True})
 
 
-@pytest.mark.parametrize("case", covering(winograd.cases(), quick=1, second=2))
-def test_winograd(case: Case) -> None:
-    check_all(case, [winograd.RULES[case.result]], {"accumulate": True, "bias_delta": True}, WINOGRAD)
+@pytest.mark.parametrize("pair", covering(winograd.exact(), winograd.kinds, quick=1, second=2))
+def test_winograd(pair: tuple[Case, str]) -> None:
+    case, rule = pair
+    options = {"accumulate": True, "bias_delta": True}
+    problem, target = replace(case.call.problem(), epilogue=Epilogue(**options)), parse_target(winograd.TARGET)
+    products = schedules.schedule(problem, target, rule).candidates["products"]
+    check(kernel_of(problem, target, rule, {"products": products[0]}), case, options)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

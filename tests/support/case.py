@@ -178,3 +178,12 @@ def assert_same(got: Array, expected: Array) -> None:
         raise AssertionError(
             f"{len(wrong)} of {got.size} elements differ, at {first} first: {got[first]}, expected {expected[first]}"
         )
+
+
+def assert_close_by_tiles(got: Array, exact: Array) -> None:
+    """Equal in shape, and as close to sums in float64 as Winograd's tiles of six products come, relative to the largest
+    element, since rounding errors reach all of a tile."""
+    assert got.shape == exact.shape
+    rounding = {4: 0.0, 2: float(ml_dtypes.finfo(got.dtype).eps) / 2}[got.dtype.itemsize]  # to 16 bits, from f32
+    error = abs(got.astype(np.float64) - exact).max(initial=0.0)
+    assert error <= (4e-6 + rounding) * abs(exact).max(initial=0.0)

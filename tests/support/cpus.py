@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tests.support.case import Case
-from tests.support.convolution import Convolution
+from tests.support.case import Case, assert_close_by_tiles, assert_same
+from tests.support.convolution import Array, Convolution
 
 if TYPE_CHECKING:
     from tvmconvgrad.machines.targets import Target
@@ -118,3 +118,11 @@ class Build:
 def builds(cpus: Sequence[Cpu]) -> list[Build]:
     """All cases for each of these CPUs."""
     return [Build(cpu, name) for cpu in cpus for name in CASES]
+
+
+def assert_right(rule: str, got: Array, exact: Array) -> None:
+    """The exact sums, rounded once; or close to them, if a rule of Winograd's algorithm computed them."""
+    if rule.startswith("winograd"):
+        assert_close_by_tiles(got, exact)
+    else:
+        assert_same(got, exact.astype(got.dtype))

@@ -19,13 +19,14 @@ from tvmconvgrad.schedules.zero import ZeroRule
 
 @lru_cache(maxsize=64)  # LLVM is asked for a CPU's features
 def cpu_rules(target: Target) -> tuple[Rule, ...]:
-    """The rules for an `llvm` target; with Winograd's algorithm if the target has `-algorithm=auto`. Of equal costs the
-    first rule is taken."""
+    """The rules for an `llvm` target: with AMX's tile registers if the target has them, with Winograd's algorithm if
+    it has `-algorithm=auto`. Of equal costs the first rule is taken."""
     machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
     filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
-    filters.append(WeightsRule(machine, "o", in_tile_registers=True))
     positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]
-    positions.append(DataRule(machine, "channels", in_tile_registers=True))
+    if machine.tile_registers:
+        filters.append(WeightsRule(machine, "o", in_tile_registers=True))
+        positions.append(DataRule(machine, "channels", in_tile_registers=True))
     direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))

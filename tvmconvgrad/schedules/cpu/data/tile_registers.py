@@ -23,14 +23,14 @@ from tvmconvgrad.schedules.factors import divisors
 
 
 def may_use(access: DataAccess) -> bool:
-    """Whether the machine has tile registers, and the sums have channels to fill them.
+    """Whether the inputs are bf16, and the sums have channels to fill tile registers.
 
     A tile of the filter serves all rows of the block, so the filter must not depend on the position. With several
     phases among the channels a condition would depend on a tile's column.
     """
     sizes = access.sizes
     fills = sizes.k >= LEAST_CHANNELS and bool(sizes.sums)
-    return access.machine.tile_registers and access.pairs and fills and sizes.has_fixed_filter
+    return access.pairs and fills and sizes.has_fixed_filter
 
 
 def tiles(sizes: DataSizes) -> Iterator[DataTile]:

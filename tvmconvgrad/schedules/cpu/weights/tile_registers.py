@@ -46,14 +46,14 @@ def transposing(access: WeightsAccess, c_partitions: int = 1) -> float:
 
 
 def may_use(access: WeightsAccess) -> bool:
-    """Whether the machine has tile registers, and the sums have channels and positions to fill them.
+    """Whether the inputs are bf16, and the sums have channels and positions to fill tile registers.
 
     Phases and image halves along the same axis, in 1-D with an odd number of images, are not taken.
     """
     geometry = access.problem.geometry
     fills = min(group_sizes(geometry)) >= LEAST_CHANNELS and positions(access.extents[-1]) >= LEAST_POSITIONS
     halves_phases = geometry.rank == 1 and geometry.batch % 2 == 1 and geometry.strides[0] > 1
-    return access.machine.tile_registers and access.pairs and fills and not halves_phases
+    return access.pairs and fills and not halves_phases
 
 
 def tiles(problem: Problem) -> Iterator[WeightsTile]:
