@@ -28,7 +28,8 @@ from tvmconvgrad.workers.serving import serve
 
 _NICE = 19
 """What is built in the background is not to slow down what it is built for. Calls on one of two cores lost 6 % of their
-speed at 19, 8 % at 15 and 11 % at 10, on a virtual machine with an Intel Xeon (benchmarks/compile_time.py background).
+speed at 19, 8 % at 15 and 11 % at 10, on a virtual machine with an Intel Xeon (benchmarks/compile_time.py background,
+with 60 kernels, by workers that were there).
 Where the program leaves no core idle, each still gives a worker 1.4 % of its time."""
 _STACK = 16 << 20  # bytes: a compiler's recursion is deep, and a thread's usual size may be small
 _OURS = ("TMPDIR",)
