@@ -10,7 +10,9 @@ from tvmconvgrad.cache.entry import Entry
 from tvmconvgrad.compiler import service
 from tvmconvgrad.kernels import Wanted, find_kernel
 from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.runtime.cpus import usable_cpus
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.workers.pool import Job
 
@@ -18,6 +20,12 @@ from tvmconvgrad.workers.pool import Job
 class ForkedMeanwhile(RuntimeError):
     """A child was forked while its parent waited for a kernel, for which it has to ask anew."""
 
+
+NICENESS, NICENESS_WITH_ALL_CPUS = 19, 10
+"""Of what is built in the background. Calls on one of two cores lost 6 % of their speed at 19, 8 % at 15 and 11 % at
+10, on a virtual machine with an Intel Xeon (benchmarks/compile_time.py background, with 60 kernels, by workers that
+were there). A program that computes on all CPUs leaves a worker 1.4 % of one at 19 and 10 % at 10, by Linux's weights:
+it would wait for minutes for what makes it faster."""
 
 _awaited: weakref.WeakSet[Future[Kernel]] = weakref.WeakSet()
 
@@ -42,9 +50,14 @@ def in_background(
             _fill(future, found, job)
 
     _awaited.add(future)
-    job = service.begin(order, fill)
+    job = service.begin(order, fill, _niceness())
     future.add_done_callback(lambda _: service.leave(job, fill) if future.cancelled() else None)
     return future
+
+
+def _niceness() -> int:
+    """What is built takes the CPU that the program leaves idle, or, where it leaves none, a small share of all."""
+    return NICENESS if get_num_threads() < usable_cpus() else NICENESS_WITH_ALL_CPUS
 
 
 def _fill(future: Future[Kernel], wanted: Wanted, job: Job[Entry]) -> None:

@@ -72,7 +72,7 @@ def _build_all(orders: Sequence[Order], progress: Progress) -> int:
     progress("", ready, len(orders))
     try:
         for order in missing:
-            jobs.append(service.begin(order, tell, background=False))
+            jobs.append(service.begin(order, tell))
             names[id(jobs[-1])] = str(order.problem)
         for count in range(len(missing)):
             job = done.get()

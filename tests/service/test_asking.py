@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import tvmconvgrad as cg
 from tests.service.conftest import Acting
 from tests.service.processes import OP, SHAPES, until
+from tvmconvgrad import futures
 from tvmconvgrad.cli import main
 from tvmconvgrad.common import process
 from tvmconvgrad.common.errors import MissingLinker
@@ -153,14 +154,19 @@ def test_futures_are_many(acting: Acting) -> None:
     assert len(done) == 40
 
 
-def test_what_is_built_in_the_background_is_nice(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next one is not. The C compiler tells its niceness, and fails."""
+@pytest.mark.parametrize(("cpus", "nicer"), [(3, 19), (2, 10), (1, 10)])
+def test_what_is_built_in_the_background_is_nice(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, nicer: int
+) -> None:
+    """More so where two threads leave a CPU idle; and the next one is not. The C compiler tells its niceness."""
+    monkeypatch.setattr(futures, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(futures, "usable_cpus", lambda: cpus)
     here = os.getpriority(os.PRIO_PROCESS, 0)
     teller = empty.parent / "cc"
     teller.write_text("#!/bin/sh\nnice >&2\nexit 1\n")
     teller.chmod(0o755)
     monkeypatch.setenv("CXX", str(teller))
-    assert str(OP.compile_async(*shapes(6)).exception(60)).split()[-1] == "19"
+    assert str(OP.compile_async(*shapes(6)).exception(60)).split()[-1] == str(min(here + nicer, 19))
     with pytest.raises(MissingLinker) as error:
         OP.compile(*shapes(6))
     assert str(error.value).split()[-1] == str(here)

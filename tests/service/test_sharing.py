@@ -150,17 +150,17 @@ def test_the_end_of_a_pool(acting: Acting) -> None:
 
 def test_the_background_is_left_when_somebody_waits(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMCONVGRAD_COMPILERS", "1")
-    asked: list[tuple[int, bool]] = []
+    asked: list[tuple[int, int]] = []
     compile_by = service.compile_by
 
     def noted(worker: Any, order: Any, surroundings: Any, choice: Any) -> Any:
-        asked.append((order.description["number"], surroundings["background"]))
+        asked.append((order.description["number"], surroundings["niceness"]))
         return compile_by(worker, order, surroundings, choice)
 
     monkeypatch.setattr(service, "compile_by", noted)
     for number in range(3):
-        service.begin(acting.order(number, "sleep 0.2"), lambda job: None)
+        service.begin(acting.order(number, "sleep 0.2"), lambda job: None, niceness=5)
     assert until(lambda: acting.builds() == 1)
     service.find_or_build(acting.order(2, "sleep 0.2"))
     assert until(lambda: len(asked) == 3)
-    assert asked == [(0, True), (2, False), (1, True)]
+    assert asked == [(0, 5), (2, 0), (1, 5)]

@@ -86,17 +86,17 @@ def find_or_build(order: Order) -> Entry:
     found = find(order)
     if found is not None:
         return found
-    cache, work = _work(order, background=False)
+    cache, work = _work(order)
     with waiting_for(f"tvmconvgrad: building {order}, once; the cache keeps it"):
         return _pool().do((cache.folder, order.key), work)
 
 
-def begin(order: Order, callback: Callback, background: bool = True) -> Job[Entry]:
+def begin(order: Order, callback: Callback, niceness: int = 0) -> Job[Entry]:
     """Have a kernel built; a thread of the service calls back when it is there.
 
-    In the background it takes what processors have left over.
+    `niceness` is the system's, above the worker's own: to what has less of it a processor goes first.
     """
-    cache, work = _work(order, background)
+    cache, work = _work(order, niceness)
     return _pool().submit((cache.folder, order.key), work, callback)
 
 
@@ -109,7 +109,7 @@ def leave(job: Job[Entry], callback: Callback) -> None:
 def required_features(targets: Sequence[Target]) -> list[frozenset[str]]:
     """What the code of each target may use of the CPU, in the operating system's words. ValueError for a CPU that LLVM
     does not know; MissingCompiler, CompilerFailed."""
-    request = {"do": "check", "targets": list(map(str, targets)), **_surroundings(background=False)}
+    request = {"do": "check", "targets": list(map(str, targets)), **_surroundings()}
     answer = _pool().do(object(), lambda worker: _answer(worker, request, lambda: f"what {request['targets']} need"))
     return list(map(frozenset, answer["requires"]))
 
@@ -134,7 +134,7 @@ def make_all(wanted: Sequence[Callable[[Worker], T]]) -> Generator[T]:
 def making(order: Order, symbol: str | None = None) -> Callable[[Worker, Choice | None], tuple[bytes, dict[str, Any]]]:
     """How a worker makes what an order is of, as things are now, by a choice in place of the order's: a kernel; or with
     a `symbol` an object file for a bundle, whose entry is __tvm_ffi_SYMBOL."""
-    surroundings = _surroundings(background=False)
+    surroundings = _surroundings()
     return lambda worker, choice: compile_by(worker, order, surroundings, choice, symbol)
 
 
@@ -189,15 +189,15 @@ def _pool() -> Pool:
     return _pools[python]
 
 
-def _work(order: Order, background: bool) -> tuple[KernelCache, functools.partial[Entry]]:
+def _work(order: Order, niceness: int = 0) -> tuple[KernelCache, functools.partial[Entry]]:
     """The cache as it is now, and what a worker is to do for an order as things are now."""
     cache = KernelCache(KernelCache().folder)
-    return cache, functools.partial(_keep, cache, order, _surroundings(background))
+    return cache, functools.partial(_keep, cache, order, _surroundings(niceness))
 
 
-def _surroundings(background: bool) -> dict[str, Any]:
-    """What else determines how something is made: the caller's variables, its folder, and whether nobody waits."""
-    return {"environment": dict(os.environ), "folder": _folder(), "background": background}
+def _surroundings(niceness: int = 0) -> dict[str, Any]:
+    """What else determines how something is made: the caller's variables, its folder, and how urgent it is."""
+    return {"environment": dict(os.environ), "folder": _folder(), "niceness": niceness}
 
 
 def _keep(cache: KernelCache, order: Order, surroundings: dict[str, Any], worker: Worker) -> Entry:

@@ -2,7 +2,7 @@
 
 {"do": "compile", "problem": ..., "target": text, "schedule": name or null, "choice": ... or null,
  "description": the kernel's in the cache, "symbol": of an object file for a bundle, or null,
- "environment": variables, "folder": path, "background": whether nobody waits for it}
+ "environment": variables, "folder": path, "niceness": 0 if somebody waits}
 {"do": "check", "targets": [text], "environment": ..., "folder": ...}
 """
 
@@ -26,11 +26,6 @@ from tvmconvgrad.version import __version__
 from tvmconvgrad.workers.environment import NAMED
 from tvmconvgrad.workers.serving import serve
 
-_NICE = 19
-"""What is built in the background is not to slow down what it is built for. Calls on one of two cores lost 6 % of their
-speed at 19, 8 % at 15 and 11 % at 10, on a virtual machine with an Intel Xeon (benchmarks/compile_time.py background,
-with 60 kernels, by workers that were there).
-Where the program leaves no core idle, each still gives a worker 1.4 % of its time."""
 _STACK = 16 << 20  # bytes: a compiler's recursion is deep, and a thread's usual size may be small
 _OURS = ("TMPDIR",)
 """Variables that are not the caller's."""
@@ -38,16 +33,12 @@ _OURS = ("TMPDIR",)
 
 def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     """The kernel's library, or its object file, and facts."""
-    if not request["background"]:
+    if not request["niceness"]:
         return _compiled(request)
-    # A thread's priority is its own here. The main thread keeps its: somebody may wait for the next kernel.
-    with ThreadPoolExecutor(1, initializer=_give_way) as thread:
+    # A thread's priority is its own here, and that of the programs that it starts. The main thread keeps its: somebody
+    # may wait for the next kernel.
+    with ThreadPoolExecutor(1, initializer=os.nice, initargs=(request["niceness"],)) as thread:
         return thread.submit(_compiled, request).result()
-
-
-def _give_way() -> None:
-    """Have this thread, and the programs that it starts, take what others leave."""
-    os.nice(_NICE)
 
 
 def _compiled(request: dict[str, Any]) -> dict[str, Any]:
