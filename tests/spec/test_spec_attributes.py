@@ -248,9 +248,9 @@ def test_bad_attributes(operator, attributes, error, message):
 
 
 @pytest.mark.parametrize("operator", CONV)
-@pytest.mark.parametrize("layout", ["IXO", "XO"])
-def test_convolution_has_five_filter_formats(operator, layout):
-    known = "'XIO' or 'OIX' or 'OXI' or 'XOI' or 'IOX'"
+@pytest.mark.parametrize(("layout", "hint"), [("IXO", ""), ("XO", r" \(did you mean 'XOI'\?\)")])
+def test_convolution_has_five_filter_formats(operator, layout, hint):
+    known = f"'XIO' or 'OIX' or 'OXI' or 'XOI' or 'IOX'{hint}"
     with pytest.raises(ValueError, match=f"filter_format: got '{layout}', expected {known}$"):
         operator(**GOOD, filter_format=layout)
 
