@@ -18,6 +18,7 @@ from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.host import host_features
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
+from tvmconvgrad.spec.reducing import reduced
 
 pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
 
@@ -63,7 +64,8 @@ def cases() -> list[Case]:
 
 
 def rules_for(case: Case) -> list[str]:
-    return [rule for rule in schedules.applicable(case.call.problem(), parse_target(TARGET)) if rule in RULES]
+    problem = reduced(case.call.problem())
+    return [rule for rule in schedules.applicable(problem, parse_target(TARGET)) if rule in RULES]
 
 
 def computed(case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:

@@ -18,6 +18,7 @@ from tests.support.fake_gpu import FakeGpus
 from tests.torch.support import all_ours, called, draw, steps
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.torch import devices
+from tvmconvgrad.torch.dispatch import operators
 from tvmconvgrad.torch.dispatch.dispatcher import NAMES, is_in_force
 from tvmconvgrad.torch.dispatch.override import Override
 from tvmconvgrad.torch.steps import findings
@@ -195,4 +196,4 @@ def test_tensors_on_several_devices_are_pytorchs() -> None:
     assert (common("cuda:1").gpu, common("cuda:0").where) == (1, torch.device("cuda:0"))
     assert {common("cuda:0", "cpu"), common("cuda:0", "cuda:1"), common("meta")} == {None}
     with pytest.raises(ValueError, match="tensors on devices cpu, meta, expected all on the CPU"):
-        cgt.operators._device_of(X, torch.ones(1, device="meta"))  # type: ignore[attr-defined]
+        operators._device_of(X, torch.ones(1, device="meta"))
