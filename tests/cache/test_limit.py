@@ -97,6 +97,21 @@ def test_listing_is_no_use(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) 
     assert [path(cache, number).stat().st_mtime for number in range(3)] == before
 
 
+def test_files_are_counted_again_when_an_eighth_of_the_room_is_filled(
+    cache: KernelCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, files = [], limit._files
+    each = fill(cache, 1)
+    monkeypatch.setattr(limit, "_files", lambda *given: counts.append(given) or files(*given))
+    allow(monkeypatch, 81 * each)
+    for number in range(1, 21):  # room for 79 files after the first of these, so for 9 to the next count
+        build(cache, number)
+    assert len(counts) == 3
+    for number in range(21, 100):
+        build(cache, number)
+    assert 79 * each < sum(path(cache, number).stat().st_size for number in left(cache, 100)) <= 81 * each
+
+
 @pytest.mark.parametrize("text", ["0", "none", "1 TiB", ""])
 def test_nothing_goes_without_need(cache: KernelCache, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("TVMCONVGRAD_CACHE_MAXSIZE", text)

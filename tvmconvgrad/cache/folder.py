@@ -101,18 +101,19 @@ def _refuse(folder: Path, why: str) -> NoReturn:
     )
 
 
-def publish(path: Path, data: bytes) -> None:
+def publish(path: Path, data: bytes, durable: bool = True) -> None:
     """Make `data` the content of `path` in one step: a reader sees the old file or the whole new one.
 
-    It is not forced onto the disk, which takes three times as long as all else here: a system that loses its power may
-    leave any content, which the file's digest does not match.
+    A system that then loses its power keeps one of the two, if the new one is `durable`. Otherwise it may leave any
+    content: for what can be made again, and is found by a digest. To force a file onto the disk takes three times as
+    long as all else here.
 
     Where the folder or the unfinished file vanishes meanwhile, it is written anew.
     """
 
     def write() -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _publish(path, data)
+        _publish(path, data, durable)
 
     _persistently(write)
 
@@ -125,11 +126,14 @@ def _persistently(act: Callable[[], None]) -> None:
     return act()
 
 
-def _publish(path: Path, data: bytes) -> None:
+def _publish(path: Path, data: bytes, durable: bool) -> None:
     handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
     try:
         with open(handle, "wb") as file:
             file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(handle)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

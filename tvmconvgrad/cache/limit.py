@@ -30,7 +30,6 @@ _ASIDE = "going-"  # begins the name of a file that is set aside; no kernel's na
 _SHARE = 8  # of the room that is left, the part that a process fills before it counts again
 _WAIT = 10.0  # seconds, for another process that removes files, which takes milliseconds
 
-
 _free: dict[tuple[Path, int], int] = {}
 """Bytes that this process may store before it counts again, by the folder and the limit."""
 
@@ -77,13 +76,14 @@ def forget() -> None:
 
 def _is_within(folder: Path, most: int, newest: str, suffix: str) -> bool:
     """Whether no more than `most` bytes are stored, by this process' last count where that suffices."""
+    place, size = (folder, most), (folder / newest).lstat().st_size
     with process.lock:
-        place = folder, most
-        _free[place] = _free.get(place, 0) - (folder / newest).lstat().st_size
+        _free[place] = _free.get(place, 0) - size
         if _free[place] > 0:
             return True
     stored = sum(file.size for file in _files(folder, suffix))
-    _free[place] = (most - stored) // _SHARE
+    with process.lock:
+        _free[place] = (most - stored) // _SHARE
     return stored <= most
 
 

@@ -238,7 +238,7 @@ def _publish(folder: Path, entry: Entry) -> None:
     folders.remove_stale(folder)
     if is_later(path):
         raise FileExistsError(errno.EEXIST, f"{path.name} is of a later version of tvmconvgrad, and stays")
-    folders.publish(path, pack(entry))
+    folders.publish(path, pack(entry), durable=False)
 
 
 def _exists(folder: Path) -> bool:

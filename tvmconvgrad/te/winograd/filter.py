@@ -47,11 +47,11 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
     if is_copied:
         element = te.compute((*geometry.k, *total.shape[-2:]), untiled, name="untiled")
 
-    def placed(*index: Index) -> Index:
+    def stored(*index: Index) -> Index:
         k, c, o = tensors.filter_parts(problem, index)
         return element(*k, c, o).astype(dtype)
 
-    result = te.compute(problem.output_shape, placed, name="result")
+    result = te.compute(problem.output_shape, stored, name="result")
 
     def flipped(*index: Index) -> OutputMap:
         return OutputMap([], list(tensors.filter_index(problem, *tensors.filter_parts(problem, index))))

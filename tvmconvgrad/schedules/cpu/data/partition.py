@@ -38,7 +38,8 @@ its own."""
 BESIDE = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and
 data gradients of MobileNetV2 had 0.95 to 1.31 times the speed that they had with one, 1.08 in the mean; with 4 or 8
-lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with AMX)."""
+lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with
+AMX)."""
 
 SLACK = 0.01
 """To have enough work items, a sum may take longer by this share of its time."""
