@@ -201,6 +201,19 @@ def test_unfinished_files_by_a_clock_that_has_jumped(tmp_path: Path, hours: floa
     assert left.exists() == (abs(hours) < 1)
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_must_last_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    steps: list[str] = []
+    for name in ("fsync", "replace"):
+        step = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, name=name, step=step: steps.append(name) or step(*given))
+    publish(tmp_path / "file", b"content", durable=durable)
+    assert steps == (["fsync", "replace"] if durable else ["replace"])
+    assert (tmp_path / "file").read_bytes() == b"content"
+
+
 def test_an_unfinished_file_that_is_removed_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rename, removed = os.replace, []
 
