@@ -53,8 +53,8 @@ def inspect(
 ) -> None:
     """Show how a kernel computes, without running it, also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's operators, by its old or its new name, as for `run`. Without --te, --tir,
-    --cuda and --asm it prints a summary, with the padding in force.
+    OPERATOR is named as for `run`. Without --te, --tir, --cuda and --asm it prints a summary, with the padding that is
+    used.
 
     \b
     tvmconvgrad inspect ConvolutionBackpropData --shapes 1,28,28,64 3,3,32,64 \\
