@@ -124,13 +124,13 @@ def test_the_draws_are_in_the_trace() -> None:
     from tvm.s_tir import Schedule
 
     from tvmconvgrad.schedules.decisions import Decisions
-    from tvmconvgrad.te import Multiples, express
+    from tvmconvgrad.schedules.expressions import express
 
     problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
     decisions = Decisions({"tiles": 8})
     assert decisions.draw("tiles", [2, 4, 8], 4) == 8
     assert decisions.draw("partitions", [1, 2], 3) == 3
-    sch = Schedule(express(problem, Multiples()).prim_func())
+    sch = Schedule(express(problem).prim_func())
     decisions.record(sch)
     assert [int(decision) for decision in sch.trace.decisions.values()] == [2, 2]
 

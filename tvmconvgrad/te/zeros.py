@@ -99,6 +99,11 @@ def of_positions(geometry: Geometry) -> list[Reads]:
     return [Reads(range(positions), *axis) for positions, *axis in axes]
 
 
+def read_by(axes: Sequence[Reads], index: Sequence[Index]) -> list[Index]:
+    """The conditions for the element at an `index` to read some element of the operand along each axis."""
+    return [condition for axis, i in zip(axes, index) for condition in axis.conditions(i)]
+
+
 def with_zeros(
     problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
 ) -> Sum:

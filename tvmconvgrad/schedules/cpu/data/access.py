@@ -14,10 +14,10 @@ from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachi
 from tvmconvgrad.schedules.cpu.costs import L2_BYTES, ROOM, SHARED
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
+from tvmconvgrad.schedules.expressions import Blocking
+from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.annotations import LEAST_SIDE
 
@@ -104,9 +104,9 @@ class DataAccess:
             return 1
         return max(LEAST_FMAS // (rows * columns), 1)
 
-    def multiples(self, in_place: bool, implicit_axes: int = 0) -> Multiples:
-        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
-        return self.sizes.multiples(self.tile, self.summed(in_place), implicit_axes, self.pairs)
+    def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
+        """The blocks that the tensor expression is rounded up to, and the type of its operands."""
+        return self.sizes.blocking(self.tile, self.summed(in_place), implicit_axes, self.pairs)
 
     @property
     def implicit_axes(self) -> int:
@@ -130,7 +130,7 @@ class DataAccess:
             near = self.sizes.k <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
-        return data_is_plain(problem, self.multiples(in_place=True))
+        return data_is_plain(problem, self.blocking(in_place=True))
 
     @cached_property
     def filter_in_place(self) -> bool:
@@ -142,7 +142,7 @@ class DataAccess:
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2
-        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.multiples(in_place=True))
+        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.blocking(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
@@ -183,7 +183,7 @@ class DataAccess:
             return self.writes_whole_lines
         return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
-    def adds_aside(self, parts: int) -> bool:
+    def has_scratch_accumulator(self, parts: int) -> bool:
         """Whether so many K-parts are added up in a scratch accumulator, since the result has another order or type."""
         return parts > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
@@ -201,7 +201,7 @@ class DataAccess:
     def _panel_room(self) -> int:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
         for it only if a panel would be too large for L2."""
-        if self.may_add and not self.adds_aside(parts=2) and not self.stores_non_temporally:
+        if self.may_add and not self.has_scratch_accumulator(parts=2) and not self.stores_non_temporally:
             return self.machine.l1
         share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
         return int(share * self.machine.l2)

@@ -198,7 +198,7 @@ class DataPartitioning:
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
         parts = access.parts if access.may_add else 1  # one after the other
         held = access.bytes * read * together * sizes.k // parts
-        if access.adds_aside(parts) and not access.along:
+        if access.has_scratch_accumulator(parts) and not access.along:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
@@ -223,7 +223,7 @@ class DataPartitioning:
         times as much; they took 2.1 and 1.5 times as long (an Intel Xeon with AMX)."""
         sizes, access = self.access.sizes, self.access
         channels = sizes.problem.geometry.groups * sizes.k
-        before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
+        before = sizes.packed(access.blocking(in_place=False, implicit_axes=access.implicit_axes))
         return self._read(self._extents) * channels / before
 
     def _may_pack_again(self, surplus: float) -> bool:

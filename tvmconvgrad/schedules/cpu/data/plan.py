@@ -18,9 +18,9 @@ from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.data.tiles import cost, packing_again, tiles
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions.plain import filter_is_plain
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, least_divisor
 from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te.plain import filter_is_plain
 
 MOST_BESIDE = 8
 """A search may have so many group blocks beside each other. MobileNetV2's depthwise forwards with 8 took 0.97 to 1.02
@@ -79,7 +79,7 @@ class DataPlanner:
         last = "O" if problem.gradient is Gradient.DATA else "C"
         beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
         tile = DataTile(1, 1, 1, self.vector_axis)
-        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.multiples(tile, self.machine.lanes))
+        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.blocking(tile, self.machine.lanes))
 
     def access(self, tile: DataTile) -> DataAccess:
         """How a tile reads and writes."""
@@ -170,7 +170,7 @@ class DataPlanner:
 
     def _has_room(self, access: DataAccess, packs_filter: str) -> bool:
         """Whether all that is packed before the work items takes no more memory than the tensors."""
-        data = self.sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
+        data = self.sizes.packed(access.blocking(in_place=False, implicit_axes=access.implicit_axes))
         panels = prod(self.sizes.problem.filter_shape) if packs_filter == "before" else 0
         return access.has_room(data + panels)
 

@@ -64,6 +64,7 @@ from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataTile, sizes_of
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
@@ -71,7 +72,7 @@ from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, pref
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum, express
+from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
@@ -105,9 +106,12 @@ class DataRule:
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs == "before" else 0
-        multiples = sizes.multiples(plan.tile, plan.block_k, implicit_axes, access.pairs)
-        aside = _written_positions(access, plan) if access.adds_aside(plan.k_parts) else 0
-        expression = express(problem, replace(multiples, direct=plan.k_parts > 1 and not aside, aside=aside))
+        blocking = sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
+        if access.has_scratch_accumulator(plan.k_parts):
+            blocking = replace(blocking, result_position=_written_positions(access, plan))
+        else:
+            blocking = replace(blocking, in_place=plan.k_parts > 1)
+        expression = express(problem, blocking)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
@@ -130,13 +134,13 @@ class DataRule:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
         results = expression.summed
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
-        aside = access.adds_aside(plan.k_parts)
+        has_scratch = access.has_scratch_accumulator(plan.k_parts)
         for nest, result in zip(nests, results):
-            if access.transposes_result and not aside:
+            if access.transposes_result and not has_scratch:
                 _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
             else:
                 _write_tile(sch, nest.written, rank, plan, lanes, access.writes_rows)
-            if aside:
+            if has_scratch:
                 _write_range(sch, sch.get_sblock(result.op.name), nest.work_items[-1], rank, access)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):

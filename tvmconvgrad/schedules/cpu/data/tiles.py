@@ -38,8 +38,8 @@ from tvmconvgrad.schedules.cpu.costs import (
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.expressions.plain import data_is_plain
 from tvmconvgrad.schedules.factors import divisors
-from tvmconvgrad.te.plain import data_is_plain
 from tvmconvgrad.te.tensors import ceil_to
 
 
@@ -162,7 +162,7 @@ def _packing(access: DataAccess) -> float:
         return TRANSPOSING
     if tile.vector_axis != "positions" or sizes.is_depthwise:
         return PACKING
-    return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
+    return PACKING if data_is_plain(sizes.problem, sizes.blocking(tile, 1)) else BORDERED
 
 
 def _transposing(access: DataAccess) -> float:

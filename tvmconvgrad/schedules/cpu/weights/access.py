@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import SHARED
+from tvmconvgrad.schedules.expressions import Blocking
+from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.te.views import map_accesses
 
 T = TypeVar("T")
 
@@ -98,18 +98,17 @@ class WeightsAccess:
         return -(-g.y[0] // 2) * g.k[0] < _met(g, 0)
 
     @cached_property
-    def multiples(self) -> Multiples:
-        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
+    def blocking(self) -> Blocking:
+        """The blocks that the tensor expression is rounded up to, and how its operands are stored."""
         tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
         # In tile registers a row of x has positions side by side.
-        return Multiples(
-            tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, phases=bool(tile.tile_rows)
-        )
+        by_phases = bool(tile.tile_rows)
+        return Blocking(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, x_by_phases=by_phases)
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The extents of K: images, or pairs of images or halves, and positions along each axis."""
-        geometry, image_halves = self.problem.geometry, self.multiples.image_halves
+        geometry, image_halves = self.problem.geometry, self.blocking.image_halves
         images = geometry.batch * image_halves // (2 if self.pairs else 1)
         return (images, -(-geometry.y[0] // image_halves), *geometry.y[1:])
 
@@ -161,12 +160,12 @@ class WeightsAccess:
         """The number of axes along which padding is implicit in x that is packed before all work items: all if a tile
         has a single tap and images are whole, otherwise none. In tile registers, not along the last axis."""
         rank = self.problem.geometry.rank - (1 if self.tile.tile_rows else 0)
-        return rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
+        return rank if max(self.tile.taps) == 1 and self.blocking.image_halves == 1 else 0
 
     @cached_property
     def packed(self) -> tuple[int, int]:
         """Elements of x, and of y, when they are packed before all work items."""
-        geometry, tile, image_halves = self.problem.geometry, self.tile, self.multiples.image_halves
+        geometry, tile, image_halves = self.problem.geometry, self.tile, self.blocking.image_halves
         accesses = map_accesses(geometry, geometry.y, self.implicit_axes)
         x_extents = [access.view.extent for access in accesses]
         x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * accesses[0].stride

@@ -256,4 +256,4 @@ class WeightsPartitioning:
         geometry = self.access.problem.geometry
         axes = zip(self.cache_block[1:], self.access.extents[1:], geometry.strides, geometry.k, geometry.dilations)
         read = prod(y // part * ((part - 1) * s + (k - 1) * d + 1) for part, y, s, k, d in axes)
-        return float(read * self.access.multiples.image_halves / prod(geometry.x))
+        return float(read * self.access.blocking.image_halves / prod(geometry.x))

@@ -45,7 +45,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
@@ -68,7 +68,8 @@ class WinogradChannelsRule:
         plan = cheapest(self._planners(problem), decisions).plan(decisions)
         axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
         copies = bool(plan.copies_result)
-        expression = tiled_filter_gradient(problem, Multiples(c=plan.c_block, o=plan.o), axes, copies)
+        channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
+        expression = tiled_filter_gradient(problem, channels, axes, copies)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest(sch, problem, axes, plan, self.machine.lanes)

@@ -60,8 +60,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.te.tensors import Index, ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
 from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
@@ -85,8 +84,9 @@ class WinogradDataRule:
         plan = planner.plan(decisions)
         is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
+        channels = ceil_to(problem.geometry.c, c), ceil_to(problem.geometry.o, o)
         axes, lanes = axes_of(problem, plan.products, plan.multiples), self.machine.lanes
-        expression = tiled_positions(problem, Multiples(c=c, o=o), axes, copied)
+        expression = tiled_positions(problem, channels, axes, copied)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         result = sch.get_sblock("result")

@@ -23,9 +23,10 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconvgrad.machines.gpu import LAUNCH
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 
 BLOCKS = (64, 128, 256, 512)
 """The numbers of threads that a block may have."""
@@ -51,7 +52,7 @@ class NaiveRule:
         """The program that the module's text describes."""
         decisions = Decisions(given or {})
         threads = decisions.draw("threads", BLOCKS, 256)
-        expression = express(problem, Multiples())
+        expression = express(problem)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         for operand in expression.operands:
