@@ -158,7 +158,7 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
 
     problem = _problem("deeplab aspp_dilated12 data", "f32", *layouts)
     plan = schedules.schedule(problem, LEVELS[-1].target).decisions
-    assert plan["k_parts"] > 1
+    assert plan["k_cache_blocks"] > 1
     assert plan["tile"]["positions"] == 3
 
 

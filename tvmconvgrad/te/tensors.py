@@ -68,7 +68,7 @@ class Sum:
     output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
-    def summed(self) -> tuple[Stage, ...]:
+    def sum_results(self) -> tuple[Stage, ...]:
         """The results of the sums, one for each."""
         return self.results[len(self.zeros) :]
 

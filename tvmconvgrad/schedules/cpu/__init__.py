@@ -7,7 +7,7 @@ import tvm
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.machines.targets import AUTO, Target
 from tvmconvgrad.schedules.base import Rule
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.rule import DataRule
 from tvmconvgrad.schedules.cpu.weights.rule import WeightsRule
 from tvmconvgrad.schedules.cpu.weights_rows.rule import RowsRule
@@ -27,7 +27,7 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     if machine.tile_registers:
         filters.append(WeightsRule(machine, "o", in_tile_registers=True))
         positions.append(DataRule(machine, "channels", in_tile_registers=True))
-    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
+    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_zeros_and_bias))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))
     return direct

@@ -21,8 +21,8 @@ from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.annotations import LEAST_SIDE
 
-SUMMED = 16
-"""BLOCK_K: so many channels of K are innermost in packed operands. It is a cache line of f32."""
+BLOCK_K = 16
+"""So many channels of K are innermost in packed operands. It is a cache line of f32."""
 
 LEAST_FMAS = 48
 """FMAs that an iteration of the innermost loop should have on CPUs with 16 vector registers. Their tiles are small, and
@@ -42,8 +42,8 @@ its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
-measured on their own. Where parts of K are added up in the result itself, a panel takes L1 at most: 11 forwards of
-ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (an Intel Xeon with AMX)."""
+measured on their own. Where cache blocks of K are added up in the result itself, a panel takes L1 at most: 11 forwards
+of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,19 @@ class DataAccess:
         """Bytes of an operand's element."""
         return BF16_BYTES if self.pairs else F32_BYTES
 
-    def summed(self, in_place: bool) -> int:
+    def block_k(self, in_place: bool) -> int:
         """BLOCK_K in channels, for data that is read in place or packed."""
         if self.tile.vector_axis == "positions":
             return 1
         if self.tile.vector_axis == "k":
             return self.machine.lanes
         run = largest_divisor if in_place else nearest_run
-        return 2 * run(-(-self.sizes.k // 2), SUMMED) if self.pairs else run(self.sizes.k, SUMMED)
+        return 2 * run(-(-self.sizes.k // 2), BLOCK_K) if self.pairs else run(self.sizes.k, BLOCK_K)
 
     @cached_property
     def products(self) -> int:
         """Multiply-adds, including what tiles and BLOCK_K round up, without taps that are left out as padding."""
-        sizes, run = self.sizes, self.summed(self.data_in_place)
+        sizes, run = self.sizes, self.block_k(self.data_in_place)
         return sizes.products(self.tile) // sizes.k * ceil_to(sizes.k, run)
 
     @property
@@ -106,7 +106,7 @@ class DataAccess:
 
     def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
         """The blocks that the tensor expression is rounded up to, and the type of its operands."""
-        return self.sizes.blocking(self.tile, self.summed(in_place), implicit_axes, self.pairs)
+        return self.sizes.blocking(self.tile, self.block_k(in_place), implicit_axes, self.pairs)
 
     @property
     def implicit_axes(self) -> int:
@@ -122,7 +122,7 @@ class DataAccess:
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if not self.along or tile.vector_axis == "groups":
             return False
-        if tile.tile_rows and self.summed(in_place=True) < LEAST_CHANNELS:
+        if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
             return False
         if tile.vector_axis == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
             return False
@@ -155,7 +155,7 @@ class DataAccess:
         if self.tile.vector_axis != "channels" or self.filter_in_place:
             return 0
         products = max((size.products for size in self.sizes.sums), default=0)
-        return products * self.tile.n // (self.parts if self.may_add else 1)
+        return products * self.tile.n // (self.k_cache_blocks if self.may_add else 1)
 
     @cached_property
     def has_panels(self) -> bool:
@@ -175,25 +175,26 @@ class DataAccess:
 
     @cached_property
     def may_add(self) -> bool:
-        """Whether K may be split into parts that are added up in memory: tiles are contiguous in the result, or its
-        rows are long enough to be transposed."""
+        """Whether K may have several cache blocks, which are added up in memory: tiles are contiguous in the result, or
+        its rows are long enough to be transposed."""
         if self.tile.vector_axis != "channels":
             return False
         if self.along:
             return self.writes_whole_lines
         return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
-    def has_scratch_accumulator(self, parts: int) -> bool:
-        """Whether so many K-parts are added up in a scratch accumulator, since the result has another order or type."""
-        return parts > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
+    def has_scratch_accumulator(self, k_cache_blocks: int) -> bool:
+        """Whether so many cache blocks of K are added up in a scratch accumulator, since the result has another order
+        or type."""
+        return k_cache_blocks > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
         """Bytes of its panel that a tile of so many positions reads in a cycle, at two FMAs a cycle."""
         return 2 * F32_BYTES * self.machine.lanes / positions
 
     @cached_property
-    def parts(self) -> int:
-        """The number of K-parts for which a panel fits its share of a cache, beside data."""
+    def k_cache_blocks(self) -> int:
+        """The number of cache blocks of K for which a panel fits its share of a cache, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
         return -(-self.bytes * products * self.tile.n // self._panel_room)
 
@@ -201,7 +202,7 @@ class DataAccess:
     def _panel_room(self) -> int:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
         for it only if a panel would be too large for L2."""
-        if self.may_add and not self.has_scratch_accumulator(parts=2) and not self.stores_non_temporally:
+        if self.may_add and not self.has_scratch_accumulator(k_cache_blocks=2) and not self.stores_non_temporally:
             return self.machine.l1
         share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
         return int(share * self.machine.l2)

@@ -22,8 +22,8 @@ from tvmconvgrad.schedules.expressions.plain import filter_is_plain
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, least_divisor
 from tvmconvgrad.spec import Gradient
 
-MOST_BESIDE = 8
-"""A search may have so many group blocks beside each other. MobileNetV2's depthwise forwards with 8 took 0.97 to 1.02
+MOST_INNER_GROUP_BLOCKS = 8
+"""A search may compute so many group blocks at each M block. MobileNetV2's depthwise forwards with 8 took 0.97 to 1.02
 times as long as with 2 (an Intel Xeon with AMX)."""
 
 
@@ -40,15 +40,15 @@ class DataPlan:
     """Where panels are packed, likewise."""
     prefetch: int
     """Prefetch distance of data that is read in place, in positions; 0: none."""
-    k_parts: int
-    """The number of parts of K that are added to the result one after the other."""
+    k_cache_blocks: int
+    """The number of cache blocks of K, which are added to the result one after the other."""
     non_temporal: int
     """1 if results are written by non-temporal stores, else 0."""
     partition_tiles: int
     """Tiles along positions that a partition should have."""
     group_partitions: int
     n_partitions: int
-    groups_beside: int | None
+    inner_group_blocks: int | None
     """Group blocks that are computed at each M block, one after the other; None for all but depthwise sums in NXC."""
 
 
@@ -77,9 +77,9 @@ class DataPlanner:
         """Whether the channels of K are contiguous in the data and in the filter, in whole vectors."""
         problem, sizes = self.sizes.problem, self.sizes
         last = "O" if problem.gradient is Gradient.DATA else "C"
-        beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
+        contiguous = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
         tile = DataTile(1, 1, 1, self.vector_axis)
-        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.blocking(tile, self.machine.lanes))
+        return contiguous and bool(sizes.sums) and filter_is_plain(problem, sizes.blocking(tile, self.machine.lanes))
 
     def access(self, tile: DataTile) -> DataAccess:
         """How a tile reads and writes."""
@@ -109,31 +109,33 @@ class DataPlanner:
         prefetch = 0
         if not packs and tile.vector_axis == "channels":
             prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
-        summed = access.summed(in_place=not packs)
-        parts = 1
+        block_k = access.block_k(in_place=not packs)
+        k_cache_blocks = 1
         if access.may_add:
-            blocks = -(-self.sizes.k // summed)
-            parts = decisions.draw("parts", divisors(blocks), least_divisor(blocks, access.parts))
+            blocks = -(-self.sizes.k // block_k)
+            least = least_divisor(blocks, access.k_cache_blocks)
+            k_cache_blocks = decisions.draw("k_cache_blocks", divisors(blocks), least)
         non_temporal = 0
-        if access.may_store_non_temporally and parts == 1:
+        if access.may_store_non_temporally and k_cache_blocks == 1:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
-        beside = None
-        if partitioning.may_have_groups_beside:
+        inner_group_blocks = None
+        if partitioning.may_have_inner_group_blocks:
             count = groups // group_partitions
-            counts = [part for part in divisors(count) if part <= MOST_BESIDE]
-            beside = decisions.draw("groups_beside", counts, largest_divisor(count, partitioning.groups_beside))
+            counts = [part for part in divisors(count) if part <= MOST_INNER_GROUP_BLOCKS]
+            default = largest_divisor(count, partitioning.inner_group_blocks)
+            inner_group_blocks = decisions.draw("inner_group_blocks", counts, default)
         return DataPlan(
             tile,
-            summed,
+            block_k,
             packs,
             packs_filter,
             prefetch,
-            parts,
+            k_cache_blocks,
             non_temporal,
             partition_tiles,
             group_partitions,
             n_partitions,
-            beside,
+            inner_group_blocks,
         )
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> str:

@@ -7,8 +7,8 @@ phases (te/data_gradient.py).
 Loop nest. A work item is a partition of positions, groups and N; a block of M is a run along the last axis:
 
     parallel work item (partition of positions, of groups, of N)
-      for K-part, group block, N block:
-        panel = filter[taps, K-part, N block]               # packed before the work items, or here
+      for cache block of K, group block, N block:
+        panel = filter[taps, cache block, N block]          # packed before the work items, or here
         for image, position outside the last axis, M block:
           tile = 0                                          # micro-kernel: M block x N block, in registers
           for K block, tap, k: tile += data[M block + tap, k] * panel[tap, k, N block]
@@ -16,10 +16,10 @@ Loop nest. A work item is a partition of positions, groups and N; a block of M i
 
 Why it is fast.
 1. A panel is packed in the order in which it is read. It stays in L1 for a partition of positions, and the partition's
-   data of that K-part in L2, where it fits.
-2. K has as many parts as that takes. A result in 16 bits or in NCX would be added up in an f32 scratch accumulator,
-   which is converted at the end: there a panel may be as large as L2, and K mostly has one part. So it is with results
-   that are written by non-temporal stores.
+   data of that cache block of K in L2, where it fits.
+2. K has as many cache blocks as that takes. A result in 16 bits or in NCX would be added up in an f32 scratch
+   accumulator, which is converted at the end: there a panel may be as large as L2, and K mostly has one cache block. So
+   it is with results that are written by non-temporal stores.
 3. Data that needs neither padding nor conversion, and whose rows do not displace each other from L1, is read in place.
    With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
    of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).
@@ -58,7 +58,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
@@ -107,15 +107,15 @@ class DataRule:
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs == "before" else 0
         blocking = sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
-        if access.has_scratch_accumulator(plan.k_parts):
+        if access.has_scratch_accumulator(plan.k_cache_blocks):
             blocking = replace(blocking, result_position=_written_positions(access, plan))
         else:
-            blocking = replace(blocking, in_place=plan.k_parts > 1)
+            blocking = replace(blocking, in_place=plan.k_cache_blocks > 1)
         expression = express(problem, blocking)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
         module = elide_padding(prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)}), expression)
         if plan.tile.groups == 1:
@@ -132,9 +132,9 @@ class DataRule:
         self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
     ) -> None:
         rank, lanes, tile = problem.geometry.rank, self.machine.lanes, plan.tile
-        results = expression.summed
+        results = expression.sum_results
         nests = [_nest_sum(sch, sch.get_sblock(name), rank, plan, access) for name in expression.sums]
-        has_scratch = access.has_scratch_accumulator(plan.k_parts)
+        has_scratch = access.has_scratch_accumulator(plan.k_cache_blocks)
         for nest, result in zip(nests, results):
             if access.transposes_result and not has_scratch:
                 _transpose_tile(sch, nest.written, rank, tile, problem.data_format)
@@ -171,9 +171,9 @@ class DataRule:
 
 
 def _written_positions(access: DataAccess, plan: DataPlan) -> int:
-    """The multiple that the positions of a result beside a scratch accumulator are rounded up to: 1 if work items write
-    whole rows. Of parts of rows only the last one would be shorter, by a condition with which TVM does not see that a
-    work item adds up what it writes."""
+    """The multiple that positions are rounded up to in a result that is converted from a scratch accumulator: 1 if work
+    items write whole rows. Of parts of rows only the last one would be shorter, by a condition with which TVM does not
+    see that a work item adds up what it writes."""
     return plan.tile.positions if DataPartitioning(access).splits_rows(plan.partition_tiles) else 1
 
 
@@ -196,9 +196,9 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
-    if plan.k_parts > 1:
-        part, _ = sch.split(sch.get_loops(block)[-1], [plan.k_parts, None])
-        block, written = sch.rfactor(part, 0), total
+    if plan.k_cache_blocks > 1:
+        cache_block, _ = sch.split(sch.get_loops(block)[-1], [plan.k_cache_blocks, None])
+        block, written = sch.rfactor(cache_block, 0), total
     else:
         (written,) = sch.get_consumers(total)
     stored = tile_registers.keep(sch, block) if tile.tile_rows else None
@@ -206,7 +206,7 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     blocks.lanes_last(sch, block, 1, tile.groups)
     blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis == "positions" else 1)
     (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.vector_axis == "k")
-    part = [taps.pop()] if plan.k_parts > 1 else []
+    cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.n])
     row0, row1 = sch.split(positions[-1], [None, tile.positions])
@@ -236,10 +236,10 @@ def _nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access:
     if stored is not None:
         register_tile = [g1, *register_rows, row1, column1, summing.pop()]
     inside = [g0, column0, *rows]
-    if plan.groups_beside and plan.groups_beside > 1:
-        g0, beside = sch.split(g0, [None, plan.groups_beside])
-        inside = [g0, *rows, beside, column0]
-    sch.reorder(*work_items, *part, *inside, *summing, *register_tile, *pair)
+    if plan.inner_group_blocks and plan.inner_group_blocks > 1:
+        g0, inner = sch.split(g0, [None, plan.inner_group_blocks])
+        inside = [g0, *rows, inner, column0]
+    sch.reorder(*work_items, *cache_blocks, *inside, *summing, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
         row1 = tile_registers.annotate(sch, [*register_rows, row1], tile.tile_rows)
         tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
@@ -285,7 +285,7 @@ def _write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lane
 
 
 def _write_range(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, access: DataAccess) -> None:
-    """Convert a work item's scratch accumulator to the result's type and order, after the last K-part."""
+    """Convert a work item's scratch accumulator to the result's type and order, after the last cache block of K."""
     sch.reverse_compute_at(result, at, preserve_unit_loops=True)
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     outer, lane = sch.split(channel, [None, access.tile.n])

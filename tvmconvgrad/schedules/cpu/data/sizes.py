@@ -95,7 +95,7 @@ class Size:
         """The number of positions along each axis."""
         return tuple(axis.positions for axis in self.axes)
 
-    def met(self, tile: DataTile) -> int:
+    def computed(self, tile: DataTile) -> int:
         """Pairs of position and tap that are computed with such tiles."""
         return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
@@ -176,10 +176,10 @@ class DataSizes:
             for axis in range(geometry.rank)
         ]
 
-    def blocking(self, tile: DataTile, summed: int, implicit_axes: int = 0, pairs: bool = False) -> Blocking:
+    def blocking(self, tile: DataTile, block_k: int, implicit_axes: int = 0, pairs: bool = False) -> Blocking:
         """The blocks that the tensor expression is rounded up to, and the type of its operands."""
         by_c = self.problem.gradient is Gradient.DATA
-        c, o = (tile.n, summed) if by_c else (summed, tile.n)
+        c, o = (tile.n, block_k) if by_c else (block_k, tile.n)
         return Blocking(tile.groups, c, o, tile.positions, implicit_axes=implicit_axes, pairs=pairs)
 
     def packed(self, blocking: Blocking) -> int:
@@ -217,7 +217,7 @@ class DataSizes:
             geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(size.met(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
+            * sum(size.computed(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
         )
 
 

@@ -52,4 +52,4 @@ def cycles(access: DataAccess) -> float:
     m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
     near = access.bytes * access.panel <= access.machine.l1 // 2
     each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
-    return access.products / (tile.tile_rows * COLUMNS * access.summed(access.data_in_place)) * each
+    return access.products / (tile.tile_rows * COLUMNS * access.block_k(access.data_in_place)) * each

@@ -86,7 +86,7 @@ def cost(access: DataAccess) -> float:
     data, weights = problem.input_shapes
     packing = 0.0 if access.data_in_place else _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
-    moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
+    moving = packing * prod(data) + panels * prod(weights) + _epilogue(access) * prod(problem.output_shape)
     return products + moving
 
 
@@ -135,8 +135,8 @@ def _efficiency(access: DataAccess) -> float:
 
 
 def _panel_is_far(access: DataAccess) -> bool:
-    """Whether a panel is too large for L2 and K cannot be split into parts."""
-    return access.tile.vector_axis == "channels" and not access.may_add and access.parts > 1
+    """Whether a panel is too large for L2 and K cannot have several cache blocks."""
+    return access.tile.vector_axis == "channels" and not access.may_add and access.k_cache_blocks > 1
 
 
 def _loading(access: DataAccess) -> tuple[float, float]:
@@ -167,16 +167,16 @@ def _packing(access: DataAccess) -> float:
 
 def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
-    last blocks of a tile overlap, and small ones fill no vector. Parts of K are added up first, and then transposed by
-    whole rows."""
+    last blocks of a tile overlap, and small ones fill no vector. Cache blocks of K are added up first, and then
+    transposed by whole rows."""
     tile = access.tile
     if tile.vector_axis != "channels" or access.pairs:
         return TRANSPOSING
-    parts = access.parts if access.may_add else 1
-    positions = tile.positions if parts == 1 else max(size.positions[-1] for size in access.sizes.sums)
+    k_cache_blocks = access.k_cache_blocks if access.may_add else 1
+    positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
-    adding = ADDING_PARTS * parts if parts > 1 else 0.0
+    adding = ADDING_PARTS * k_cache_blocks if k_cache_blocks > 1 else 0.0
     return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
@@ -187,13 +187,13 @@ def _packing_filter(access: DataAccess) -> float:
     return PACKING if along else TRANSPOSING
 
 
-def _placing(access: DataAccess) -> float:
+def _epilogue(access: DataAccess) -> float:
     """Cycles for each element to write the result."""
     if access.tile.vector_axis == "k":
         return WRITE_BACK + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
-    if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
+    if access.transposes_result or (access.may_add and not access.along and access.k_cache_blocks > 1):
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart else _transposing(access)
     by_groups = access.tile.vector_axis == "groups" and access.sizes.n > 1

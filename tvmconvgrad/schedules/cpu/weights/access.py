@@ -59,7 +59,7 @@ class WeightsTile:
         return [*taps, *channels[self.vector_axis]]
 
 
-def _met(geometry: Geometry, axis: int) -> int:
+def _inside(geometry: Geometry, axis: int) -> int:
     """Pairs of position and tap along an axis that read data instead of padding."""
     k, stride, dilation, pad = (
         of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
@@ -95,7 +95,7 @@ class WeightsAccess:
         """Whether image halves take fewer steps than single rows do. Of single rows, those that read only padding at a
         tap are left out; of halves none are."""
         g = self.problem.geometry
-        return -(-g.y[0] // 2) * g.k[0] < _met(g, 0)
+        return -(-g.y[0] // 2) * g.k[0] < _inside(g, 0)
 
     @cached_property
     def blocking(self) -> Blocking:
@@ -174,11 +174,11 @@ class WeightsAccess:
         return images * x_channels * prod(x_extents), images * y_channels * prod(self.extents[1:])
 
     @property
-    def met(self) -> float:
-        """The share of all pairs of position and tap that read data; the others read padding and are left out."""
+    def density(self) -> float:
+        """The share of all pairs of position and tap that read data. The others read padding and are left out."""
         geometry = self.problem.geometry
         axes = range(geometry.rank)
-        return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
+        return prod(_inside(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
 
     @cached_property
     def sums(self) -> int:

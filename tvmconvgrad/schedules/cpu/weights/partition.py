@@ -121,8 +121,8 @@ def _panels_in_l1(access: WeightsAccess) -> int:
     geometry, tile = access.problem.geometry, access.tile
     apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis == "c" else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
-    met = access.met or 1.0  # without any products the size does not matter
-    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / met), LEAST_CACHE_BLOCK)
+    density = access.density or 1.0  # without any products the size does not matter
+    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / density), LEAST_CACHE_BLOCK)
 
 
 @dataclass(frozen=True)

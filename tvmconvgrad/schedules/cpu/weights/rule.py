@@ -49,7 +49,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
-from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
@@ -116,8 +116,8 @@ class WeightsRule:
         if not in_place:
             work_item = nest.work_items[-1] if access.finishes_by_work_item(plan.split_k, plan.partitions) else None
             self._finish(sch, problem, tile, work_item)
-        beside = _beside(problem, plan, access)
-        schedule_beside_sums(sch, expression, beside)
+        bias_blocks = _bias_blocks(problem, plan, access)
+        schedule_zeros_and_bias(sch, expression, bias_blocks)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]
@@ -130,7 +130,7 @@ class WeightsRule:
         packed = zip(expression.operands, channel_blocks, plan.packs)
         if tile.groups == 1:
             module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
-        if beside is not None:
+        if bias_blocks is not None:
             module = fuse_bias(module, "sum", SUM)
         module = apply_output_maps(module, expression, problem)
         if in_place and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
@@ -161,7 +161,7 @@ class WeightsRule:
             sch.parallel(sch.fuse(*rows))
 
 
-def _beside(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
+def _bias_blocks(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
     """How the gradient by the bias is split to be summed beside this one; None if it is summed by itself: dy must be
     read as a whole, once, and along its channels."""
     image_halves, partitions = access.blocking.image_halves, plan.g_partitions * plan.o_partitions

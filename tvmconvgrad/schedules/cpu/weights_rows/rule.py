@@ -39,7 +39,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
@@ -85,7 +85,7 @@ class RowsRule:
                 sch.compute_inline(block)
             else:
                 packing.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         if not writes_result:

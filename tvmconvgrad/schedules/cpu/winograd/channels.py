@@ -36,7 +36,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
@@ -77,7 +77,7 @@ class WinogradChannelsRule:
         x, y = Data("x_data", "tiled_x", many, plan.c_block), Data("y_data", "tiled_y", many, plan.o)
         transform_data(sch, x, problem.data_format, lanes, *nest.work_items)
         transform_data(sch, y, problem.data_format, lanes, nest.packing, in_parallel=True)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(*nest.work_items)
         sch.decompose_reduction(nest.tile, nest.position)
         if copies:

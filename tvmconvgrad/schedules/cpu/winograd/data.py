@@ -52,7 +52,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -101,7 +101,7 @@ class WinogradDataRule:
         data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), plan.block_k)
         transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs == "before")
         _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs == "before" else [])
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
         module = apply_output_maps(sch.mod, expression, problem)

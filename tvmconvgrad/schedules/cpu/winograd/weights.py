@@ -36,7 +36,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -78,7 +78,7 @@ class WinogradWeightsRule:
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
             transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.split_k == 1)
         _nest_result(sch, problem, axes, planner.copies_result, lanes)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         module = apply_output_maps(sch.mod, expression, problem)

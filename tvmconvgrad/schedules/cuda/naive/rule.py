@@ -59,7 +59,7 @@ class NaiveRule:
             sch.compute_inline(sch.get_sblock(operand))
         fill_zeros(sch, expression, threads)
         axes = order(problem)
-        for name, result in zip(expression.sums, expression.summed):
+        for name, result in zip(expression.sums, expression.sum_results):
             total = sch.get_sblock(name)
             loops = sch.get_loops(total)
             thread = _bind(sch, [loops[axis] for axis in axes], threads)
