@@ -127,7 +127,7 @@ def filter_index(problem: Problem, space: Sequence[Index], c: Index, o: Index) -
 
 
 def _in_whole(problem: Problem, side: str, space: Sequence[Index]) -> tuple[Index, ...]:
-    """Positions in the user's tensor: the geometry may be a part that begins further on (spec/cropping.py)."""
+    """Positions in the user's tensor: the geometry may be a part that begins further on (spec/reducing/cropping.py)."""
     return tuple(at + begin if begin else at for at, begin in zip(space, problem.begins(side)))
 
 

@@ -26,7 +26,7 @@ def everywhere(problem: Problem) -> Zeros:
 
 
 def around(problem: Problem) -> Zeros:
-    """Zeros around the part of the result that the geometry covers (spec/cropping.py).
+    """Zeros around the part of the result that the geometry covers (spec/reducing/cropping.py).
 
     For each axis there is a slab before the part and one behind it; along earlier axes a slab is as long as the part.
     """

@@ -27,7 +27,7 @@ from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking, express
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 pytestmark = needs_emulator
 DEPTH = 64

@@ -192,8 +192,8 @@ class DataPartitioning:
     def _stays(self, inner: Sequence[int], read: int, work_items: int) -> bool:
         """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one cache
         block; in NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took
-        1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in NXC: with
-        it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
+        1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
+        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
         k_cache_blocks = access.k_cache_blocks if access.may_add else 1  # one after the other
