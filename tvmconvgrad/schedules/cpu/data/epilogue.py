@@ -8,14 +8,14 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
-from tvmconvgrad.schedules.cpu.data.sizes import DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
 def transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, data_format: str) -> None:
     """The loops that transpose a tile's vectors and write them along positions, or along a group's channels."""
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    outer, lane = (channel, group) if tile.vector_axis == "groups" else (group, channel)
+    outer, lane = (channel, group) if tile.vector_axis is DataAxis.GROUPS else (group, channel)
     along = row
     if data_format == "NXC":
         outer, along = row, channel
@@ -31,10 +31,10 @@ def write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lanes
     if plan.non_temporal:
         sch.annotate(image, NON_TEMPORAL, 1)
     rows = [middle.pop()] if tile.rows > 1 else []
-    written_tile = [group, channel, *rows, row] if tile.vector_axis == "positions" else [row, channel, group]
+    written_tile = [group, channel, *rows, row] if tile.vector_axis is DataAxis.M else [row, channel, group]
     sch.reorder(image, *middle, *written_tile)
     if by_rows:
-        *outer, vector = [loop for loop in written_tile if tile.vector_axis == "positions" or loop is not group]
+        *outer, vector = [loop for loop in written_tile if tile.vector_axis is DataAxis.M or loop is not group]
         for loop in outer:
             sch.unroll(loop)
         sch.annotate(vector, TRANSPOSE, 1)

@@ -10,6 +10,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
@@ -29,7 +30,7 @@ class Nest:
 def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
     """Nest the loops as rule.py says, and write the tiles."""
     tile, block, lanes = plan.tile, total, access.machine.lanes
-    if tile.vector_axis == "k":
+    if tile.vector_axis is DataAxis.K:
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
@@ -41,8 +42,8 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     stored = tile_registers.keep(sch, block) if tile.tile_rows else None
     sch.set_scope(block, 0, "local")
     blocks.lanes_last(sch, block, 1, tile.groups)
-    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis == "positions" else 1)
-    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.vector_axis == "k")
+    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
+    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
     cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.n])
@@ -52,7 +53,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         outer[-1], inner_row = sch.split(outer[-1], [None, tile.rows])
         register_rows = [inner_row]
     summing, pair = [*taps, summed], []
-    if tile.vector_axis != "k":
+    if tile.vector_axis is not DataAxis.K:
         block_of, run = sch.split(summed, [None, plan.block_k])
         summing = [block_of, *taps, run]
         if access.pairs:
@@ -68,7 +69,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     group_range, g0 = sch.split(g0, [plan.group_partitions, None])
     column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.n_partitions), None])
     work_items = [*partitions, group_range, column_range]
-    order = {"positions": [g1, column1, *register_rows, row1], "k": [g1, row1, column1, *lane]}
+    order = {DataAxis.M: [g1, column1, *register_rows, row1], DataAxis.K: [g1, row1, column1, *lane]}
     register_tile = order.get(tile.vector_axis, [row1, column1, g1])
     if stored is not None:
         register_tile = [g1, *register_rows, row1, column1, summing.pop()]
@@ -82,7 +83,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
     else:
         blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
-    if tile.vector_axis == "k":
+    if tile.vector_axis is DataAxis.K:
         _add_lanes(sch, total, rows[-1])
     sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
     if plan.prefetch:

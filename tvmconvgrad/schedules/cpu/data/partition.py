@@ -15,6 +15,7 @@ from math import prod
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -132,7 +133,7 @@ class DataPartitioning:
         """Whether several group blocks may be computed at each M block: the channels of a position, each a group, are
         contiguous."""
         access = self.access
-        return access.tile.vector_axis == "groups" and access.along and access.sizes.is_depthwise
+        return access.tile.vector_axis is DataAxis.GROUPS and access.along and access.sizes.is_depthwise
 
     @property
     def inner_group_blocks(self) -> int:
@@ -235,7 +236,7 @@ class DataPartitioning:
         """Whether a work item takes whole images of some groups: in depthwise layers with vectors over positions groups
         share no data, and the image of one fits half of L2."""
         sizes = self.access.sizes
-        by_rows = self.access.tile.vector_axis == "positions" and sizes.problem.data_format == "NCX"
+        by_rows = self.access.tile.vector_axis is DataAxis.M and sizes.problem.data_format == "NCX"
         return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2 // 2
 
     @property
@@ -248,7 +249,7 @@ class DataPartitioning:
         """Whether output phases of a depthwise gradient write to the same rows, one after the other. What they write,
         several times what they read, should stay in L2 until the last phase has written."""
         sizes = self.access.sizes
-        return self.access.tile.vector_axis == "groups" and len(sizes.sums) > 1 and sizes.k == 1
+        return self.access.tile.vector_axis is DataAxis.GROUPS and len(sizes.sums) > 1 and sizes.k == 1
 
     @property
     def _most_tiles(self) -> int:

@@ -15,8 +15,9 @@ from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING, TRAFFIC
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.data.tiles import cost, packing_again, tiles
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions.plain import filter_is_plain
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, least_divisor
@@ -34,9 +35,9 @@ class DataPlan:
     tile: DataTile
     block_k: int
     """Channels of K that are innermost in packed operands."""
-    packs: str
-    """Where the data is packed: in each "work_item", "before" all work items, or "", which reads it in place."""
-    packs_filter: str
+    packs: Packs
+    """Where the data is packed."""
+    packs_filter: Packs
     """Where panels are packed, likewise."""
     prefetch: int
     """Prefetch distance of data that is read in place, in positions; 0: none."""
@@ -57,7 +58,7 @@ class DataPlanner:
     """Plans the sums of these sizes, with vectors over `vector_axis`, for a machine."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: DataAxis
     sizes: DataSizes
     in_tile_registers: bool = False
 
@@ -67,10 +68,10 @@ class DataPlanner:
             return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis)))
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
-        if self.vector_axis == "k":
+        if self.vector_axis is DataAxis.K:
             return self._may_sum_lanes()
-        return not (self.vector_axis == "groups" and geometry.groups == 1) and not (
-            self.vector_axis == "positions" and apart
+        return not (self.vector_axis is DataAxis.GROUPS and geometry.groups == 1) and not (
+            self.vector_axis is DataAxis.M and apart
         )
 
     def _may_sum_lanes(self) -> bool:
@@ -107,9 +108,9 @@ class DataPlanner:
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
         prefetch = 0
-        if not packs and tile.vector_axis == "channels":
+        if packs is Packs.IN_PLACE and tile.vector_axis is DataAxis.N:
             prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
-        block_k = access.block_k(in_place=not packs)
+        block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
         if access.may_add:
             blocks = -(-self.sizes.k // block_k)
@@ -138,16 +139,16 @@ class DataPlanner:
             inner_group_blocks,
         )
 
-    def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> str:
+    def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then
         used at once."""
         access = partitioning.access
         if access.filter_in_place:
-            return ""
-        if access.tile.vector_axis != "channels":
-            return "before"
+            return Packs.IN_PLACE
+        if access.tile.vector_axis is not DataAxis.N:
+            return Packs.BEFORE
         by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_stays
-        return ("before", "work_item")[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
+        return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
 
     def _draw_packs(
         self,
@@ -155,25 +156,25 @@ class DataPlanner:
         partitioning: DataPartitioning,
         partition_tiles: int,
         n_partitions: int,
-        packs_filter: str,
-    ) -> str:
+        packs_filter: Packs,
+    ) -> Packs:
         """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
         access, partitions = partitioning.access, partitioning.partitions
-        places, default = ["before"], "before"
+        places, default = [Packs.BEFORE], Packs.BEFORE
         if partitioning.work_items_correspond(partition_tiles, n_partitions):
-            places.append("work_item")
+            places.append(Packs.WORK_ITEM)
             saves = 2 * partitions.surplus <= partitions.work_items and not self._has_room(access, packs_filter)
             if saves or partitioning.may_pack_by_work_item(n_partitions):
-                default = "work_item"
+                default = Packs.WORK_ITEM
         if access.data_in_place:
-            places.append("")
-            default = ""
+            places.append(Packs.IN_PLACE)
+            default = Packs.IN_PLACE
         return places[decisions.draw("packs", range(len(places)), places.index(default))]
 
-    def _has_room(self, access: DataAccess, packs_filter: str) -> bool:
+    def _has_room(self, access: DataAccess, packs_filter: Packs) -> bool:
         """Whether all that is packed before the work items takes no more memory than the tensors."""
         data = self.sizes.packed(access.blocking(in_place=False, implicit_axes=access.implicit_axes))
-        panels = prod(self.sizes.problem.filter_shape) if packs_filter == "before" else 0
+        panels = prod(self.sizes.problem.filter_shape) if packs_filter is Packs.BEFORE else 0
         return access.has_room(data + panels)
 
 

@@ -63,7 +63,8 @@ from tvmconvgrad.schedules.cpu.data.epilogue import convert_scratch, transpose_t
 from tvmconvgrad.schedules.cpu.data.nest import nest_sum
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
-from tvmconvgrad.schedules.cpu.data.sizes import sizes_of
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, sizes_of
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -77,18 +78,17 @@ from tvmconvgrad.te import Sum
 
 @dataclass(frozen=True)
 class DataRule:
-    """Data gradients and forward convolutions with vectors over `vector_axis`: "channels" (N), "groups", "positions"
-    (M), or "k"."""
+    """Data gradients and forward convolutions with vectors over `vector_axis`."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: DataAxis
     in_tile_registers: bool = False
     """Whether sums stay in AMX's tile registers; vectors then only write them."""
 
     @property
     def name(self) -> str:
         """`data-` and the vectorised axis, or `data-tiles`."""
-        return "data-tiles" if self.in_tile_registers else f"data-{self.vector_axis}"
+        return "data-tiles" if self.in_tile_registers else f"data-{self.vector_axis.value}"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about; None for filter gradients, and where vectors cannot lie along the axis."""
@@ -104,7 +104,7 @@ class DataRule:
         planner = DataPlanner(self.machine, self.vector_axis, sizes, self.in_tile_registers)
         plan = planner.plan(decisions)
         access = planner.access(plan.tile)
-        implicit_axes = access.implicit_axes if plan.packs == "before" else 0
+        implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
         blocking = sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
         if access.has_scratch_accumulator(plan.k_cache_blocks):
             blocking = replace(blocking, result_position=_written_positions(access, plan))
@@ -120,10 +120,10 @@ class DataRule:
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
-                module, [name for name, each in zip(expression.operands, where) if each == "work_item"]
+                module, [name for name, each in zip(expression.operands, where) if each is Packs.WORK_ITEM]
             )
         module = apply_output_maps(module, expression, problem)
-        if self.vector_axis == "groups" and not access.transposes_result and not plan.non_temporal:
+        if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
@@ -143,8 +143,8 @@ class DataRule:
                 convert_scratch(sch, sch.get_sblock(result.op.name), nest.work_items[-1], rank, access)
         columns = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
-            if plan.packs_filter:
-                at = nest.column if plan.packs_filter == "work_item" else None
+            if plan.packs_filter is not Packs.IN_PLACE:
+                at = nest.column if plan.packs_filter is Packs.WORK_ITEM else None
                 width = columns, tile.n
                 run = 2 if access.pairs else 1
                 packing.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
@@ -159,11 +159,11 @@ class DataRule:
     ) -> IRModule:
         """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])
-        if not plan.packs:
+        if plan.packs is Packs.IN_PLACE:
             sch.compute_inline(data)
             return sch.mod
         total = sch.get_consumers(data)[0]
-        at = sch.get_loops(total)[0] if plan.packs == "work_item" else None
+        at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
         tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
         packing.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
         return sch.mod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
@@ -17,6 +18,15 @@ from tvmconvgrad.te.data_gradient import Part, parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 
+class DataAxis(str, Enum):
+    """The vectorised axis of a data gradient or a forward, with the name that its rule has."""
+
+    N = "channels"
+    M = "positions"
+    K = "k"
+    GROUPS = "groups"
+
+
 @dataclass(frozen=True, order=True)
 class DataTile:
     """The register tile: `positions` along the last axis in each of `rows`, `n` channels of the result, and `groups`,
@@ -25,7 +35,7 @@ class DataTile:
     positions: int
     n: int
     groups: int
-    vector_axis: str
+    vector_axis: DataAxis
     rows: int = 1
     """Positions along the last axis but one; more than one only with vectors over positions, or in tile registers."""
     tile_rows: int | None = None
@@ -46,12 +56,12 @@ class DataTile:
     def vectors(self, lanes: int) -> tuple[int, int, int]:
         """(rows, columns, lanes used) of the tile, in vector registers of so many lanes. A step loads an operand for
         each row and a vector for each column (two vectors with vectors over K), for rows x columns FMAs."""
-        if self.vector_axis == "k":
+        if self.vector_axis is DataAxis.K:
             return self.positions, self.n, lanes
         rows, elements = (
-            (self.n, self.positions) if self.vector_axis == "positions" else (self.positions, self.n * self.groups)
+            (self.n, self.positions) if self.vector_axis is DataAxis.M else (self.positions, self.n * self.groups)
         )
-        used = gcd(self.groups if self.vector_axis == "groups" else elements, lanes)
+        used = gcd(self.groups if self.vector_axis is DataAxis.GROUPS else elements, lanes)
         return rows, self.rows * elements // used, used
 
 

@@ -51,7 +51,8 @@ from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
@@ -70,17 +71,17 @@ from tvmconvgrad.te.tensors import group_sizes
 
 @dataclass(frozen=True)
 class WeightsRule:
-    """Weights gradients with vectors over `vector_axis`: channels "o" of dy, channels "c" of x, or "groups"."""
+    """Weights gradients with vectors over `vector_axis`."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: WeightsAxis
     in_tile_registers: bool = False
     """Whether sums stay in AMX's tile registers; vectors then only add them up in memory."""
 
     @property
     def name(self) -> str:
         """`weights-` and the vectorised axis, or `weights-tiles`."""
-        return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis}"
+        return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis.value}"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about; None for other gradients, and where there is nothing to vectorise over."""
@@ -97,7 +98,7 @@ class WeightsRule:
         tile = plan.tile
         access = planner.access(tile)
         in_place, channel_blocks = access.writes_result, (plan.c_block, plan.o_block)
-        implicit_axes = access.implicit_axes if plan.packs[0] == "before" and plan.c_block else 0
+        implicit_axes = access.implicit_axes if plan.packs[0] is Packs.BEFORE and plan.c_block else 0
         blocking = replace(access.blocking, in_place=in_place, packed=channel_blocks, implicit_axes=implicit_axes)
         expression = express(problem, blocking)
         sch = Schedule(expression.prim_func())
@@ -107,7 +108,7 @@ class WeightsRule:
         for name, channels, where, distance, shape in zip(
             expression.operands, channel_blocks, plan.packs, ahead, shapes
         ):
-            block, at = sch.get_sblock(name), nest.packing if where == "work_item" else None
+            block, at = sch.get_sblock(name), nest.packing if where is Packs.WORK_ITEM else None
             if channels:
                 how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
                 packing.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
@@ -129,7 +130,9 @@ class WeightsRule:
         module = elide_padding(prefetch_reads(sch.mod, distances), replace(expression, views=views))
         packed = zip(expression.operands, channel_blocks, plan.packs)
         if tile.groups == 1:
-            module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
+            module = pipeline_packing(
+                module, [name for name, block, where in packed if block and where is Packs.WORK_ITEM]
+            )
         if bias_blocks is not None:
             module = fuse_bias(module, "sum", SUM)
         module = apply_output_maps(module, expression, problem)

@@ -53,6 +53,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -99,8 +100,8 @@ class WinogradDataRule:
         total = sch.get_sblock("sum")
         reduction, panels = _nest_sum(sch, total, work_item, axes, plan, lanes)
         data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), plan.block_k)
-        transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs == "before")
-        _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs == "before" else [])
+        transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs is Packs.BEFORE)
+        _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs is Packs.BEFORE else [])
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
@@ -135,7 +136,7 @@ def _nest_result(
         _nest_tiles(sch, inner[1:], j, axes, lanes)
         if plan.non_temporal:
             sch.annotate(g, NON_TEMPORAL, 1)
-    if plan.packs == "before":
+    if plan.packs is Packs.BEFORE:
         return sch.fuse(*outer), n_partition
     work_item = sch.fuse(*outer, n_partition)
     return work_item, work_item
@@ -169,7 +170,7 @@ def _nest_sum(
     j0, j1 = sch.split(j, [None, plan.n])
     s0, s1 = sch.split(s, [None, plan.block_k])
     outer, inner = ([pieces[i] for pieces in m_loops] for i in (0, 1))
-    panels = [j0, *f] if plan.packs == "before" else [*f, j0]
+    panels = [j0, *f] if plan.packs is Packs.BEFORE else [*f, j0]
     sch.reorder(*panels, *outer, s0, *taps, s1, *inner, j1)
     written = sch.cache_write(total, 0, "local")
     sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)
