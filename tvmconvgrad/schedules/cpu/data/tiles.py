@@ -13,8 +13,8 @@ from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
+    ADDING_CACHE_BLOCKS,
     ADDING_LANES,
-    ADDING_PARTS,
     ALONE,
     ALONG_POSITIONS,
     APART,
@@ -23,14 +23,14 @@ from tvmconvgrad.schedules.cpu.costs import (
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
+    K_VECTORS,
+    K_VECTORS_FAR,
     NON_TEMPORAL,
     PACKING,
     PACKING_POSITIONS,
     PANELS,
     SCATTERING,
     STRIDED_STORES,
-    SUMMED_LANES,
-    SUMMED_LANES_FAR,
     TRANSPOSING,
     WRITE_BACK,
     WRITING_POSITIONS,
@@ -143,7 +143,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
     """What loading a row's and a column's operand costs, in FMAs."""
     if access.tile.vector_axis is DataAxis.K:
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the share of vectors that cross no cache line
-        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
+        each = (K_VECTORS if access.filter_stays else K_VECTORS_FAR) * (1 - within / 2)
         return each, each
     if access.tile.vector_axis is DataAxis.M:
         row, column = APART if access.data_in_place else ALONG_POSITIONS
@@ -176,7 +176,7 @@ def _transposing(access: DataAccess) -> float:
     positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
-    adding = ADDING_PARTS * k_cache_blocks if k_cache_blocks > 1 else 0.0
+    adding = ADDING_CACHE_BLOCKS * k_cache_blocks if k_cache_blocks > 1 else 0.0
     return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
