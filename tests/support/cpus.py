@@ -96,7 +96,7 @@ class Build:
     def problem(self) -> Problem:
         """What the kernel is built from."""
         import tvmconvgrad
-        from tvmconvgrad.spec.merging import merged
+        from tvmconvgrad.spec.reducing.merging import merged
 
         call = self.case.call
         operator = getattr(tvmconvgrad, call.operator)(**call.attributes)

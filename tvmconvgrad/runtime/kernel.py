@@ -164,7 +164,7 @@ class Kernel:
                     tensor.kind.mark_written(tensor.value)
                 targets.append(tensor)
             else:
-                verbose.log.debug("%s: computed %s aside and copied it, because %s", self.name, name, why)
+                verbose.log.debug("%s: computed %s in a temporary and copied it, because %s", self.name, name, why)
                 targets.append(tensor._replace(value=tensor.kind.empty(tensor.shape, tensor.dtype)))
                 if self.problem.epilogue.accumulate:
                     tensor.kind.copy(targets[-1].value, tensor.value)

@@ -62,7 +62,7 @@ class Problem:
     input_names: tuple[str, str]
     output_name: str
     crop: Crop | None = None
-    """The whole tensors, where the geometry is but a part of them (spec/cropping.py)."""
+    """The whole tensors, where the geometry is but a part of them (spec/reducing/cropping.py)."""
     epilogue: Epilogue = PLAIN
     """What is done with the sums besides rounding them to `dtype`."""
     flips_filter: bool = False

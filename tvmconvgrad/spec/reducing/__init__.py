@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tvmconvgrad.spec.cropping import cropped
-from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.spec.problem import Problem
+from tvmconvgrad.spec.reducing.cropping import cropped
+from tvmconvgrad.spec.reducing.merging import merged
 
 
 def reduced(problem: Problem) -> Problem:

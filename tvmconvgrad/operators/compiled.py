@@ -1,6 +1,4 @@
-"""The operators as a user calls them: the specification's attributes, compiled on demand."""
-
-# ruff: noqa: D101 -- the classes have the specification's docstrings
+"""What every operator can do besides holding attributes: its call, and its kernels."""
 
 from __future__ import annotations
 
@@ -16,22 +14,19 @@ from tvmconvgrad.common import process
 from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.machines.targets import DEFAULT, Target, parse_target
+from tvmconvgrad.operators.inputs import bind, shape_of
 from tvmconvgrad.runtime import memory, tensors
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.epilogue import Epilogue, parse_epilogue
-from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
+from tvmconvgrad.spec.values import parse_bool, plain, show
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
-_OPTIONS = ("out", "target", "accumulate", "bias_delta", "result_dtype")
-"""The other names that a call takes."""
-
 _MOST_SEEN = 4096
 """Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
 
@@ -77,7 +72,7 @@ class Compiled(spec.Operator):
                         return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
                 except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
                     pass
-        first, second, wanted = self._bind(inputs, named)
+        first, second, wanted = bind(self, inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target), options)
         plain = wanted is None and target is None and not kernel.target.backend.is_gpu
         if plain and tensors.known_kind(first) and tensors.known_kind(second):
@@ -96,7 +91,7 @@ class Compiled(spec.Operator):
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
         accumulate, bias_delta, result_dtype = options
         epilogue = parse_epilogue(one.dtype, result_dtype, accumulate, bias_delta)
-        shapes = one.shape, two.shape, self._shape(wanted)
+        shapes = one.shape, two.shape, shape_of(self, wanted)
         return _kernel(self, *shapes, one.dtype, epilogue, target, gpu, registry.generation)
 
     @computed_once
@@ -166,85 +161,11 @@ class Compiled(spec.Operator):
         first, second, wanted = shapes
         result_dtype, accumulate, bias_delta = options
         return self.problem(
-            *(first, second, self._shape(wanted), dtype),
+            *(first, second, shape_of(self, wanted), dtype),
             result_dtype=result_dtype,
             accumulate=accumulate,
             bias_delta=bias_delta,
         )
-
-    def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """The three inputs, whether they came by position or by name."""
-        slots = _input_spellings(type(self))
-        if len(inputs) > len(slots):
-            raise TypeError(f"{type(self).__name__} takes {len(slots)} inputs, {len(inputs)} were given")
-        bound: dict[int, Any] = dict(enumerate(inputs))
-        for name, value in named.items():
-            place = next((i for i, spellings in enumerate(slots) if name in spellings), None)
-            if place is None:
-                known = ", ".join("/".join(spellings) for spellings in slots)
-                close = nearest(name, [*(word for spellings in slots for word in spellings), *_OPTIONS])
-                options = f"{', '.join(_OPTIONS[:-1])} or {_OPTIONS[-1]}"
-                raise TypeError(f"{type(self).__name__} has no input {name!r}{close}, expected {known}, {options}")
-            if place in bound:
-                raise TypeError(f"{name}: given twice, also as {'/'.join(slots[place])} by position or other spelling")
-            bound[place] = value
-        for place, name in enumerate(self.input_names):
-            if place not in bound:
-                raise TypeError(f"{name}: missing; {type(self).__name__} needs {' and '.join(self.input_names)}")
-        return bound[0], bound[1], bound.get(2)
-
-    def _shape(self, wanted: Any) -> tuple[int, ...] | None:
-        """The shape input's value: a 1-D s32 tensor, or a sequence of ints."""
-        if wanted is None:
-            return None
-        name = self.spelled(self.shape_attribute) if self.shape_attribute else "shape_input"
-        if isinstance(wanted, (list, tuple)):
-            return parse_ints(name, wanted, low=0)
-        if not hasattr(wanted, "__dlpack__"):
-            raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
-        return parse_ints(name, tensors.understand_shape(name, wanted), low=0)
-
-
-class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):
-    __doc__ = spec.ConvolutionBackpropFilters.__doc__
-
-
-class ConvolutionBackwardWeights(Compiled, spec.ConvolutionBackwardWeights):
-    __doc__ = spec.ConvolutionBackwardWeights.__doc__
-
-
-class ConvolutionBackpropData(Compiled, spec.ConvolutionBackpropData):
-    __doc__ = spec.ConvolutionBackpropData.__doc__
-
-
-class ConvolutionBackwardData(Compiled, spec.ConvolutionBackwardData):
-    __doc__ = spec.ConvolutionBackwardData.__doc__
-
-
-class ConvTransposeBackpropFilters(Compiled, spec.ConvTransposeBackpropFilters):
-    __doc__ = spec.ConvTransposeBackpropFilters.__doc__
-
-
-class ConvTransposeBackwardWeights(Compiled, spec.ConvTransposeBackwardWeights):
-    __doc__ = spec.ConvTransposeBackwardWeights.__doc__
-
-
-class ConvTransposeBackpropData(Compiled, spec.ConvTransposeBackpropData):
-    __doc__ = spec.ConvTransposeBackpropData.__doc__
-
-
-class ConvTransposeBackwardData(Compiled, spec.ConvTransposeBackwardData):
-    __doc__ = spec.ConvTransposeBackwardData.__doc__
-
-
-def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
-    """The names of each input, old and new."""
-    if kind.gradient is spec.Gradient.FILTER:
-        tensors = ["input_forward", "output_delta"]
-    else:
-        tensors = ["output_delta", "filter"]
-    inputs = [*tensors, *([kind.shape_attribute] if kind.shape_attribute else [])]
-    return [(name, NEW_NAMES[name]) for name in inputs]
 
 
 class _Shortcuts:
