@@ -63,16 +63,9 @@ vector serves one product only. SUMMED_LANES: vectors over K, where both operand
 same, if the filter does not fit L2. Vectors that cross no cache line cost half. None was measured on its own.
 """
 
-L2_BYTES = 40
-"""Bytes that a core reads from L2 in a cycle. A tile of few positions would read its panel faster than that. Not
-measured on its own."""
-
 BROADCASTING = 0.3
 """What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
 AVX-512). Not measured on its own."""
-
-TRAFFIC = 0.1
-"""Cycles for a byte from memory. Not measured on its own."""
 
 SHARED = 3
 """A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import L2_BYTES, ROOM, SHARED
+from tvmconvgrad.schedules.cpu.costs import ROOM, SHARED
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
@@ -41,9 +41,10 @@ LEAST_RUN = 2 * CACHE_LINE
 its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
-"""The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
-measured on their own. Where parts of K are added up in the result itself, a panel takes L1 at most: 11 forwards of
-ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (an Intel Xeon with AMX)."""
+"""The share of L2 that a panel may take; the second one for a panel that would be read faster than L2 delivers
+(`CpuMachine.l2_bytes_per_cycle`). Not measured on their own. Where parts of K are added up in the result itself, a
+panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below
+0.99 (an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,8 @@ class DataAccess:
         return parts > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
-        """Bytes of its panel that a tile of so many positions reads in a cycle, at two FMAs a cycle."""
-        return 2 * F32_BYTES * self.machine.lanes / positions
+        """Bytes of its panel that a tile of so many positions reads in a cycle, if its FMAs do not wait."""
+        return self.machine.fmas * F32_BYTES * self.machine.lanes / positions
 
     @cached_property
     def parts(self) -> int:
@@ -203,7 +204,8 @@ class DataAccess:
         for it only if a panel would be too large for L2."""
         if self.may_add and not self.adds_aside(parts=2) and not self.stores_non_temporally:
             return self.machine.l1
-        share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
+        waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
+        share = SMALL_PANEL if self.may_add and waits else PANEL
         return int(share * self.machine.l2)
 
     @property

@@ -13,7 +13,6 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
-from tvmconvgrad.schedules.cpu.costs import TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
@@ -97,7 +96,7 @@ class DataPartitioning:
         )
         found = [partitions for partitions in found if self.has_room(partitions)] or [smallest]
         least = min(partitions.traffic for partitions in found)
-        allowed = max(1.1 * least, least + SLACK * cost(self.access) / TRAFFIC)
+        allowed = max(1.1 * least, least + SLACK * cost(self.access) / self.access.machine.memory_cycles_per_byte)
         best = [partitions for partitions in found if partitions.traffic <= allowed]
         enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= WORK_ITEMS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
@@ -139,7 +138,7 @@ class DataPartitioning:
         """How many group blocks are computed at each M block: as many as read two cache lines, if moving the tensors
         takes longer than the sums. Otherwise one, since the rows that its taps read again then stay in L1."""
         problem = self.access.sizes.problem
-        if multiplying(self.access) > TRAFFIC * problem.tensor_bytes:
+        if multiplying(self.access) > self.access.machine.memory_cycles_per_byte * problem.tensor_bytes:
             return 1
         return max(BESIDE // (ITEM_BYTES[problem.dtype] * self.access.tile.groups), 1)
 

@@ -44,9 +44,6 @@ LEAST_CACHE_BLOCK = 128
 """A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. Not
 measured on its own."""
 
-ENOUGH = 8
-"""So many vectors of sums keep the FMA units busy: two units with a latency of four cycles."""
-
 
 @dataclass(frozen=True, order=True)
 class RowsTile:
@@ -191,7 +188,7 @@ class RowsPlanner:
         positions = geometry.batch * prod(geometry.y[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
         moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.x_shape) + prod(self.problem.y_shape))
-        return fmas / 2 / self._efficiency(tile) + moving + self._adding(tile, positions)
+        return fmas / self.machine.fmas / self._efficiency(tile) + moving + self._adding(tile, positions)
 
     def _adding(self, tile: RowsTile, positions: int) -> float:
         """Cycles of one core, about, to add each cache block's tiles to memory, and to add up each split's lanes."""
@@ -215,7 +212,7 @@ class RowsPlanner:
         fmas = tile.rows * tile.sums
         many = LOADING_MANY if self.machine.masked_stores else LOADING_MANY_UNMASKED
         loading = LOADING if self._is_depthwise else many
-        return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + loading * loads)
+        return min(1.0, tile.sums / self.machine.fmas_in_flight) * fmas / (fmas + loading * loads)
 
     def _rows_met(self, tile: RowsTile) -> int:
         """The number of rows of x that a tile reads."""
