@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
@@ -17,8 +18,8 @@ FILTERS = "ConvolutionBackpropFilters"
 WIDE = Case(FILTERS, Convolution(8, 1, 256, 256, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
 NUMBERS = {
     cpus.FOLDER: {
-        *("l1", "l1_ways", "l2", "l3", "fma_units", "fma_bits", "fma_latency"),
-        *("l2_bytes_per_cycle", "memory_cycles_per_byte"),
+        *("l1", "l1_ways", "l2", "l3", "l1_blocks", "l2_blocks"),
+        *("fma_units", "fma_bits", "fma_latency", "l2_bytes_per_cycle", "memory_cycles_per_byte"),
     },
     gpus.FOLDER: {
         *("processors", "cycles", "shared", "shared_and_l1", "tensor_products", "shared_products", "f32_products"),
@@ -100,7 +101,7 @@ def test_units_narrower_than_vectors_take_them_in_parts() -> None:
 
 
 def test_a_file_changes_the_plan_and_no_instruction(folder: Path) -> None:
-    numbers = {"l1": {"value": 16 << 10, "source": "a toy"}, "l2": {"value": 128 << 10, "source": "a toy"}}
+    numbers = {name: {"value": 32 << 10, "source": "a toy"} for name in ("l1_blocks", "l2_blocks")}
     toy = {"about": "a toy", "names": ["toy-cpu"], "like": "generic-512", "numbers": numbers}
     (folder / "toy.json").write_text(json.dumps(toy))
     by_file, by_name = (parse_target(f"llvm -mcpu=x86-64-v4 -mtune={name}") for name in ("toy", "toy-cpu"))
@@ -160,3 +161,19 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, why: str) -
     (tmp_path / "broken.json").write_text(text)
     with pytest.raises(ValueError, match=f"machine file broken.json .*{why}"):
         files.machine_files(tmp_path)
+
+
+def test_what_calibrate_writes_can_be_read(folder: Path) -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "calibrate.py"
+    spec = importlib.util.spec_from_file_location("calibrate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    calibrate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(calibrate)
+    sizes = {"l1": 64 << 10, "l1_ways": 4, "l2": 3 << 20, "l3": 5 << 20}
+    measured = {"fma_units": 3.97, "fma_latency": 4.03, "l2_bytes_per_cycle": 30.04, "memory_bytes_per_cycle": 4.0}
+    (folder / "mine.json").write_text(calibrate.machine_file("mine", 4, sizes, measured))
+    found = files.machine_files(folder)["mine"]
+    costs = {"fma_units": 4, "fma_latency": 4, "l2_bytes_per_cycle": 30.0, "memory_cycles_per_byte": 0.25}
+    assert found.values == files.machine_files(folder)["generic-128"].values | sizes | costs
+    assert "calibrate.py mine" in found.numbers["fma_units"].source

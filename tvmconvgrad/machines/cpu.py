@@ -38,6 +38,10 @@ class CpuMachine:
     """Bytes of a core's L2."""
     l3: int
     """Bytes of a core's share of the last-level cache."""
+    l1_blocks: int
+    """Bytes of L1 that what a tile reads again should take at most."""
+    l2_blocks: int
+    """Bytes of L2 that cache blocks, panels and partitions should take at most. The rest is for what passes through."""
     fma_units: int
     """Vector FMAs that a core starts in a cycle, if vectors are no longer than `fma_bits`."""
     fma_bits: int

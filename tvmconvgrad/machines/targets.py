@@ -79,8 +79,9 @@ class Target:
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
     """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
 
-    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
-    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
+    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. `mtune` is
+    the CPU that schedules are planned for, if it is another one. A well-known CPU of another architecture
+    ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
     "cuda" without `arch` is for the first GPU of this machine; its `fpmath_mode` is "strict" or "tf32". Raises
     ValueError for an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
     """

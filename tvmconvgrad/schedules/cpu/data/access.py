@@ -142,13 +142,13 @@ class DataAccess:
         if self.pairs or self.tile.vector_axis != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2
+        fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2_blocks
         return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.multiples(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
         """Whether the filter fits half of L2, beside data."""
-        return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
+        return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2_blocks // 2
 
     @cached_property
     def panel(self) -> int:
@@ -166,7 +166,7 @@ class DataAccess:
         """
         data, weights = (prod(shape) for shape in self.sizes.problem.input_shapes)
         alone = self.panel + (0 if self.data_in_place else data)
-        return self.bytes * self.panel <= self.machine.l1 or self.has_room(min(alone, weights))
+        return self.bytes * self.panel <= self.machine.l1_blocks or self.has_room(min(alone, weights))
 
     def has_room(self, elements: int) -> bool:
         """Whether a workspace of so many packed elements takes no more memory than the tensors."""
@@ -203,10 +203,10 @@ class DataAccess:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
         for it only if a panel would be too large for L2."""
         if self.may_add and not self.adds_aside(parts=2) and not self.stores_non_temporally:
-            return self.machine.l1
+            return self.machine.l1_blocks
         waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
         share = SMALL_PANEL if self.may_add and waits else PANEL
-        return int(share * self.machine.l2)
+        return int(share * self.machine.l2_blocks)
 
     @property
     def writes_apart(self) -> bool:

@@ -145,7 +145,7 @@ class RowsPlanner:
         c_group, o_group = group_sizes(geometry)
         read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
-        vectors = (self.machine.l2 // 2) // (F32_BYTES * tile.lanes * again)
+        vectors = (self.machine.l2_blocks // 2) // (F32_BYTES * tile.lanes * again)
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
         return max(min(vectors, share, max(image, LEAST_CACHE_BLOCK)), 1)
@@ -194,7 +194,7 @@ class RowsPlanner:
         """Cycles of one core, about, to add each cache block's tiles to memory, and to add up each split's lanes."""
         sums = prod(self.problem.filter_shape)
         cache_blocks = positions / (tile.lanes * self._cache_block(tile))
-        near = F32_BYTES * tile.lanes * sums <= self.machine.l2 // 2
+        near = F32_BYTES * tile.lanes * sums <= self.machine.l2_blocks // 2
         lanes = ADDING_LANES * tile.lanes * min(self._least_split_k, math.ceil(cache_blocks))
         return sums * (cache_blocks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
 

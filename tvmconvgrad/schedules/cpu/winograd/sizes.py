@@ -137,9 +137,9 @@ class WinogradSizes:
         return times * sums / self.machine.lanes * (TRANSFORMING if is_near else TRANSFORMING_FAR)
 
     def is_near(self, elements: int) -> bool:
-        """Whether so many f32 elements fit L2. It counts as twice the size that the machine's model promises, since
-        most of today's cores have that."""
-        return F32_BYTES * elements <= 2 * self.machine.l2
+        """Whether so many f32 elements fit L2. It counts as twice the size that blocks should have, since most of
+        today's cores have that."""
+        return F32_BYTES * elements <= 2 * self.machine.l2_blocks
 
     @property
     def room(self) -> int:
