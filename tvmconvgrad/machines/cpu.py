@@ -48,6 +48,8 @@ class CpuMachine:
     """Bits of a vector that an FMA unit takes in a cycle. A longer vector takes as many cycles as parts."""
     fma_latency: float
     """Cycles until the sum of an FMA can be added to."""
+    loads_per_cycle: float
+    """Operands that a core loads from L1 in a cycle while it multiplies: scalars and vectors alike."""
     l2_bytes_per_cycle: float
     """Bytes that a core reads from L2 in a cycle."""
     memory_cycles_per_byte: float
@@ -112,15 +114,16 @@ class CpuMachine:
         sums: with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more
         for others in proportion. (Where loops are short several tiles are in flight, and callers pass a smaller
         `enough`.)
-        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). `lanes` are
-        those in use.
+        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). With a single
+        column there are more operands than FMAs, and a tile is no faster than its loads. `lanes` are those in use.
         """
         fmas = rows * columns
         if not self.holds(rows, columns, spare):
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
         idle = max(0.0, 1 - fmas / (enough * self.fmas_in_flight / 8)) ** 2
-        return (1 - idle) * fmas / (fmas + loading) * lanes / self.lanes
+        loaded = self.loads_per_cycle / (rows + columns) * fmas / self.fmas
+        return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side without displacing each other from L1: half of

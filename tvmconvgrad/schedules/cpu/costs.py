@@ -22,6 +22,11 @@ those vectors, took 0.25 to 0.7 cycles for each element of data and result besid
 AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
 at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
 
+CUT_LINES = 0.03
+"""To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.
+Without it, tiles of 8 positions were chosen in place of 16 for MobileNetV2's and EfficientNet's first forwards in NCX,
+which took 1.4 times as long (an Intel Xeon with AMX)."""
+
 ADDING_PARTS = 0.35
 """To add one part of K to a scratch accumulator. With 0.25 U-Net's down2_2 in NCX took K in 8 parts, and 1.05 times as
 long; with 0.5 DeepLab's aspp_dilated18 took K in one, and 1.1 times as long (an Intel Xeon with AMX)."""

@@ -20,6 +20,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     APART,
     BORDERED,
     BROADCASTING,
+    CUT_LINES,
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
@@ -177,7 +178,8 @@ def _transposing(access: DataAccess) -> float:
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
     adding = ADDING_PARTS * parts if parts > 1 else 0.0
-    return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    cut = CUT_LINES if positions * F32_BYTES % CACHE_LINE else 0.0
+    return adding + cut + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:
