@@ -9,11 +9,9 @@ from tests.support.cpus import CPUS, Cpu
 
 @pytest.mark.parametrize("cpu", CPUS, ids=str)
 def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
-    import tvm
-
     from tvmconvgrad.machines.cpu import CpuMachine
 
-    machine = CpuMachine.of(tvm.target.Target(cpu.target.to_dict()))
+    machine = CpuMachine.of(cpu.target)
     assert (machine.lanes, machine.registers) == (cpu.lanes, cpu.registers)
 
 
@@ -25,10 +23,8 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     ("llvm -mcpu=x86-64-v3 -mattr=+avx512bf16", False),
 ])  # fmt: skip
 def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
-    import tvm
-
     from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
 
     parsed = parse_target(f"{target} -mtriple=x86_64-linux-gnu")
-    assert CpuMachine.of(tvm.target.Target(parsed.to_dict())).multiplies_pairs == multiplies
+    assert CpuMachine.of(parsed).multiplies_pairs == multiplies

@@ -88,14 +88,12 @@ NOT_ALIKE = Convolution(1, 1, 1, 1, (6, 1), (2, 1), (5, 1), (3, 1), _ONE, (1, 0)
 
 @pytest.mark.parametrize("conv", [NOT_ALIKE, *(conv for conv in CONVOLUTIONS.values() if conv.rank == 2)])
 def test_a_tiles_rows_divide_those_of_its_sums(conv: Convolution) -> None:
-    import tvm
-
     from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.schedules.cpu.data.sizes import DataSizes
     from tvmconvgrad.schedules.cpu.data.tiles import tiles
 
-    machine = CpuMachine.of(tvm.target.Target(parse_target("llvm -mcpu=x86-64-v4").to_dict()))
+    machine = CpuMachine.of(parse_target("llvm -mcpu=x86-64-v4"))
     sizes = DataSizes(Case(DATA, conv, "NCX", "OIX", output_padding=conv.beyond).call.problem())
     found = tiles(machine, "positions", sizes)
     assert found

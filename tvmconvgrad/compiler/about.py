@@ -12,7 +12,8 @@ from tvmconvgrad.workers.environment import own_versions
 def main() -> None:
     """Print a line of JSON: the versions, and this machine's CPU."""
     name, features = host.named_generation()
-    print(json.dumps({"version": __version__, "versions": own_versions(), "cpu": [name, sorted(features)]}))
+    cpu = [name, sorted(features), host.closest_generation()]
+    print(json.dumps({"version": __version__, "versions": own_versions(), "cpu": cpu}))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Backend:
 
 BACKENDS = {
     "llvm": Backend(
-        options=("mcpu", "mattr", "mtriple", "algorithm"),
+        options=("mcpu", "mattr", "mtune", "mtriple", "algorithm"),
         parse="tvmconvgrad.machines.targets:parse_cpu",
         rules="tvmconvgrad.schedules.cpu:cpu_rules",
         compiler="tvmconvgrad.compiler.llvm",

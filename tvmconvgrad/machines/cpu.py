@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 import tvm
 from tvm.target import codegen
+
+from tvmconvgrad.machines import cpus, files
+from tvmconvgrad.machines.targets import Target
 
 F32_BYTES = 4
 BF16_BYTES = 2
@@ -15,15 +19,41 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class CpuMachine:
-    """What a schedule needs to know of a CPU. `lanes` is the number of f32 in a vector register, `registers` the number
-    of these registers; cache sizes are in bytes for one core, `l3` its share of the last-level cache.
+    """What a schedule needs to know of a CPU: its vectors, by the features that LLVM gives the target's CPU, and the
+    numbers of its machine file (machines/files.py).
 
-    The cache sizes are the least that today's cores have. LLVM knows no cache sizes, and if the machine at hand were
-    asked, the code, and with it the bits of a result, would depend on where it was built.
+    The file is chosen by the target's names alone. If the machine at hand were asked, the code, and with it the bits of
+    a result, would depend on where it was built.
     """
 
     lanes: int
+    """The number of f32 in a vector register."""
     registers: int
+    """The number of vector registers."""
+    l1: int
+    """Bytes of a core's L1 data cache."""
+    l1_ways: int
+    """Cache lines in a set of L1."""
+    l2: int
+    """Bytes of a core's L2."""
+    l3: int
+    """Bytes of a core's share of the last-level cache."""
+    l1_blocks: int
+    """Bytes of L1 that what a tile reads again should take at most."""
+    l2_blocks: int
+    """Bytes of L2 that cache blocks, panels and partitions should take at most. The rest is for what passes through."""
+    fma_units: int
+    """Vector FMAs that a core starts in a cycle, if vectors are no longer than `fma_bits`."""
+    fma_bits: int
+    """Bits of a vector that an FMA unit takes in a cycle. A longer vector takes as many cycles as parts."""
+    fma_latency: float
+    """Cycles until the sum of an FMA can be added to."""
+    loads_per_cycle: float
+    """Operands that a core loads from L1 in a cycle while it multiplies: scalars and vectors alike."""
+    l2_bytes_per_cycle: float
+    """Bytes that a core reads from L2 in a cycle."""
+    memory_cycles_per_byte: float
+    """Cycles that a core takes to read a byte from memory."""
     masked_stores: bool = False
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     broadcasts: bool = False
@@ -34,30 +64,23 @@ class CpuMachine:
     """Whether instructions multiply tiles of bf16 pairs in tile registers (AMX_BF16)."""
     non_temporal: bool = False
     """Whether results may be written by non-temporal stores (x86)."""
-    l1: int = 32 << 10
-    l1_ways: int = 8
-    l2: int = 512 << 10
-    l3: int = 4 << 20
 
     @classmethod
-    def of(cls, target: tvm.target.Target) -> CpuMachine:
-        """The model of an `llvm` target, by the features that LLVM gives its CPU."""
-        if codegen.llvm_cpu_has_features("avx512f", target):
-            # VL: half vectors need the instruction for 256 bits.
-            pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
-            return cls(
-                lanes=16,
-                registers=32,
-                masked_stores=True,
-                broadcasts=True,
-                multiplies_pairs=pairs,
-                tile_registers=pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),
-                non_temporal=True,
-            )
-        if codegen.llvm_cpu_has_features("avx", target):
-            return cls(lanes=8, registers=16, non_temporal=True)
-        neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
-        return cls(lanes=4, registers=32 if neon else 16, non_temporal=bool(sse))
+    def of(cls, target: Target) -> CpuMachine:
+        """The model of an `llvm` target: the file of `mtune`, or of `mcpu`, or the generic one for its vectors."""
+        vectors = _vectors(tvm.target.Target(target.to_dict()))
+        found = files.find(cpus.FOLDER, target.mtune or target.mcpu)
+        return cls(**vectors, **(found or files.machine_files(cpus.FOLDER)[generic(vectors["lanes"])]).values)
+
+    @property
+    def fmas(self) -> float:
+        """Vector FMAs that a core starts in a cycle."""
+        return self.fma_units * min(1.0, self.fma_bits / (8 * F32_BYTES * self.lanes))
+
+    @property
+    def fmas_in_flight(self) -> float:
+        """So many independent FMAs keep the units busy."""
+        return self.fmas * self.fma_latency
 
     @property
     def vectors(self) -> list[int]:
@@ -87,18 +110,20 @@ class CpuMachine:
         """The share of peak FLOPs that a register tile of rows x columns vectors of sums may reach; 0 if it spills.
 
         A step of the innermost loop loads `columns` vectors and `rows` scalars for rows * columns FMAs. The sums and
-        vectors stay in registers; of the `spare` ones, one holds a scalar. Two FMAs start in a cycle, and the result of
-        one is ready after four cycles. So the units idle with fewer than `enough` sums: with half of them, for a
-        quarter of the time. (Where loops are short several tiles are in flight, and callers pass a smaller `enough`.)
-        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). `lanes` are
-        those in use.
+        vectors stay in registers; of the `spare` ones, one holds a scalar. The units idle with fewer than `enough`
+        sums: with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more
+        for others in proportion. (Where loops are short several tiles are in flight, and callers pass a smaller
+        `enough`.)
+        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). With a single
+        column there are more operands than FMAs, and a tile is no faster than its loads. `lanes` are those in use.
         """
         fmas = rows * columns
         if not self.holds(rows, columns, spare):
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
-        idle = max(0.0, 1 - fmas / enough) ** 2
-        return (1 - idle) * fmas / (fmas + loading) * lanes / self.lanes
+        idle = max(0.0, 1 - fmas / (enough * self.fmas_in_flight / 8)) ** 2
+        loaded = self.loads_per_cycle / (rows + columns) * fmas / self.fmas
+        return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side without displacing each other from L1: half of
@@ -106,3 +131,33 @@ class CpuMachine:
         all_sets = self.l1 // CACHE_LINE // self.l1_ways
         sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
         return max(1, sets * self.l1_ways // 2)
+
+
+def generic(lanes: int) -> str:
+    """The name of the machine file for CPUs that have none of their own, with vectors of so many f32."""
+    return f"generic-{8 * F32_BYTES * lanes}"
+
+
+def has_masked_stores(target: tvm.target.Target) -> bool:
+    """Whether a masked store is as fast as a whole one on an `llvm` target."""
+    return bool(codegen.llvm_cpu_has_features("avx512f", target))
+
+
+def _vectors(target: tvm.target.Target) -> dict[str, Any]:
+    """What vectors a target has, by the names of `CpuMachine`'s fields."""
+    if has_masked_stores(target):
+        # VL: half vectors need the instruction for 256 bits.
+        pairs = all(codegen.llvm_cpu_has_features(name, target) for name in ("avx512bf16", "avx512vl"))
+        return {
+            "lanes": 16,
+            "registers": 32,
+            "masked_stores": True,
+            "broadcasts": True,
+            "multiplies_pairs": pairs,
+            "tile_registers": pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),
+            "non_temporal": True,
+        }
+    if codegen.llvm_cpu_has_features("avx", target):
+        return {"lanes": 8, "registers": 16, "non_temporal": True}
+    neon, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "sse2"))
+    return {"lanes": 4, "registers": 32 if neon else 16, "non_temporal": sse}

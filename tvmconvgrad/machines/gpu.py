@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import tvm
 
+from tvmconvgrad.machines import files, gpus
+
 LAUNCH = 2.4
 """Microseconds to launch and end a kernel. Not measured on its own."""
 
@@ -15,9 +17,8 @@ LAUNCH = 2.4
 class GpuMachine:
     """What a schedule needs to know of a GPU. Numbers are for one multiprocessor (SM), unless they say otherwise.
 
-    They follow from the architecture's name alone, so the code, and with it the bits of a result, does not depend on
-    where it was built. Those of sm_90 were checked against measured kernels (schedules/cuda/gemm/cost.py); those of
-    other architectures were not measured on their own.
+    They are those of a machine file (machines/files.py), which is chosen by the architecture's name alone. So the code,
+    and with it the bits of a result, does not depend on where it was built.
     """
 
     architecture: int
@@ -42,20 +43,18 @@ class GpuMachine:
     """Bytes a cycle from the L2 cache to one SM, while all SMs read."""
     bytes: float
     """Bytes a microsecond from and to global memory, for the whole GPU."""
-    latency: float = 1.0
+    latency: float
     """Microseconds until a copy from global memory has arrived."""
 
     @classmethod
     def of(cls, target: tvm.target.Target) -> GpuMachine:
-        """The model of a `cuda` target: the largest GPU of its generation."""
+        """The model of a `cuda` target: the file of its architecture, or H100's from sm_90 on, or else A100's."""
         arch = str(target.attrs["arch"])
         found = re.match(r"sm_(\d+)", arch)
         architecture = int(found[1]) if found else 80
-        if architecture >= 90:  # H100 and H200; `mma` reaches about 2/3 of what `wgmma` does
-            return cls(architecture, arch == "sm_90a", 132, 1700, 227 << 10, 256 << 10, 1300, 2200, 128, 56, 2.4e6)
-        if architecture in (86, 89):  # GeForce: less shared memory, and tensor cores at half speed with f32 sums
-            return cls(architecture, False, 84, 1700, 99 << 10, 128 << 10, 256, 0, 128, 28, 0.8e6)
-        return cls(architecture, False, 108, 1400, 163 << 10, 192 << 10, 1024, 0, 64, 40, 1.5e6)  # A100
+        other = "h100" if architecture >= 90 else "a100"
+        file = files.find(gpus.FOLDER, arch) or files.machine_files(gpus.FOLDER)[other]
+        return cls(architecture, arch == "sm_90a", **file.values)
 
     @property
     def has_clusters(self) -> bool:

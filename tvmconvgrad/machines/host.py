@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tvmconvgrad.common import process
 from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
@@ -46,19 +47,49 @@ def named_generation() -> tuple[str, frozenset[str]]:
 
         if environment.named() is None:
             raise
-        name, features = environment.host_cpu()
+        name, features, _ = environment.host_cpu()
         return name, frozenset(features)
 
     cpu = archspec.cpu.host()
     for candidate in [cpu, *cpu.ancestors]:
-        try:
-            flags = candidate.optimization_flags("clang", _NEWEST_CLANG)
-        except archspec.cpu.UnsupportedMicroarchitecture:
-            continue
-        match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
-        if match:
-            return match[1], frozenset(candidate.features)
+        llvm_name = _llvm_name(candidate)
+        if llvm_name:
+            return llvm_name, frozenset(candidate.features)
     return str(cpu.name).replace("_", "-"), frozenset(cpu.features)
+
+
+@functools.cache
+def closest_generation() -> str:
+    """LLVM's name of the generation whose features are the most like this CPU's, among its vendor's.
+
+    A virtual machine may hide features of its CPU. `named_generation` is an older one then, which has none that are
+    hidden.
+    """
+    try:
+        with process.lock:
+            import archspec.cpu
+    except ModuleNotFoundError:
+        from tvmconvgrad.workers import environment
+
+        _, _, closest = environment.host_cpu()
+        return closest
+    named, vendor = host_cpu(), archspec.cpu.detect.detected_info().vendor
+    known = [cpu for cpu in archspec.cpu.TARGETS.values() if cpu.vendor == vendor]
+    among = host_features() & frozenset[str]().union(*(cpu.features for cpu in known))
+    apart = {name: len(among ^ cpu.features) for cpu in known if (name := _llvm_name(cpu))}
+    return min(apart, key=lambda name: (apart[name], name != named), default=named)
+
+
+def _llvm_name(generation: Any) -> str | None:
+    """LLVM's name of one of archspec's generations."""
+    import archspec.cpu
+
+    try:
+        flags = generation.optimization_flags("clang", _NEWEST_CLANG)
+    except archspec.cpu.UnsupportedMicroarchitecture:
+        return None
+    match = re.search(r"-m(?:arch|cpu)=([A-Za-z0-9-]+)(?:\s|$)", flags)
+    return match[1] if match else None
 
 
 @functools.cache

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvmconvgrad.common import process
+from tvmconvgrad.machines import cpus, files
 from tvmconvgrad.machines.backends import BACKENDS, Backend
-from tvmconvgrad.machines.host import added_features, host_architecture, host_cpu
+from tvmconvgrad.machines.host import added_features, closest_generation, host_architecture, host_cpu
 from tvmconvgrad.machines.triples import SYSTEMS, architecture_of, check_triple, foreign_triple
 from tvmconvgrad.spec.values import nearest, plain, show
 
@@ -29,6 +30,8 @@ bits."""
 class Target:
     """A resolved target; `str` gives the command line's spelling, `to_dict` TVM's. `arch` is a GPU's, "sm_90".
 
+    `mtune` names the CPU whose cache sizes and costs schedules are planned with, where that is not `mcpu`, which names
+    the instructions (as GCC's and Clang's options of these names do).
     `algorithm` is "direct" or "auto": then kernels may take Winograd's algorithm (te/winograd). `fpmath_mode` is
     "strict" or "tf32": then kernels for f32 may round both inputs to TF32, and multiply on a GPU's tensor cores.
     """
@@ -36,6 +39,7 @@ class Target:
     kind: str = "llvm"
     mcpu: str | None = None
     mattr: tuple[str, ...] = ()
+    mtune: str | None = None
     mtriple: str | None = None
     arch: str | None = None
     algorithm: str = DIRECT
@@ -44,6 +48,7 @@ class Target:
     def __str__(self) -> str:
         options = {**self.to_dict(), "mattr": ",".join(self.mattr)}
         options.pop("kind")
+        options["mtune"] = self.mtune
         if self.algorithm != DIRECT:
             options["algorithm"] = self.algorithm
         if self.fpmath_mode != STRICT:
@@ -62,7 +67,7 @@ class Target:
         return BACKENDS[self.kind]
 
     def to_dict(self) -> dict[str, Any]:
-        """The target as TVM's dict, without `algorithm` and `fpmath_mode`, which TVM does not know."""
+        """The target as TVM's dict, without `mtune`, `algorithm` and `fpmath_mode`, which TVM does not know."""
         options = {"mcpu": self.mcpu, "mattr": list(self.mattr), "mtriple": self.mtriple, "arch": self.arch}
         return {"kind": self.kind, **{name: value for name, value in options.items() if value}}
 
@@ -74,8 +79,9 @@ class Target:
 def parse_target(target: str | Mapping[str, Any] | Target | None = None) -> Target:
     """A target from "llvm -mcpu=znver3", "cuda -arch=sm_90", TVM's dict, or None for this machine's CPU.
 
-    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. A well-known
-    CPU of another architecture ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
+    `mcpu` takes LLVM's names; "native" is this machine's CPU, with the features that its name leaves out. `mtune` is
+    the CPU that schedules are planned for, if it is another one. A well-known CPU of another architecture
+    ("cortex-a76") needs no `mtriple`: it is Linux's. `algorithm` is "direct" or "auto".
     "cuda" without `arch` is for the first GPU of this machine; its `fpmath_mode` is "strict" or "tf32". Raises
     ValueError for an unknown kind or option, or where there is no such GPU, and TypeError for a value of another type.
     """
@@ -134,7 +140,11 @@ def parse_gpu(given: object, options: Mapping[str, Any]) -> Target:
 def parse_cpu(given: object, options: Mapping[str, Any]) -> Target:
     """An "llvm" target from its options."""
     algorithm = _one_of("algorithm", options, ALGORITHMS)
-    mcpu, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtriple"))
+    mcpu, mtune, mtriple = (_word(name, options.get(name)) for name in ("mcpu", "mtune", "mtriple"))
+    if mtune == "native":
+        mtune = closest_generation()
+    elif mtune is not None:
+        _check_tune(mtune)
     if mtriple is not None:
         check_triple(mtriple)
     elif mcpu is not None:
@@ -143,7 +153,22 @@ def parse_cpu(given: object, options: Mapping[str, Any]) -> Target:
     if mcpu == "native":
         added = [feature for feature in added_features() if feature[1:] not in {one[1:] for one in features}]
         mcpu, features = host_cpu(), (*added, *features)
-    return Target("llvm", mcpu, features, mtriple, algorithm=algorithm)
+        mtune = mtune or closest_generation()
+    return Target("llvm", mcpu, features, _tune(mcpu, mtune), mtriple, algorithm=algorithm)
+
+
+def _check_tune(mtune: str) -> None:
+    """ValueError for a CPU that has no machine file."""
+    if files.find(cpus.FOLDER, mtune) is None:
+        known = files.names(cpus.FOLDER)
+        expected = f"expected one of {', '.join(known)}"
+        raise ValueError(f"target: mtune {show(mtune)} has no machine file{nearest(mtune, known)}, {expected}")
+
+
+def _tune(mcpu: str | None, mtune: str | None) -> str | None:
+    """`mtune`, if it has a machine file and that is not `mcpu`'s."""
+    file = files.find(cpus.FOLDER, mtune)
+    return mtune if file is not None and file != files.find(cpus.FOLDER, mcpu) else None
 
 
 def _gpu_architecture(given: object, arch: str | None) -> str:

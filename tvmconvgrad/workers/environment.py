@@ -30,10 +30,11 @@ def versions() -> dict[str, str]:
     return own_versions() if named() is None else dict(_about(str(named()))["versions"])
 
 
-def host_cpu() -> tuple[str, list[str]]:
-    """LLVM's name of this machine's CPU and its features, by the other interpreter. MissingCompiler."""
-    name, features = _about(str(named()))["cpu"]
-    return name, features
+def host_cpu() -> tuple[str, list[str], str]:
+    """LLVM's name of this machine's CPU, the features that it implies, and the name of the generation that is the most
+    like it, by the other interpreter. MissingCompiler."""
+    name, features, closest = _about(str(named()))["cpu"]
+    return name, features, closest
 
 
 def own_versions() -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from functools import lru_cache
 
-import tvm
-
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.machines.targets import AUTO, Target
 from tvmconvgrad.schedules.base import Rule
@@ -23,7 +21,7 @@ from tvmconvgrad.schedules.zero import ZeroRule
 def cpu_rules(target: Target) -> tuple[Rule, ...]:
     """The rules for an `llvm` target: with AMX's tile registers if the target has them, with Winograd's algorithm if
     it has `-algorithm=auto`. Of equal costs the first rule is taken."""
-    machine = CpuMachine.of(tvm.target.Target(target.to_dict()))
+    machine = CpuMachine.of(target)
     filters = [WeightsRule(machine, axis) for axis in (WeightsAxis.O, WeightsAxis.C, WeightsAxis.GROUPS)]
     positions = [DataRule(machine, axis) for axis in (DataAxis.N, DataAxis.GROUPS, DataAxis.M, DataAxis.K)]
     if machine.tile_registers:

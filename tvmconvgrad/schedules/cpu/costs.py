@@ -22,6 +22,11 @@ those vectors, took 0.25 to 0.7 cycles for each element of data and result besid
 AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
 at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
 
+CUT_LINES = 0.03
+"""To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.
+Without it, tiles of 8 positions were chosen in place of 16 for MobileNetV2's and EfficientNet's first forwards in NCX,
+which took 1.4 times as long (an Intel Xeon with AMX)."""
+
 ADDING_CACHE_BLOCKS = 0.35
 """To add one cache block of K to a scratch accumulator. With 0.25 U-Net's down2_2 in NCX took K in 8, and 1.05 times as
 long; with 0.5 DeepLab's aspp_dilated18 took K in one, and 1.1 times as long (an Intel Xeon with AMX)."""
@@ -63,16 +68,9 @@ vector serves one product only. K_VECTORS: vectors over K, where both operands a
 same, if the filter does not fit L2. Vectors that cross no cache line cost half. None was measured on its own.
 """
 
-L2_BYTES = 40
-"""Bytes that a core reads from L2 in a cycle. A tile of few positions would read its panel faster than that. Not
-measured on its own."""
-
 BROADCASTING = 0.3
 """What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
 AVX-512). Not measured on its own."""
-
-TRAFFIC = 0.1
-"""Cycles for a byte from memory. Not measured on its own."""
 
 SHARED = 3
 """A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from tvm import tirx
 from tvm.ir import Expr, IRModule
-from tvm.target import Target
 
-from tvmconvgrad.machines.cpu import CpuMachine
+from tvmconvgrad.machines.cpu import has_masked_stores
 from tvmconvgrad.tir.annotations import MOST_APART
 from tvmconvgrad.tir.rewriting import rewritten
 
@@ -22,13 +21,9 @@ from tvmconvgrad.tir.rewriting import rewritten
 def with_spread_stores(module: IRModule) -> IRModule:
     """`module` with masked stores in place of stores of f32 with a stride of two to `MOST_APART` elements."""
     targets = [function.attrs["target"] for function in module.functions.values() if "target" in function.attrs]
-    if not targets or not all(map(_has_masked_stores, targets)):
+    if not targets or not all(target.kind.name == "llvm" and has_masked_stores(target) for target in targets):
         return module
     return rewritten(module, (tirx.BufferStore, _spread))
-
-
-def _has_masked_stores(target: Target) -> bool:
-    return target.kind.name == "llvm" and CpuMachine.of(target).masked_stores
 
 
 def _spread(store: tirx.BufferStore) -> tirx.Stmt:

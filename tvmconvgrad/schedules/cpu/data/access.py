@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import L2_BYTES, ROOM, SHARED
+from tvmconvgrad.schedules.cpu.costs import ROOM, SHARED
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
@@ -41,9 +41,10 @@ LEAST_RUN = 2 * CACHE_LINE
 its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
-"""The share of L2 that a panel may take; the second one for a panel that would be read faster than `L2_BYTES`. Not
-measured on their own. Where cache blocks of K are added up in the result itself, a panel takes L1 at most: 11 forwards
-of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below 0.99 (an Intel Xeon with AMX)."""
+"""The share of L2 that a panel may take; the second one for a panel that would be read faster than L2 delivers
+(`CpuMachine.l2_bytes_per_cycle`). Not measured on their own. Where cache blocks of K are added up in the result itself,
+a panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below
+0.99 (an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,13 @@ class DataAccess:
         if self.pairs or self.tile.vector_axis is not DataAxis.N or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2
+        fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2_blocks
         return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.blocking(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
         """Whether the filter fits half of L2, beside data."""
-        return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2 // 2
+        return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2_blocks // 2
 
     @cached_property
     def panel(self) -> int:
@@ -165,7 +166,7 @@ class DataAccess:
         """
         data, weights = (prod(shape) for shape in self.sizes.problem.input_shapes)
         alone = self.panel + (0 if self.data_in_place else data)
-        return self.bytes * self.panel <= self.machine.l1 or self.has_room(min(alone, weights))
+        return self.bytes * self.panel <= self.machine.l1_blocks or self.has_room(min(alone, weights))
 
     def has_room(self, elements: int) -> bool:
         """Whether a workspace of so many packed elements takes no more memory than the tensors."""
@@ -189,8 +190,8 @@ class DataAccess:
         return k_cache_blocks > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
-        """Bytes of its panel that a tile of so many positions reads in a cycle, at two FMAs a cycle."""
-        return 2 * F32_BYTES * self.machine.lanes / positions
+        """Bytes of its panel that a tile of so many positions reads in a cycle, if its FMAs do not wait."""
+        return self.machine.fmas * F32_BYTES * self.machine.lanes / positions
 
     @cached_property
     def k_cache_blocks(self) -> int:
@@ -203,9 +204,10 @@ class DataAccess:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
         for it only if a panel would be too large for L2."""
         if self.may_add and not self.has_scratch_accumulator(k_cache_blocks=2) and not self.stores_non_temporally:
-            return self.machine.l1
-        share = SMALL_PANEL if self.may_add and self.panel_rate(self.tile.positions) > L2_BYTES else PANEL
-        return int(share * self.machine.l2)
+            return self.machine.l1_blocks
+        waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
+        share = SMALL_PANEL if self.may_add and waits else PANEL
+        return int(share * self.machine.l2_blocks)
 
     @property
     def writes_apart(self) -> bool:

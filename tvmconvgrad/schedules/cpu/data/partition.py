@@ -13,7 +13,6 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
-from tvmconvgrad.schedules.cpu.costs import TRAFFIC
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
@@ -98,7 +97,7 @@ class DataPartitioning:
         )
         found = [partitions for partitions in found if self.has_room(partitions)] or [smallest]
         least = min(partitions.traffic for partitions in found)
-        allowed = max(1.1 * least, least + SLACK * cost(self.access) / TRAFFIC)
+        allowed = max(1.1 * least, least + SLACK * cost(self.access) / self.access.machine.memory_cycles_per_byte)
         best = [partitions for partitions in found if partitions.traffic <= allowed]
         enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= WORK_ITEMS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
@@ -110,7 +109,8 @@ class DataPartitioning:
         wanted = -(-WORK_ITEMS // self.partitions.work_items)
         if not self._has_small_images:
             return wanted
-        return max(wanted, self.access.sizes.problem.geometry.groups * self._image // (self.access.machine.l1 // 2))
+        images = self.access.sizes.problem.geometry.groups * self._image
+        return max(wanted, images // (self.access.machine.l1_blocks // 2))
 
     def n_partitions(self, group_partitions: int) -> int:
         """The number of partitions of N that gives enough work items, together with so many of groups."""
@@ -140,7 +140,7 @@ class DataPartitioning:
         """How many group blocks are computed at each M block: as many as read two cache lines, if moving the tensors
         takes longer than the sums. Otherwise one, since the rows that its taps read again then stay in L1."""
         problem = self.access.sizes.problem
-        if multiplying(self.access) > TRAFFIC * problem.tensor_bytes:
+        if multiplying(self.access) > self.access.machine.memory_cycles_per_byte * problem.tensor_bytes:
             return 1
         return max(POSITION_BYTES // (ITEM_BYTES[problem.dtype] * self.access.tile.groups), 1)
 
@@ -194,7 +194,12 @@ class DataPartitioning:
         """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one cache
         block; in NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took
         1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
-        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
+        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long.
+
+        A single partition in NCX may fill L2, since no panel is then read twice: on a Xeon with 2 MiB of L2, ConvNeXt's
+        stage4_project, DeepLab's block4_reduce and ResNet-50's res5a_branch2a took 0.79, 0.93 and 0.93 of the time. In
+        NXC ResNet-50's res4b_branch2a took 1.13 times as long with it.
+        """
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
         k_cache_blocks = access.k_cache_blocks if access.may_add else 1  # one after the other
@@ -203,7 +208,8 @@ class DataPartitioning:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
-        return held <= access.machine.l2
+        alone = work_items == 1 and access.tile.vector_axis == "channels" and not access.along
+        return held <= (access.machine.l2 if alone else access.machine.l2_blocks)
 
     @cached_property
     def _extents(self) -> list[int]:
@@ -237,7 +243,7 @@ class DataPartitioning:
         share no data, and the image of one fits half of L2."""
         sizes = self.access.sizes
         by_rows = self.access.tile.vector_axis is DataAxis.M and sizes.problem.data_format == "NCX"
-        return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2 // 2
+        return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2_blocks // 2
 
     @property
     def _image(self) -> int:
@@ -259,4 +265,4 @@ class DataPartitioning:
         sizes, tile = self.access.sizes, self.access.tile
         columns = sizes.problem.geometry.groups * sum(size.n for size in sizes.sums)
         row_block = F32_BYTES * tile.rows * tile.positions * columns
-        return max(self.access.machine.l2 // 2 // row_block, 1)
+        return max(self.access.machine.l2_blocks // 2 // row_block, 1)

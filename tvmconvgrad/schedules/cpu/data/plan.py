@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING, TRAFFIC
+from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
@@ -199,5 +199,6 @@ def _best_tiles(planner: DataPlanner) -> list[DataTile]:
     best = []
     for no_room, cycles, surplus, tile, access in sorted(costs, key=lambda each: each[:4])[:BEST_TILES]:
         partitions = DataPartitioning(access).partitions
-        best.append((no_room, cycles + TRAFFIC * partitions.traffic + STARTING * partitions.work_items, surplus, tile))
+        moving = planner.machine.memory_cycles_per_byte * partitions.traffic
+        best.append((no_room, cycles + moving + STARTING * partitions.work_items, surplus, tile))
     return [tile for *_, tile in sorted(best)]

@@ -50,6 +50,6 @@ def cycles(access: DataAccess) -> float:
     tile = access.tile
     assert tile.tile_rows is not None
     m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
-    near = access.bytes * access.panel <= access.machine.l1 // 2
+    near = access.bytes * access.panel <= access.machine.l1_blocks // 2
     each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
     return access.products / (tile.tile_rows * COLUMNS * access.block_k(access.data_in_place)) * each

@@ -20,6 +20,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     APART,
     BORDERED,
     BROADCASTING,
+    CUT_LINES,
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
@@ -108,7 +109,7 @@ def multiplying(access: DataAccess) -> float:
     if access.tile.tile_rows:
         return tile_registers.cycles(access)
     efficiency = _efficiency(access)
-    at_a_time = 2 * access.machine.lanes * (2 if access.pairs else 1)
+    at_a_time = access.machine.fmas * access.machine.lanes * (2 if access.pairs else 1)
     return access.products / (at_a_time * efficiency) if efficiency else inf
 
 
@@ -177,7 +178,8 @@ def _transposing(access: DataAccess) -> float:
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
     adding = ADDING_CACHE_BLOCKS * k_cache_blocks if k_cache_blocks > 1 else 0.0
-    return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    cut = CUT_LINES if positions * F32_BYTES % CACHE_LINE else 0.0
+    return adding + cut + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:

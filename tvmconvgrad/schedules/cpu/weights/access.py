@@ -250,7 +250,7 @@ class WeightsAccess:
 
     def l1_positions(self, channels: int) -> int:
         """How many positions of so many f32 channels fit 85 % of L1."""
-        return int(0.85 * self.machine.l1) // (F32_BYTES * channels)
+        return int(0.85 * self.machine.l1_blocks) // (F32_BYTES * channels)
 
     @property
     def writes_along(self) -> bool:

@@ -55,7 +55,7 @@ def _before(partitions: int) -> float:
 
 def adds_far(access: WeightsAccess) -> bool:
     """Whether a work item's share of the filter, to which each cache block adds its tiles, is too large for L2."""
-    return F32_BYTES * prod(access.problem.filter_shape) >= WORK_ITEMS * access.machine.l2
+    return F32_BYTES * prod(access.problem.filter_shape) >= WORK_ITEMS * access.machine.l2_blocks
 
 
 def has_small_groups(access: WeightsAccess) -> bool:
@@ -79,9 +79,9 @@ def cache_block_size(access: WeightsAccess) -> int:
     if access.packs_to_registers:
         return RUN
     if has_small_groups(access):
-        return max(access.machine.l1 // (F32_BYTES * (c_group * positions_read + o_group)), LEAST_CACHE_BLOCK)
+        return max(access.machine.l1_blocks // (F32_BYTES * (c_group * positions_read + o_group)), LEAST_CACHE_BLOCK)
     if access.tile.groups > 1 and c_group * o_group > 1:
-        return access.machine.l2 // 2 // (F32_BYTES * access.tile.groups * (c_group * positions_read + o_group))
+        return access.machine.l2_blocks // 2 // (F32_BYTES * access.tile.groups * (c_group * positions_read + o_group))
     if access.tile.groups > 1:
         return max(_depthwise_cache_block(access, positions_read), LEAST_CACHE_BLOCK)
     return _packed_cache_block(access) if any(access.blocks) else CACHE_BLOCK_IN_PLACE
@@ -93,7 +93,7 @@ def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
     if access.tile.taps != geometry.k:
         return access.l1_positions(access.tile.groups * positions_read)
     # Each cache line is read once by these groups, and the rest of it maybe by the next groups.
-    limit = machine.l1 // 2 // (max(width, CACHE_LINE) * (positions_read + 1))
+    limit = machine.l1_blocks // 2 // (max(width, CACHE_LINE) * (positions_read + 1))
     if width >= CACHE_LINE or positions_read > 1:
         return limit
     # Here it is read again: L1 needs room for all rows, which may lie so far apart that they share sets.
@@ -108,7 +108,7 @@ def _packed_cache_block(access: WeightsAccess) -> int:
         packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
     if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CACHE_BLOCK
-    limit = 1024 if adds_far(access) else access.machine.l2 // 2 // (F32_BYTES * packed)
+    limit = 1024 if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)
     limit = min(max(limit, 128), 1024)
     if access.problem.geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter cache blocks
         limit = min(limit, _panels_in_l1(access))
@@ -123,7 +123,7 @@ def _panels_in_l1(access: WeightsAccess) -> int:
     apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis is WeightsAxis.C else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
     density = access.density or 1.0  # without any products the size does not matter
-    return max(int(access.machine.l1 / (F32_BYTES * (apart * c + o)) / density), LEAST_CACHE_BLOCK)
+    return max(int(access.machine.l1_blocks / (F32_BYTES * (apart * c + o)) / density), LEAST_CACHE_BLOCK)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
@@ -92,7 +92,7 @@ def _multiplying(access: WeightsAccess) -> float:
     if access.tile.tile_rows:
         return count * tile_registers.cycles_per_product(access)
     efficiency = _efficiency(access)
-    at_a_time = 2 * access.machine.lanes * (2 if access.pairs else 1)
+    at_a_time = access.machine.fmas * access.machine.lanes * (2 if access.pairs else 1)
     return count / (at_a_time * efficiency) if efficiency else inf
 
 
@@ -151,7 +151,8 @@ def _waiting(access: WeightsAccess) -> float:
     strided = problem.geometry.strides[-1] > 1 and tile.taps == problem.geometry.k
     far = problem.tensor_bytes > SHARED * access.machine.l3
     once = F32_BYTES * tile.groups >= CACHE_LINE and not any(access.blocks)
-    return DROPPED * TRAFFIC * problem.tensor_bytes if strided and far and once else 0.0
+    from_memory = access.machine.memory_cycles_per_byte * problem.tensor_bytes
+    return DROPPED * from_memory if strided and far and once else 0.0
 
 
 def _finishing(access: WeightsAccess) -> float:

@@ -44,9 +44,6 @@ LEAST_CACHE_BLOCK = 128
 """A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. Not
 measured on its own."""
 
-ENOUGH = 8
-"""So many vectors of sums keep the FMA units busy: two units with a latency of four cycles."""
-
 
 @dataclass(frozen=True, order=True)
 class RowsTile:
@@ -148,7 +145,7 @@ class RowsPlanner:
         c_group, o_group = group_sizes(geometry)
         read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
-        vectors = (self.machine.l2 // 2) // (F32_BYTES * tile.lanes * again)
+        vectors = (self.machine.l2_blocks // 2) // (F32_BYTES * tile.lanes * again)
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
         return max(min(vectors, share, max(image, LEAST_CACHE_BLOCK)), 1)
@@ -191,13 +188,13 @@ class RowsPlanner:
         positions = geometry.batch * prod(geometry.y[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
         moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.x_shape) + prod(self.problem.y_shape))
-        return fmas / 2 / self._efficiency(tile) + moving + self._adding(tile, positions)
+        return fmas / self.machine.fmas / self._efficiency(tile) + moving + self._adding(tile, positions)
 
     def _adding(self, tile: RowsTile, positions: int) -> float:
         """Cycles of one core, about, to add each cache block's tiles to memory, and to add up each split's lanes."""
         sums = prod(self.problem.filter_shape)
         cache_blocks = positions / (tile.lanes * self._cache_block(tile))
-        near = F32_BYTES * tile.lanes * sums <= self.machine.l2 // 2
+        near = F32_BYTES * tile.lanes * sums <= self.machine.l2_blocks // 2
         lanes = ADDING_LANES * tile.lanes * min(self._least_split_k, math.ceil(cache_blocks))
         return sums * (cache_blocks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
 
@@ -215,7 +212,7 @@ class RowsPlanner:
         fmas = tile.rows * tile.sums
         many = LOADING_MANY if self.machine.masked_stores else LOADING_MANY_UNMASKED
         loading = LOADING if self._is_depthwise else many
-        return min(1.0, tile.sums / ENOUGH) * fmas / (fmas + loading * loads)
+        return min(1.0, tile.sums / self.machine.fmas_in_flight) * fmas / (fmas + loading * loads)
 
     def _rows_read(self, tile: RowsTile) -> int:
         """The number of rows of x that a tile reads."""

@@ -241,7 +241,7 @@ class WinogradDataPlanner:
         if not by_work_item:
             return min(sizes.tiles, int(DATA_SHARE * sizes.room) // (sizes.products * k))
         elements = sizes.products * (k + n) + prod(axis.tile for axis in sizes.axes) * k
-        return max(LEAST_PARTITION, self.machine.l2 // (F32_BYTES * elements))
+        return max(LEAST_PARTITION, self.machine.l2_blocks // (F32_BYTES * elements))
 
     def _tiles_of(self, tile: WinogradDataTile, found: Sequence[int]) -> int:
         return prod(found) * self.sizes(tile).interleaved

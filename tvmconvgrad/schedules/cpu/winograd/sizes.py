@@ -9,7 +9,7 @@ from math import prod
 from typing import Protocol, TypeVar
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRAFFIC, TRANSPOSING
+from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRANSPOSING
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
@@ -88,7 +88,7 @@ class WinogradSizes:
     def summing(self, m: int, n: int, channels: int, is_near: bool = True) -> float:
         """Cycles for the products of so many pairs of `channels`, by register tiles of `m` x `n`."""
         multiplied = self.products * self.taps * self.tiles * channels
-        return multiplied / (2 * self.machine.lanes * self.efficiency(m, n, is_near))
+        return multiplied / (self.machine.fmas * self.machine.lanes * self.efficiency(m, n, is_near))
 
     def moving(self, channels: int) -> float:
         """Cycles to pad data of so many channels, or to copy a result."""
@@ -104,8 +104,8 @@ class WinogradSizes:
         goes through memory, unless the work item that transforms it also uses it (`stays`)."""
         vectors = self.products * self.taps * channels / self.machine.lanes
         is_near = stays or self.is_near(self.products * self.taps * channels)
-        far = 0.0 if is_near else 2 * TRAFFIC * F32_BYTES * self.machine.lanes  # stored, and loaded again
-        return vectors * (TRANSFORMING + far)
+        moving = self.machine.memory_cycles_per_byte * F32_BYTES * self.machine.lanes
+        return vectors * (TRANSFORMING + (0.0 if is_near else 2 * moving))  # stored, and loaded again
 
     def part(self, images: int, units: Sequence[int], wanted: int) -> list[int]:
         """The images, and the tiles or positions along each axis, of one work item: a multiple of `units` along each,
@@ -137,9 +137,9 @@ class WinogradSizes:
         return times * sums / self.machine.lanes * (TRANSFORMING if is_near else TRANSFORMING_FAR)
 
     def is_near(self, elements: int) -> bool:
-        """Whether so many f32 elements fit L2. It counts as twice the size that the machine's model promises, since
-        most of today's cores have that."""
-        return F32_BYTES * elements <= 2 * self.machine.l2
+        """Whether so many f32 elements fit L2. It counts as twice the size that blocks should have, since most of
+        today's cores have that."""
+        return F32_BYTES * elements <= 2 * self.machine.l2_blocks
 
     @property
     def room(self) -> int:

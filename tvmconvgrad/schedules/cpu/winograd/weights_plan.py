@@ -175,8 +175,8 @@ class WinogradWeightsPlanner:
     def _cache_block_tiles(self, tile: WinogradWeightsTile) -> int:
         """How many tiles a cache block should have: so many that their data fits L2; more, if the sums do not fit L2
         (`CACHE_BLOCKS`); but not more than have room beside the sums."""
-        fitting = self.machine.l2 // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
-        beyond = sum(F32_BYTES * self._sums(tile) > size for size in (self.machine.l2, SHARED * self.machine.l3))
+        fitting = self.machine.l2_blocks // (F32_BYTES * self.sizes.products * sum(self.channels(tile)))
+        beyond = sum(F32_BYTES * self._sums(tile) > size for size in (self.machine.l2_blocks, SHARED * self.machine.l3))
         return min(max(fitting, CACHE_BLOCKS[beyond]), (self.sizes.room - self._sums(tile)) // self._elements(tile))
 
     def _elements(self, tile: WinogradWeightsTile) -> int:
