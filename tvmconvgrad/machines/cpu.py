@@ -37,7 +37,7 @@ class CpuMachine:
     l2: int
     """Bytes of a core's L2."""
     l3: int
-    """Bytes of a core's share of the last-level cache."""
+    """Bytes of the last-level cache that a core may count on."""
     l1_blocks: int
     """Bytes of L1 that what a tile reads again should take at most."""
     l2_blocks: int

@@ -41,6 +41,13 @@ data gradients of MobileNetV2 had 0.95 to 1.31 times the speed that they had wit
 lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with
 AMX)."""
 
+WHOLE = 0.75
+"""The share of L2 that a single partition in NCX may read: no panel is then read twice. On an Intel Xeon with 2 MiB of
+L2 ConvNeXt's stage4_project, ResNet-50's res5a_branch2a and res5b_branch2a, and DeepLab's block4_reduce took 0.85 to
+0.90 of the time. res4b_branch2a, which reads 1.5 MiB, took 1.04 times as long: at that size the Xeon reads 30 bytes in
+a cycle, and 46 at 1 MiB (benchmarks/calibrate.py). In NXC it took 1.13 times as long with it, and with several parts of
+K ConvNeXt's stage4_expand 1.21 times."""
+
 SLACK = 0.01
 """To have enough work items, a sum may take longer by this share of its time."""
 
@@ -196,9 +203,8 @@ class DataPartitioning:
         1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
         NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long.
 
-        A single partition in NCX may fill L2, since no panel is then read twice: on a Xeon with 2 MiB of L2, ConvNeXt's
-        stage4_project, DeepLab's block4_reduce and ResNet-50's res5a_branch2a took 0.79, 0.93 and 0.93 of the time. In
-        NXC ResNet-50's res4b_branch2a took 1.13 times as long with it.
+        A single partition in NCX, with all of K, may take `WHOLE` of L2 even if blocks should be smaller, where N alone
+        gives enough work items.
         """
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
@@ -208,8 +214,9 @@ class DataPartitioning:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
-        alone = work_items == 1 and access.tile.vector_axis == "channels" and not access.along
-        return held <= (access.machine.l2 if alone else access.machine.l2_blocks)
+        enough = sizes.column_blocks(access.tile) * sizes.group_blocks(access.tile) >= WORK_ITEMS
+        alone = work_items == parts == 1 and enough and access.tile.vector_axis == "channels" and not access.along
+        return held <= max(access.machine.l2_blocks, WHOLE * access.machine.l2 if alone else 0)
 
     @cached_property
     def _extents(self) -> list[int]:
