@@ -46,9 +46,9 @@ def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IR
     out = tirx.decl_buffer(extents, result_dtype(problem), "out")
     maps = expression.output_maps or [_in_place] * len(expression.results)
     outputs: dict[str, _Output] = {stage.name: (out, where) for stage, where in zip(stages, maps)}
-    bias = stages[len(expression.results) :]
+    beside = stages[len(expression.results) :]
     if adds:
-        outputs |= {stage.name: (stage, _in_place) for stage in bias}
+        outputs |= {stage.name: (stage, _in_place) for stage in beside}
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         found = outputs.get(statement.buffer.name)
@@ -64,7 +64,7 @@ def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IR
         return with_parts(statement, reads=reads, writes=writes, init=init)
 
     body = structural_map(main.body, ((TensorLoad, load), (tirx.BufferStore, store), (SBlock, block)))
-    stored = tirx.PrimFunc([*inputs, out, *bias], body, main.ret_type, main.attrs)
+    stored = tirx.PrimFunc([*inputs, out, *beside], body, main.ret_type, main.attrs)
     return IRModule({"main": stored}, attrs=module.attrs)
 
 
