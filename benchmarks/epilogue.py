@@ -1,5 +1,4 @@
-"""What accumulation, the gradient by the bias, and a forward's bias cost in a kernel's own call, and in passes of their own
-by PyTorch.
+"""What accumulation, the gradient by the bias and a forward's bias cost in a kernel's call, and in passes by PyTorch.
 
     python benchmarks/epilogue.py --every 9 all          # every ninth gradient; builds the kernels first
     python benchmarks/epilogue.py --only data --data-format NCX resnet_50
@@ -24,6 +23,7 @@ from tvmconvgrad.futures import in_background
 from tvmconvgrad.layers import LayerGradient, select_gradients
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, aligned_empty
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.epilogue import Epilogue
 
 OPTIONS = {
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="+")
     parser.add_argument("--only", choices=["filters", "data", "forward"], default="filters")
-    parser.add_argument("--dtype", choices=list(NUMPY_DTYPES), default="f32")
+    parser.add_argument("--dtype", choices=list(ITEM_BYTES), default="f32")
     parser.add_argument("--data-format", choices=["NXC", "NCX"], default="NXC")
     parser.add_argument("--every", type=int, default=1)
     given = parser.parse_args()
