@@ -27,6 +27,7 @@ from tvmconvgrad.machines.targets import DEFAULT
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--accumulate", is_flag=True, help="Kernels add to the old values of their results.")
 @click.option("--bias-delta", is_flag=True, help="Kernels also compute the gradient by the bias.")
+@click.option("--bias", is_flag=True, help="Kernels add a bias to their results; for --only forward.")
 @click.option("--result-dtype", metavar="TYPE", help="f32 keeps results in f32, whatever the inputs' type.")
 @layout_options
 @selection_options
@@ -38,6 +39,7 @@ def build(
     static: bool,
     accumulate: bool,
     bias_delta: bool,
+    bias: bool,
     result_dtype: str | None,
     dtypes: tuple[str, ...] | None,
     data_format: str,
@@ -71,6 +73,7 @@ def build(
                 substring=substring,
                 accumulate=accumulate,
                 bias_delta=bias_delta,
+                bias=bias,
                 result_dtype=result_dtype,
                 progress=progress,
             )

@@ -41,6 +41,7 @@ class Compiled(spec.Operator):
         target: TargetLike = None,
         accumulate: bool = False,
         bias_delta: Any = None,
+        bias: Any = None,
         result_dtype: Any = None,
         **named: Any,
     ) -> Any:
@@ -52,12 +53,13 @@ class Compiled(spec.Operator):
         attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
         it the result is a tensor of the first input's kind. `accumulate=True` adds to what `out` has. `bias_delta`
         receives the gradient by the bias in the same call: the sum of output_delta over images and positions, one
-        element a channel, of the result's type; with `accumulate` it is added, too. `result_dtype="f32"` keeps the sums
-        of 16-bit inputs in f32. The three are for CPUs. Autograd sees no call: an input that requires grad is
+        element a channel, of the result's type; with `accumulate` it is added, too. `bias` is added to the result where
+        that is data, and has an element for each of its channels, of the inputs' type. `result_dtype="f32"` keeps the
+        sums of 16-bit inputs in f32. The four are for CPUs. Autograd sees no call: an input that requires grad is
         refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or
         TypeError for what does not fit, before any kernel runs.
         """
-        options = accumulate, bias_delta is not None, result_dtype
+        options = result_dtype, accumulate, bias_delta is not None, bias is not None
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
@@ -69,7 +71,7 @@ class Compiled(spec.Operator):
                     kernel = None
                 try:
                     if kernel is not None:
-                        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
+                        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta, bias=bias)
                 except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
                     pass
         first, second, wanted = bind(self, inputs, named)
@@ -78,10 +80,10 @@ class Compiled(spec.Operator):
         if plain and tensors.known_kind(first) and tensors.known_kind(second):
             _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, options, registry.generation] = kernel
-        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
+        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta, bias=bias)
 
     def _kernel_for(
-        self, first: Any, second: Any, wanted: Any, target: Target | None, options: tuple[Any, bool, Any]
+        self, first: Any, second: Any, wanted: Any, target: Target | None, options: tuple[Any, Any, bool, bool]
     ) -> Kernel:
         names = self.input_names
         gpu = gpus.common(names, (first, second)) if target is None or target.backend.is_gpu else None
@@ -89,8 +91,7 @@ class Compiled(spec.Operator):
         one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
-        accumulate, bias_delta, result_dtype = options
-        epilogue = parse_epilogue(one.dtype, result_dtype, accumulate, bias_delta)
+        epilogue = parse_epilogue(one.dtype, self.gradient is spec.Gradient.FILTER, *options)
         shapes = one.shape, two.shape, shape_of(self, wanted)
         return _kernel(self, *shapes, one.dtype, epilogue, target, gpu, registry.generation)
 
@@ -115,17 +116,18 @@ class Compiled(spec.Operator):
         tuned: bool = True,
         accumulate: bool = False,
         bias_delta: bool = False,
+        bias: bool = False,
         result_dtype: Any = None,
     ) -> Kernel:
         """The kernel for inputs of these shapes, from the cache or built now.
 
         `shape_input` is the result's shape; it overrides the attribute. `dtype` is f32, f16 or bf16. `target` is a
         string such as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict; by default this machine's CPU.
-        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. `accumulate`, `bias_delta` and
-        `result_dtype` ask for a kernel that is called with these options; see `Kernel` and the operator's call. Raises
-        ValueError or TypeError for wrong arguments.
+        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. `accumulate`, `bias_delta`,
+        `bias` and `result_dtype` ask for a kernel that is called with these options; see `Kernel` and the operator's
+        call. Raises ValueError or TypeError for wrong arguments.
         """
-        options = result_dtype, accumulate, bias_delta
+        options = result_dtype, accumulate, bias_delta, bias
         problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
         return get_kernel(problem, *_how(target, schedule, tuned))
 
@@ -141,6 +143,7 @@ class Compiled(spec.Operator):
         tuned: bool = True,
         accumulate: bool = False,
         bias_delta: bool = False,
+        bias: bool = False,
         result_dtype: Any = None,
     ) -> Future[Kernel]:
         """A future of the kernel that `compile` returns, which is built in the background, several at a time.
@@ -152,19 +155,22 @@ class Compiled(spec.Operator):
         with process.lock:
             from tvmconvgrad.futures import in_background
 
-        options = result_dtype, accumulate, bias_delta
+        options = result_dtype, accumulate, bias_delta, bias
         problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
         return in_background(problem, *_how(target, schedule, tuned))
 
-    def _asked(self, shapes: tuple[Shape, Shape, Any], dtype: Any, options: tuple[Any, object, object]) -> spec.Problem:
+    def _asked(
+        self, shapes: tuple[Shape, Shape, Any], dtype: Any, options: tuple[Any, object, object, object]
+    ) -> spec.Problem:
         """The problem that a kernel is asked for, checked."""
         first, second, wanted = shapes
-        result_dtype, accumulate, bias_delta = options
+        result_dtype, accumulate, bias_delta, bias = options
         return self.problem(
             *(first, second, shape_of(self, wanted), dtype),
             result_dtype=result_dtype,
             accumulate=accumulate,
             bias_delta=bias_delta,
+            bias=bias,
         )
 
 

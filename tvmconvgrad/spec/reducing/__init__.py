@@ -17,4 +17,6 @@ def needs_no_code(problem: Problem) -> bool:
     epilogue, delta = problem.epilogue, problem.input_shapes[problem.delta_input]
     if epilogue.bias_delta and 0 not in delta:
         return False
+    if epilogue.bias and 0 not in problem.output_shape:
+        return False
     return problem.is_empty or (epilogue.accumulate and reduced(problem).is_zero)

@@ -11,13 +11,13 @@ from tvm import tirx
 from tvm_ffi.structural import structural_equal
 
 from tvmconvgrad.tir.annotations import MOST_APART
-from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_guarded, step_of
+from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_bias, is_guarded, step_of
 from tvmconvgrad.tir.rewriting import nodes, uses
 
 
 class TransposedCopy:
     """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
-    a `pair`, elements are pairs."""
+    a `pair`, elements are pairs. If it `adds`, what is there or the bias is added to the source's element."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -25,7 +25,10 @@ class TransposedCopy:
         self.store = store
         self.pair = pair.loop_var if pair is not None else None
         self.run = int(pair.extent) if pair is not None else 1
-        self.adds = adds_in_place(store)
+        loads = nodes(store.value, tvm.ir.TensorLoad)
+        self.adds = adds_in_place(store) or any(map(is_bias, loads))
+        self.loads = [load for load in loads if not (load.source.same_as(store.buffer) or is_bias(load))]
+        """What is loaded from the source; for what is added to bf16, several times the same."""
 
     @cached_property
     def rows(self) -> int:
@@ -53,12 +56,6 @@ class TransposedCopy:
     def load(self) -> tvm.ir.TensorLoad:
         """The element that is loaded from the source."""
         return self.loads[0]
-
-    @cached_property
-    def loads(self) -> list[tvm.ir.TensorLoad]:
-        """What is loaded from the source; for what is added to bf16, several times the same."""
-        loads = nodes(self.store.value, tvm.ir.TensorLoad)
-        return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
 
     @cached_property
     def apart(self) -> int:

@@ -215,7 +215,9 @@ class DataPartitioning:
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
         enough = sizes.column_blocks(access.tile) * sizes.group_blocks(access.tile) >= WORK_ITEMS
-        alone = work_items == parts == 1 and enough and access.tile.vector_axis == "channels" and not access.along
+        alone = (
+            work_items == k_cache_blocks == 1 and enough and access.tile.vector_axis is DataAxis.N and not access.along
+        )
         return held <= max(access.machine.l2_blocks, WHOLE * access.machine.l2 if alone else 0)
 
     @cached_property
