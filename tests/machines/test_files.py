@@ -14,8 +14,13 @@ from tests.support.convolution import Convolution
 from tvmconvgrad.machines import cpus, files, gpus, host
 from tvmconvgrad.machines.targets import Target, parse_target
 
-FILTERS = "ConvolutionBackpropFilters"
-WIDE = Case(FILTERS, Convolution(8, 1, 256, 256, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)))
+_ONE, _NO = (1, 1), (0, 0)
+WIDE = Case(
+    "ConvolutionBackpropFilters", Convolution(8, 1, 256, 256, (14, 14), (14, 14), (3, 3), _ONE, _ONE, _ONE, _ONE)
+)
+NARROW = Case(
+    "ConvolutionBackpropData", Convolution(8, 1, 1024, 512, (7, 7), (7, 7), _ONE, _ONE, _ONE, _NO, _NO), "NCX", "OIX"
+)
 NUMBERS = {
     cpus.FOLDER: {
         *("l1", "l1_ways", "l2", "l3", "l1_blocks", "l2_blocks"),
@@ -29,10 +34,12 @@ NUMBERS = {
 """The numbers of each kind of file."""
 
 
-def plan(target: Target) -> str:
+def plan(target: Target, case: Case = WIDE) -> str:
+    from tvmconvgrad.spec.merging import merged
+
     from tvmconvgrad.schedules.chosen import scheduled_as
 
-    return str(scheduled_as(WIDE.call.problem(), target, None, None))
+    return str(scheduled_as(merged(case.call.problem()), target, None, None))
 
 
 def l2(target: str) -> int:
@@ -101,12 +108,21 @@ def test_units_narrower_than_vectors_take_them_in_parts() -> None:
 
 
 def test_a_file_changes_the_plan_and_no_instruction(folder: Path) -> None:
-    numbers = {name: {"value": 32 << 10, "source": "a toy"} for name in ("l1_blocks", "l2_blocks")}
+    sizes = {"l1_blocks": 16 << 10, "l2_blocks": 128 << 10}
+    numbers = {name: {"value": size, "source": "a toy"} for name, size in sizes.items()}
     toy = {"about": "a toy", "names": ["toy-cpu"], "like": "generic-512", "numbers": numbers}
     (folder / "toy.json").write_text(json.dumps(toy))
     by_file, by_name = (parse_target(f"llvm -mcpu=x86-64-v4 -mtune={name}") for name in ("toy", "toy-cpu"))
     assert by_file.to_dict() == parse_target("llvm -mcpu=x86-64-v4").to_dict()
     assert plan(by_file) == plan(by_name) != plan(parse_target("llvm -mcpu=x86-64-v4"))
+
+
+def test_a_single_partition_may_be_as_large_as_l2_allows() -> None:
+    """Blocks are as large as on CPUs with 512 KiB of L2, but data of all positions stays in 2 MiB."""
+    small, large = (parse_target(f"llvm -mcpu=x86-64-v4 -mtune={name}") for name in ("generic-512", "sapphirerapids"))
+    assert plan(small) == plan(large)
+    assert "partition_tiles=56," in plan(large, NARROW)
+    assert "partition_tiles=56," not in plan(small, NARROW)
 
 
 def test_a_plan_follows_from_the_targets_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tvmconvgrad.spec import Gradient, Operator
 from tvmconvgrad.spec.names import NEW_NAMES
 from tvmconvgrad.spec.values import nearest, parse_ints, show
 
-_OPTIONS = ("out", "target", "accumulate", "bias_delta", "result_dtype")
+_OPTIONS = ("out", "target", "accumulate", "bias_delta", "bias", "result_dtype")
 """The other names that a call takes."""
 
 

@@ -41,13 +41,6 @@ data gradients of MobileNetV2 had 0.95 to 1.31 times the speed that they had wit
 lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with
 AMX)."""
 
-WHOLE = 0.75
-"""The share of L2 that a single partition in NCX may read: no panel is then read twice. On an Intel Xeon with 2 MiB of
-L2 ConvNeXt's stage4_project, ResNet-50's res5a_branch2a and res5b_branch2a, and DeepLab's block4_reduce took 0.85 to
-0.90 of the time. res4b_branch2a, which reads 1.5 MiB, took 1.04 times as long: at that size the Xeon reads 30 bytes in
-a cycle, and 46 at 1 MiB (benchmarks/calibrate.py). In NXC it took 1.13 times as long with it, and with several parts of
-K ConvNeXt's stage4_expand 1.21 times."""
-
 SLACK = 0.01
 """To have enough work items, a sum may take longer by this share of its time."""
 
@@ -201,11 +194,7 @@ class DataPartitioning:
         """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one cache
         block; in NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took
         1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
-        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long.
-
-        A single partition in NCX, with all of K, may take `WHOLE` of L2 even if blocks should be smaller, where N alone
-        gives enough work items.
-        """
+        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
         k_cache_blocks = access.k_cache_blocks if access.may_add else 1  # one after the other
@@ -214,11 +203,22 @@ class DataPartitioning:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
-        enough = sizes.column_blocks(access.tile) * sizes.group_blocks(access.tile) >= WORK_ITEMS
-        alone = (
-            work_items == k_cache_blocks == 1 and enough and access.tile.vector_axis is DataAxis.N and not access.along
+        return held <= (
+            access.machine.l2 if self._reads_panels_once(work_items, k_cache_blocks) else access.machine.l2_blocks
         )
-        return held <= max(access.machine.l2_blocks, WHOLE * access.machine.l2 if alone else 0)
+
+    def _reads_panels_once(self, work_items: int, k_cache_blocks: int) -> bool:
+        """Whether there is a single partition in NCX, with all of K, whose panels come from beyond L2: it reads each
+        only once, which pays even if its data fills L2. On an Intel Xeon with 2 MiB of L2 ConvNeXt's stage4_project,
+        DeepLab's block4_reduce and ResNet-50's res5a_branch2a, res5b_branch2a and res4a_branch2b took 0.84 to 0.95 of
+        the time. It does not pay in NXC (res4b_branch2a took 1.13 times as long), with several cache blocks of K
+        (ConvNeXt's stage4_expand, 1.21), with several output phases (stage4_halve, 1.04), or for a filter that L2 holds
+        (MobileNetV2's block7_project, 1.04)."""
+        access, sizes = self.access, self.access.sizes
+        transposes = access.tile.vector_axis is DataAxis.N and not access.along
+        far = access.bytes * prod(sizes.problem.input_shapes[1]) >= access.machine.l2
+        one_phase = [size.n for size in sizes.sums] == [sizes.n]
+        return transposes and far and one_phase and work_items == k_cache_blocks == 1
 
     @cached_property
     def _extents(self) -> list[int]:
