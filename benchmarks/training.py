@@ -126,7 +126,7 @@ def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     """Medians of both, and the gains."""
     training = prepared(options)
     begin = time.perf_counter()
-    cgt.enable(options.algorithm)
+    cgt.enable(options.algorithm, devices=[options.device])
     with training.cast:
         report = cgt.warmup(training.model, training.x, progress=False)
     warmup = time.perf_counter() - begin
@@ -135,7 +135,7 @@ def in_turn(options: argparse.Namespace) -> dict[str, Any]:
     trainings = {"ours": training, "theirs": training.compiled() if options.peer == "compile" else training}
     for _ in range(options.rounds):
         for who, turns in steps.items():
-            cgt.enable(options.algorithm) if who == "ours" else cgt.disable()
+            cgt.enable(options.algorithm, devices=[options.device]) if who == "ours" else cgt.disable()
             trainings[who].step()
             turns.extend(trainings[who].step() for _ in range(2))
     medians = {who: [median(turn[i] for turn in turns) for i in range(3)] for who, turns in steps.items()}
@@ -179,7 +179,7 @@ def alone(options: argparse.Namespace) -> dict[str, Any]:
     """The first step, the peak of memory, and losses, of one of both."""
     training = prepared(options)
     if options.who == "ours":
-        cgt.enable(options.algorithm)
+        cgt.enable(options.algorithm, devices=[options.device])
     first = training.step()[2]
     losses = [training.step()[3] for _ in range(options.steps)]
     return {"first_s": round(first, 3), "peak_mib": round(training.peak_mib()), "losses": losses}

@@ -50,7 +50,7 @@ def test_results_are_pytorchs(dtype: Any, last: bool, groups: int) -> None:
     x = integers(2, 16, 14, 14, dtype=dtype, last=last)
     w = integers(32, 16 // groups, 3, 3, dtype=dtype, last=last)
     expected = results(x, w, padding=1, stride=2, groups=groups)
-    cgt.enable()
+    cgt.enable(devices=["cuda"])
     got = results(x, w, padding=1, stride=2, groups=groups)
     rows = cgt.report().rows[-3:]
     assert all(row.by == "tvmconvgrad" and row.device == "cuda:0" for row in rows), cgt.report()
@@ -62,7 +62,7 @@ def test_results_are_pytorchs(dtype: Any, last: bool, groups: int) -> None:
 def test_the_current_stream_and_a_graph() -> None:
     x, w = (integers(*shape, dtype=torch.float16, last=True) for shape in ((4, 64, 14, 14), (64, 64, 3, 3)))
     expected = torch.conv2d(x, w)
-    cgt.enable()
+    cgt.enable(devices=["cuda"])
     place = torch.zeros_like(x)
     with torch.cuda.stream(torch.cuda.Stream()):
         busy = torch.randn(4096, 4096, device="cuda")
@@ -83,7 +83,7 @@ def test_the_current_stream_and_a_graph() -> None:
 def test_turns_are_timed_on_the_gpu() -> None:
     torch.use_deterministic_algorithms(False)
     x = integers(4, 64, 14, 14, dtype=torch.float16, last=True).requires_grad_()
-    cgt.enable()
+    cgt.enable(devices=["cuda"])
     cgt.warmup(torch.nn.Conv2d(64, 64, 3, padding=1, device="cuda", dtype=torch.float16), x)
     rows = cgt.report().rows
     assert len(rows) == 3

@@ -58,6 +58,34 @@ print(statuses, len(found))
     assert temporary_files(tmp_path) == []
 
 
+def test_a_fork_while_a_worker_is_started(tmp_path: Path) -> None:
+    """Of the pipes that start it the child has none, though it lives on: the parent would wait for their end."""
+    code = """
+make, begun, children, begin = os.pipe, threading.Event(), [], time.monotonic()
+def pipe():
+    ends = make()
+    begun.set()
+    time.sleep(0.2)
+    return ends
+os.pipe = pipe
+thread = threading.Thread(target=build, args=(1,))
+thread.start()
+while thread.is_alive():
+    if begun.wait(0.01):
+        begun.clear()
+        child = os.fork()
+        if child == 0:
+            time.sleep(40)
+            os._exit(0)
+        children.append(child)
+took = time.monotonic() - begin
+for child in children:
+    os.kill(child, 9)
+print(len(children) > 0, took < 30)
+"""
+    assert run(code, tmp_path) == "True True"
+
+
 def test_a_future_of_the_parent_says_so_in_the_child(tmp_path: Path) -> None:
     code = """
 os.environ["ACTING"] = "sleep 1"

@@ -15,9 +15,20 @@ from tests.torch.support import called, register, take_back
 from tvmconvgrad.runtime import threads
 from tvmconvgrad.torch.dispatch import dispatcher
 from tvmconvgrad.torch.dispatch.dispatcher import NAMES
+from tvmconvgrad.torch.dispatch.override import overrides
 from tvmconvgrad.torch.state import MOST_SETTINGS, state
 
 X, W = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
+
+
+def test_gpus_are_left_to_pytorch_unless_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overrides["CPU"], "device", "cuda")  # CPU tensors stand in for a GPU's
+    with cgt.enabled():
+        torch.conv2d(X, W)
+        assert not called()
+    with cgt.enabled(devices=["cuda"]):
+        torch.conv2d(X, W)
+        assert called()
 
 
 def test_disable_leaves_all_to_pytorch() -> None:
@@ -144,6 +155,10 @@ def test_types_and_layers_are_chosen() -> None:
         ({"dtypes": ["f32"]}, TypeError, "dtypes: 'f32' is not a torch.dtype"),
         ({"dtypes": [torch.float64]}, ValueError, "dtypes: torch.float64 is not supported"),
         ({"dtypes": []}, ValueError, "dtypes: is empty"),
+        ({"devices": "cpu"}, TypeError, "devices: 'cpu' is not a sequence of str"),
+        ({"devices": [0]}, TypeError, "devices: 0 is not a str"),
+        ({"devices": ["mps"]}, ValueError, "devices: 'mps' is unknown, expected 'cpu' or 'cuda'"),
+        ({"devices": []}, ValueError, "devices: is empty"),
         ({"layers": "conv1"}, TypeError, "layers: 'conv1' is not callable"),
         ({"layers": lambda: True}, TypeError, "takes other arguments (too many positional arguments), expected a func"),
         ({"layers": lambda conv, more: True}, TypeError, "(missing a required argument: 'more')"),

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tvmconvgrad import csrc
+from tvmconvgrad.common import programs
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.files.temporary import temporary_folder
@@ -115,12 +116,12 @@ def _linker(compiler: str, options: tuple[str, ...]) -> list[str] | None:
             Path(folder, name).touch()  # gcc looks whether they are there
         command = _within(folder, [*_command(compiler, options), "-###"])
         try:
-            told = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True).stderr
+            told = programs.run(command, start_new_session=True).stderr
             (line,) = (line for line in told.splitlines() if line.startswith(" ") and str(folder / _KERNEL) in line)
             program, *words = (word.removeprefix(f"{folder}/") for word in shlex.split(line))
             if Path(program).name == "collect2":  # which would call the linker
                 command = [*c_tools.words(compiler), "-print-prog-name=ld"]
-                program = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+                program = programs.run(command).stdout.strip()
         except (OSError, subprocess.CalledProcessError, ValueError):
             return None
     plugins = [place for place, word in enumerate(words) if word == "-plugin"]
@@ -138,14 +139,13 @@ def _run(command: Sequence[str], architecture: str, folder: Path) -> None:
 def _failure(command: Sequence[str], folder: Path) -> str:
     """Run a tool that has its own files in a folder, too; "" or how it failed. Ctrl-C does not reach it."""
     environment = {**os.environ, "TMPDIR": str(folder)}
-    pipe = subprocess.PIPE
     try:
         with _new_processes_here():
-            tool = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment, start_new_session=True)
+            tool = programs.start_quietly(command, env=environment, start_new_session=True)
     except OSError as reason:
         return f"cannot be run: {reason}"
-    text = b"".join(tool.communicate()).decode(errors="replace")
-    return f"failed: {' '.join(command)}\n{text}" if tool.returncode else ""
+    done = programs.finish(tool)
+    return f"failed: {' '.join(command)}\n{done.stdout}{done.stderr}" if done.returncode else ""
 
 
 @contextmanager

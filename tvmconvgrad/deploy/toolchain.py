@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tvmconvgrad.common import programs
 from tvmconvgrad.compiler import c_tools
 
 _COMPILE = ("-x", "c", "-std=gnu11", "-O2", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror=implicit")
@@ -86,7 +87,7 @@ class Toolchain:
 
     def _run(self, command: list[str]) -> str:
         try:
-            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            return programs.run(command).stdout
         except OSError as reason:
             raise self.failure(f"{command[0]} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:

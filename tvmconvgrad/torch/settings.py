@@ -16,6 +16,7 @@ from tvmconvgrad.frontends.layers import check_layers, is_allowed
 from tvmconvgrad.spec.values import show
 from tvmconvgrad.torch.layers.convolution import Convolution
 
+DEVICES = "cpu", "cuda"
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
@@ -25,6 +26,8 @@ class Settings:
 
     algorithm: str
     dtypes: frozenset[torch.dtype]
+    devices: frozenset[str]
+    """Of DEVICES."""
     layers: Callable[[Convolution], bool] | None
 
     def allows(self, conv: Convolution) -> bool:
@@ -33,20 +36,34 @@ class Settings:
 
 
 def parse_settings(
-    algorithm: str, dtypes: Iterable[torch.dtype] | None, layers: Callable[[Convolution], bool] | None
+    algorithm: str,
+    dtypes: Iterable[torch.dtype] | None,
+    devices: Iterable[str],
+    layers: Callable[[Convolution], bool] | None,
 ) -> Settings:
     """Check the arguments of `enable`. Raises TypeError or ValueError, which names the argument."""
-    named = frozenset(DTYPES) if dtypes is None else frozenset(_dtype(dtype) for dtype in _listed(dtypes))
+    named = frozenset(DTYPES) if dtypes is None else frozenset(map(_dtype, _listed("dtypes", dtypes, "torch.dtype")))
     if not named:
         raise ValueError("dtypes: is empty, expected at least one of torch.float32, torch.bfloat16, torch.float16")
+    where = frozenset(map(_device, _listed("devices", devices, "str")))
+    if not where:
+        raise ValueError("devices: is empty, expected 'cpu', 'cuda' or both")
     check_layers(layers)
-    return Settings(parse_algorithm(algorithm), named, layers)
+    return Settings(parse_algorithm(algorithm), named, where, layers)
 
 
-def _listed(dtypes: Any) -> list[Any]:
-    if isinstance(dtypes, (str, torch.dtype)) or not isinstance(dtypes, Iterable):
-        raise TypeError(f"dtypes: {show(dtypes)} is not a sequence of torch.dtype")
-    return list(dtypes)
+def _listed(name: str, values: Any, of: str) -> list[Any]:
+    if isinstance(values, (str, torch.dtype)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name}: {show(values)} is not a sequence of {of}")
+    return list(values)
+
+
+def _device(device: Any) -> str:
+    if not isinstance(device, str):
+        raise TypeError(f"devices: {show(device)} is not a str")
+    if device not in DEVICES:
+        raise ValueError(f"devices: {show(device)} is unknown, expected 'cpu' or 'cuda'")
+    return device
 
 
 def _dtype(dtype: Any) -> torch.dtype:

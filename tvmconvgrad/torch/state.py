@@ -100,7 +100,7 @@ class State:
         if settings is None:
             self.in_force = None
             return
-        key = settings.algorithm, settings.dtypes, id(settings.layers)
+        key = settings.algorithm, settings.dtypes, settings.devices, id(settings.layers)
         called = self._known.pop(key, None) or Called(settings)
         while len(self._known) >= MOST_SETTINGS:
             del self._known[next(iter(self._known))]

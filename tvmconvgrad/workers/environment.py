@@ -44,16 +44,17 @@ def own_versions() -> dict[str, str]:
 @functools.lru_cache(maxsize=16)
 def _about(python: str) -> dict[str, Any]:
     with process.lock:
-        import subprocess
+        from subprocess import TimeoutExpired
 
+        from tvmconvgrad.common import programs
         from tvmconvgrad.version import __version__
         from tvmconvgrad.workers.worker import command
 
     words, environment = command(_ABOUT, python)
     environment.pop(NAMED)
     try:
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as reason:
+        done = programs.finish(programs.start_quietly(words, env=environment), _SECONDS)
+    except (OSError, TimeoutExpired) as reason:
         raise MissingCompiler(f"{NAMED}: {python} cannot be run: {reason}") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["nothing"])[-1]

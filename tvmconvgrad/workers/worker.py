@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from tvmconvgrad.common import process as shared
+from tvmconvgrad.common import programs
 from tvmconvgrad.workers import folder as folders
 from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
 
@@ -83,8 +85,9 @@ class Worker:
         words, environment = command(self._module, self._python)
         self._folder = folders.make()
         try:
-            with self._errors().open("wb") as errors:
-                self._process = subprocess.Popen(
+            # The lock: a child has no pipes of the process, or closes those that it finds (`forget`).
+            with self._errors().open("wb") as errors, shared.lock:
+                self._process = programs.start(
                     [*words, str(os.getpid()), self._folder],
                     bufsize=0,
                     stdin=subprocess.PIPE,

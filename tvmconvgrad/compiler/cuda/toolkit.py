@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tvmconvgrad.common import programs
 from tvmconvgrad.common.errors import MissingToolkit
 from tvmconvgrad.compiler.cuda import nvrtc
 
@@ -122,7 +123,7 @@ def compiler_of(nvcc: str) -> str:
 
 def _output(*command: str) -> str:
     try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return programs.run(command).stdout
     except (OSError, subprocess.CalledProcessError) as reason:
         raise MissingToolkit(f"{_ADVICE}; {reason}") from None
 
@@ -134,7 +135,7 @@ def _run(nvcc: str, source: str, *options: str) -> tuple[bytes, str]:
         path.write_text(source, encoding="utf-8")
         command = [nvcc, *options, str(path), "-o", str(made)]
         try:
-            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+            done = programs.run(command, cwd=folder)
         except OSError as reason:
             raise MissingToolkit(f"{_ADVICE}; {nvcc} cannot be run: {reason}") from None
         except subprocess.CalledProcessError as reason:

@@ -19,7 +19,7 @@ from tvmconvgrad.torch.dispatch import derivatives
 from tvmconvgrad.torch.dispatch.dispatcher import KEYS
 from tvmconvgrad.torch.layers.description import backward_of, forward_of
 from tvmconvgrad.torch.layers.layer import Gradients, output, sum_for_bias, weights_and_bias
-from tvmconvgrad.torch.settings import Settings, parse_settings
+from tvmconvgrad.torch.settings import DEVICES, Settings, parse_settings
 from tvmconvgrad.torch.steps.step import Step
 
 Tensor = torch.Tensor
@@ -83,7 +83,7 @@ def conv_backward(
 
 @functools.cache
 def _settings() -> Settings:
-    return parse_settings("direct", None, None)
+    return parse_settings("direct", None, DEVICES, None)
 
 
 def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:

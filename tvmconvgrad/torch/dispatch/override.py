@@ -18,6 +18,7 @@ from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatch.dispatcher import KEYS, NAMES, foreign, is_in_force, kernel_below, registered
 from tvmconvgrad.torch.layers.description import backward_of, forward_of
 from tvmconvgrad.torch.layers.layer import Backward, Forward, Gradients
+from tvmconvgrad.torch.settings import Settings
 from tvmconvgrad.torch.state import state
 
 Tensor = torch.Tensor
@@ -34,7 +35,7 @@ class Override:
     """Both operators for one dispatch key. Without settings, calls are passed on."""
 
     def __init__(self, key: str) -> None:
-        self.key = key
+        self.key, self.device = key, key.lower()
         self.below = {name: foreign(name, key) for name in NAMES}
         """Where somebody else has registered each operator before; "" if nobody has."""
         self.their_forward, self.their_backward = (kernel_below(name, key) for name in NAMES)
@@ -48,7 +49,7 @@ class Override:
     def convolution(self, input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
         """`arguments` are stride, padding, dilation, transposed, output_padding, groups, and four for cuDNN."""
         called = state.in_force
-        device = None if called is None else self._device_of(input, weight, bias)
+        device = None if called is None else self._device_of(called.settings, input, weight, bias)
         if called is None or device is None:
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         numbers = arguments[:_NUMBERS]
@@ -68,7 +69,7 @@ class Override:
     ) -> Gradients:
         """`arguments` are stride, padding, dilation, transposed, output_padding, groups and output_mask."""
         called, tensors = state.in_force, (grad_output, input, weight)
-        device = None if called is None else self._device_of(*tensors)
+        device = None if called is None else self._device_of(called.settings, *tensors)
         if called is None or device is None:
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         *numbers, mask = arguments
@@ -92,8 +93,11 @@ class Override:
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         return layer.run(*tensors, mask, lambda mask: self.their_backward(*tensors, bias_sizes, *numbers, mask))
 
-    def _device_of(self, *tensors: Tensor | None) -> Device | None:
-        """The device of a call's tensors; None if they are on several, or of a subclass: PyTorch computes those."""
+    def _device_of(self, settings: Settings, *tensors: Tensor | None) -> Device | None:
+        """The device of a call's tensors. None if they are on several, or on one that the settings leave to PyTorch, or
+        of a subclass: PyTorch computes those."""
+        if self.device not in settings.devices:
+            return None
         for tensor in tensors:
             if type(tensor) not in _PLAIN:
                 _note_foreign(*tensors)
