@@ -35,9 +35,8 @@ NUMBERS = {
 
 
 def plan(target: Target, case: Case = WIDE) -> str:
-    from tvmconvgrad.spec.merging import merged
-
     from tvmconvgrad.schedules.chosen import scheduled_as
+    from tvmconvgrad.spec.reducing.merging import merged
 
     return str(scheduled_as(merged(case.call.problem()), target, None, None))
 

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.passes import shuffles
-from tvmconvgrad.tir.passes.statements import index, is_bias, is_guarded
+from tvmconvgrad.tir.passes.statements import index, is_guarded
 from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
 
@@ -60,41 +60,31 @@ def stored_block(
             lanes = range(begin * copy.run, (begin + length) * copy.run)
             part = vector if length == copy.lanes else tirx.Shuffle([vector], _indices(lanes))
             first = number * copy.lanes // 2 if copy.rows == 2 else number + begin
+            (place,) = replaced(copy.store, {copy.a: a + first, copy.b: b} | copy.in_pair(0)).indices
             if copy.adds:
                 per_a = 2 if copy.rows == 2 else length
                 behind = max(0, skip[0] - first) * per_a + (0 if copy.rows == 2 else skip[1])
-                statements += _sums(copy, part, (a + first, b), length, behind)
+                statements += _sums(copy, part, place, length, behind)
                 continue
-            (place,) = replaced(copy.store, {copy.a: a + first, copy.b: b} | copy.in_pair(0)).indices
             elements = tirx.Ramp(place, index(copy.stored_apart), length * copy.run)
             converted = part.astype(f"{copy.store.buffer.dtype}x{length * copy.run}")
             statements.append(tirx.BufferStore(copy.store.buffer, converted, [elements]))
     return statements
 
 
-def _sums(
-    copy: TransposedCopy, part: tvm.ir.Expr, at: tuple[tvm.ir.Expr, tvm.ir.Expr], length: int, first: int
-) -> list[tirx.Stmt]:
-    """Store a part of a vector, of `length` lanes, from its lane `first` on, with what is added to it. Its lane 0 is
-    the copy's element `at` (a, b)."""
+def _sums(copy: TransposedCopy, part: tvm.ir.Expr, place: tvm.ir.Expr, length: int, first: int) -> list[tirx.Stmt]:
+    """Add a part of a vector, of `length` lanes, to what is at `place`, from its lane `first` on."""
     if first >= length:
         return []
     kind = tirx.ForKind.VECTORIZED if length - first > 1 else tirx.ForKind.SERIAL
     memory = tirx.decl_buffer((length,), str(copy.load.source.dtype), "part", scope="local")
     keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}
     lane = tirx.Var("lane", "int64")
-    (place,) = replaced(copy.store, {copy.a: at[0], copy.b: at[1]} | copy.in_pair(0)).indices
     to = place + (lane + first) * copy.stored_apart
-    element = lane + first
-    along_a, along_b = (element // 2, element % 2) if copy.rows == 2 else (0, element)
-    here = {copy.a: at[0] + along_a, copy.b: at[1] + along_b}
 
     def moved(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
-        if load.source.same_as(copy.store.buffer):
-            return tirx.BufferLoad(copy.store.buffer, [to])
-        if is_bias(load):
-            return tirx.BufferLoad(load.source, [replaced(load.indices[0], here)])
-        return tirx.BufferLoad(memory, [lane + first])
+        is_own = load.source.same_as(copy.store.buffer)
+        return tirx.BufferLoad(copy.store.buffer, [to]) if is_own else tirx.BufferLoad(memory, [lane + first])
 
     value = structural_map(copy.store.value, (tvm.ir.TensorLoad, moved))
     store = tirx.BufferStore(copy.store.buffer, value, [to])

@@ -17,7 +17,7 @@ from tvmconvgrad.tir.rewriting import nodes, uses
 
 class TransposedCopy:
     """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
-    a `pair`, elements are pairs. If it `adds`, what is there or the bias is added to the source's element."""
+    a `pair`, elements are pairs. A bias is added before elements are moved, with vectors along the source."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -25,10 +25,7 @@ class TransposedCopy:
         self.store = store
         self.pair = pair.loop_var if pair is not None else None
         self.run = int(pair.extent) if pair is not None else 1
-        loads = nodes(store.value, tvm.ir.TensorLoad)
-        self.adds = adds_in_place(store) or any(map(is_bias, loads))
-        self.loads = [load for load in loads if not (load.source.same_as(store.buffer) or is_bias(load))]
-        """What is loaded from the source; for what is added to bf16, several times the same."""
+        self.adds = adds_in_place(store)
 
     @cached_property
     def rows(self) -> int:
@@ -58,6 +55,12 @@ class TransposedCopy:
         return self.loads[0]
 
     @cached_property
+    def loads(self) -> list[tvm.ir.TensorLoad]:
+        """What is loaded from the source; for what is added to bf16, several times the same."""
+        loads = [load for load in nodes(self.store.value, tvm.ir.TensorLoad) if not is_bias(load)]
+        return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
+
+    @cached_property
     def apart(self) -> int:
         """The stride of neighbours along `a` in the source, in elements, or in pairs."""
         return (step_of(self.load.indices, self.a) or 0) // self.run
@@ -85,7 +88,8 @@ class TransposedCopy:
             return False
         if self.rows == 2:
             return self.apart == self.stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
-        most = 1 if self.chooses or self.pair is not None else MOST_APART
+        has_bias = any(map(is_bias, nodes(self.store.value, tvm.ir.TensorLoad)))
+        most = 1 if self.chooses or self.pair is not None or has_bias else MOST_APART
         most_stored = 1 if self.pair is not None else MOST_APART
         return 1 <= self.apart <= most and 1 <= self.stored_apart <= most_stored
 
