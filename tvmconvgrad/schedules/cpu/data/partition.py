@@ -208,17 +208,17 @@ class DataPartitioning:
         )
 
     def _reads_panels_once(self, work_items: int, k_cache_blocks: int) -> bool:
-        """Whether there is a single partition in NCX, with all of K, whose panels come from beyond L2: it reads each
-        only once, which pays even if its data fills L2. On an Intel Xeon with 2 MiB of L2 ConvNeXt's stage4_project,
-        DeepLab's block4_reduce and ResNet-50's res5a_branch2a, res5b_branch2a and res4a_branch2b took 0.84 to 0.95 of
+        """Whether there is a single partition in NCX, with all of K and one tap, whose panels come from beyond L2: it
+        reads each only once, which pays even if its data fills L2. On an Intel Xeon with 2 MiB of L2 ConvNeXt's
+        stage4_project, DeepLab's block4_reduce and ResNet-50's res5a_branch2a and res5b_branch2a took 0.75 to 0.90 of
         the time. It does not pay in NXC (res4b_branch2a took 1.13 times as long), with several cache blocks of K
-        (ConvNeXt's stage4_expand, 1.21), with several output phases (stage4_halve, 1.04), or for a filter that L2 holds
-        (MobileNetV2's block7_project, 1.04)."""
+        (ConvNeXt's stage4_expand, 1.21), several output phases (stage4_halve, 1.04) or taps (DeepLab's block4_dilated2,
+        1.03), or for a filter that L2 holds (MobileNetV2's block7_project, 1.04)."""
         access, sizes = self.access, self.access.sizes
         transposes = access.tile.vector_axis is DataAxis.N and not access.along
         far = access.bytes * prod(sizes.problem.input_shapes[1]) >= access.machine.l2
-        one_phase = [size.n for size in sizes.sums] == [sizes.n]
-        return transposes and far and one_phase and work_items == k_cache_blocks == 1
+        one_tap = [(size.n, size.products) for size in sizes.sums] == [(sizes.n, sizes.k)]
+        return transposes and far and one_tap and work_items == k_cache_blocks == 1
 
     @cached_property
     def _extents(self) -> list[int]:
