@@ -28,8 +28,10 @@ class CpuMachine:
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
+    by_element: bool = False
+    """Whether an FMA can multiply by an element of a vector register (AArch64), which then needs no broadcast."""
     multiplies_pairs: bool = False
-    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16)."""
+    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16, BFDOT of AArch64)."""
     tile_registers: bool = False
     """Whether instructions multiply tiles of bf16 pairs in tile registers (AMX_BF16)."""
     non_temporal: bool = False
@@ -56,8 +58,10 @@ class CpuMachine:
             )
         if codegen.llvm_cpu_has_features("avx", target):
             return cls(lanes=8, registers=16, non_temporal=True)
-        neon, sse = (codegen.llvm_cpu_has_features(name, target) for name in ("neon", "sse2"))
-        return cls(lanes=4, registers=32 if neon else 16, non_temporal=bool(sse))
+        if codegen.llvm_cpu_has_features("neon", target):
+            pairs = bool(codegen.llvm_cpu_has_features("bf16", target))
+            return cls(lanes=4, registers=32, by_element=True, multiplies_pairs=pairs)
+        return cls(lanes=4, registers=16, non_temporal=bool(codegen.llvm_cpu_has_features("sse2", target)))
 
     @property
     def vectors(self) -> list[int]:

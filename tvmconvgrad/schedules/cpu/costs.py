@@ -68,8 +68,9 @@ L2_BYTES = 40
 measured on its own."""
 
 BROADCASTING = 0.3
-"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
-AVX-512). Not measured on its own."""
+"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own: on CPUs without
+AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM broadcasts some. Not measured on its
+own."""
 
 TRAFFIC = 0.1
 """Cycles for a byte from memory. Not measured on its own."""
