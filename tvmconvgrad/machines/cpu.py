@@ -58,8 +58,10 @@ class CpuMachine:
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
+    by_element: bool = False
+    """Whether an FMA can multiply by an element of a vector register (AArch64), which then needs no broadcast."""
     multiplies_pairs: bool = False
-    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16)."""
+    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16, BFDOT of AArch64)."""
     tile_registers: bool = False
     """Whether instructions multiply tiles of bf16 pairs in tile registers (AMX_BF16)."""
     non_temporal: bool = False
@@ -160,5 +162,7 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
         }
     if codegen.llvm_cpu_has_features("avx", target):
         return {"lanes": 8, "registers": 16, "non_temporal": True}
-    neon, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "sse2"))
-    return {"lanes": 4, "registers": 32 if neon else 16, "non_temporal": sse}
+    neon, bf16, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "bf16", "sse2"))
+    if neon:
+        return {"lanes": 4, "registers": 32, "by_element": True, "multiplies_pairs": bf16}
+    return {"lanes": 4, "registers": 16, "non_temporal": sse}

@@ -69,8 +69,9 @@ same, if the filter does not fit L2. Vectors that cross no cache line cost half.
 """
 
 BROADCASTING = 0.3
-"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
-AVX-512). Not measured on its own."""
+"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own: on CPUs without
+AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM broadcasts some. Not measured on its
+own."""
 
 SHARED = 3
 """A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured

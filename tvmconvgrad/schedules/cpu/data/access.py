@@ -29,6 +29,12 @@ LEAST_FMAS = 48
 a loop of 12 FMAs waits for its instructions while another thread shares the core: with 48, 71 gradients were 1.034
 times as fast in the mean (Zen 3)."""
 
+ELEMENTS_AHEAD = 2
+"""CPUs whose FMAs multiply by an element of a vector add as many channels in an iteration as a vector has, if the
+registers that sums and vectors leave hold so many elements of each row: LLVM loads two with one instruction, before the
+first is used. With 1 and 4 channels, tiles of 4 x 16 make 7.5 and 7.9 products in a cycle of a Neoverse N2 (of 8) and
+13.4 and 15.7 of a V2 (of 16), says llvm-mca 19; of 6 x 16, which leave too few, 7.6 and 7.3, and 13.1 and 14.6."""
+
 FEW_ROWS, FEW_ROWS_FAR = 256, 16
 """A filter that need not be transposed is packed if at least so many positions use a panel; the second number is for a
 filter that does not fit L2. Forwards of 1 to 225 positions (an Intel Xeon with AMX): 128 to 96 channels 3x3, whose
@@ -101,9 +107,12 @@ class DataAccess:
         """
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         leaves_one = any(size.positions[-1] % self.tile.positions == 1 for size in self.sizes.sums)
-        if self.tile.vector_axis is not DataAxis.N or self.machine.registers > 16 or columns == 1 or leaves_one:
+        if self.tile.vector_axis is not DataAxis.N or columns == 1 or leaves_one:
             return 1
-        return max(LEAST_FMAS // (rows * columns), 1)
+        if self.machine.by_element:
+            left = self.machine.registers - rows * columns - columns
+            return self.machine.lanes if ELEMENTS_AHEAD * rows <= left else 1
+        return 1 if self.machine.registers > 16 else max(LEAST_FMAS // (rows * columns), 1)
 
     def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
         """The blocks that the tensor expression is rounded up to, and the type of its operands."""

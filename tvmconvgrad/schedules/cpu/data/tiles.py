@@ -151,7 +151,8 @@ def _loading(access: DataAccess) -> tuple[float, float]:
     else:
         row, column = IN_PLACE if access.data_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column
-    return row if access.machine.broadcasts else row + BROADCASTING, column
+    by_element = access.machine.by_element and access.steps > 1
+    return row if access.machine.broadcasts or by_element else row + BROADCASTING, column
 
 
 def _packing(access: DataAccess) -> float:

@@ -24,9 +24,9 @@ Why it is fast.
 5. A step prefetches what a later one reads in place, or from x that was packed before all work items
    (transforms/prefetch.py). What a work item packs next is prefetched while it sums
    (transforms/software_pipelining.py).
-6. On CPUs with AVX512_BF16 bf16 operands keep their 16 bits, and an instruction adds up the same position of two images
-   (tir/passes/pairs.py). With an odd number of images, two halves of an image take their place. If it has an odd number
-   of rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
+6. On CPUs with AVX512_BF16, or AArch64's BF16, bf16 operands keep their 16 bits, and an instruction adds up the same
+   position of two images (tir/passes/pairs.py). With an odd number of images, two halves of an image take their place.
+   If it has an odd number of rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
 
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both.
