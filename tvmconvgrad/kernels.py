@@ -32,7 +32,7 @@ class Wanted:
 
     problem: Problem
     same: Problem
-    """With as few axes as it allows, which is what it is built from."""
+    """The same sum with as few axes as it allows (spec/reducing/): the kernel is built from it."""
     target: Target
     schedule: str | None
     tuned: lookup.Tuned

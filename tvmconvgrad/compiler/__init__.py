@@ -1,1 +1,1 @@
-"""From a problem to a shared library, and where it is kept."""
+"""From a problem to a shared library or a GPU's machine code, in worker processes."""

@@ -1,4 +1,4 @@
-"""TVM's lowering for CPUs: of its passes those that these programs need, in its order, and five changes.
+"""How a scheduled program is lowered for LLVM: those of TVM's passes that it needs, in TVM's order, with five changes.
 
 1. Tensors may have any address. TVM promises LLVM that tensors are aligned to 64 bytes, without checking it, and vector
    moves would crash on NumPy arrays, which are often aligned to 16. Here LLVM is promised only the alignment of an

@@ -46,7 +46,7 @@ _pools: dict[str | None, Pool] = {}
 
 
 class Order(NamedTuple):
-    """A kernel that is to be there; `description` is the cache's."""
+    """A request for a kernel; `description` is its key in the cache (description.py)."""
 
     description: dict[str, Any]
     problem: Problem

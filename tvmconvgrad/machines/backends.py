@@ -39,7 +39,8 @@ class Backend:
 
     @property
     def sources(self) -> tuple[str, str]:
-        """The modules that a kernel's build begins in: its text is part of the cache's key."""
+        """The modules in which a kernel's build begins. Their text, and that of all that they import, is part of the
+        kernel's key in the cache (cache/sources.py)."""
         return self.compiler, self.rules.partition(":")[0]
 
     def get(self, name: str) -> Any:

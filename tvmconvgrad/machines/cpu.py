@@ -15,6 +15,7 @@ from tvmconvgrad.machines.targets import Target
 F32_BYTES = 4
 BF16_BYTES = 2
 CACHE_LINE = 64
+"""Bytes, on every CPU that has a machine file."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class CpuMachine:
         `enough`.)
         `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). With a single
         column there are more operands than FMAs, and a tile is no faster than its loads. `lanes` are those in use.
+        How the default numbers were chosen is not recorded.
         """
         fmas = rows * columns
         if not self.holds(rows, columns, spare):
@@ -128,9 +130,12 @@ class CpuMachine:
         return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
-        """How many rows, `stride` bytes apart, may be read side by side without displacing each other from L1: half of
-        the lines that blocks may take of the sets that they map to. With half of all 12 lines of each set MobileNetV2's
-        block2_project in NCX was read in place, and its forward took 1.4 times as long (an Intel Xeon with AMX)."""
+        """How many rows, `stride` bytes apart, may be read side by side without conflict misses in L1.
+
+        Such rows map to few of its sets. They may take half of these sets' lines, as if L1 had `l1_blocks` bytes.
+        With half of all 12 lines of each set MobileNetV2's block2_project in NCX was read in place, and its forward
+        took 1.4 times as long (an Intel Xeon with AMX).
+        """
         all_sets = self.l1 // CACHE_LINE // self.l1_ways
         sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
         return max(1, sets * (self.l1_blocks // CACHE_LINE) // all_sets // 2)

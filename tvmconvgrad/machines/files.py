@@ -2,9 +2,9 @@
 
 A machine file is JSON, in the folder `cpus` or `gpus`: `about`, what it is in words; `names`, the names by which a
 target asks for it besides the file's own; `numbers`, each a `value` and its `source`: a manual, or the command that
-measured it. A file with `like` takes the numbers that it lacks from that other file, which
-has all. docs/targets.md says how
-to add one.
+measured it. A file with `like` takes the numbers that it lacks from that other file, which has all. The fields of
+`CpuMachine` (cpu.py) and `GpuMachine` (gpu.py) say what each number is, and its unit. docs/targets.md says how to add
+a file.
 
 These files lie beside modules that a kernel's build imports, so their text is part of the cache's key
 (cache/sources.py).

@@ -28,7 +28,7 @@ class GpuMachine:
     processors: int
     """SMs of the GPU."""
     cycles: float
-    """Clock cycles in a microsecond."""
+    """Clock cycles in a microsecond: the clock in MHz."""
     shared: int
     """Bytes of shared memory, for all blocks on an SM together."""
     shared_and_l1: int
@@ -36,7 +36,7 @@ class GpuMachine:
     tensor_products: float
     """Multiply-adds a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; TF32 has half as many."""
     shared_products: float
-    """Multiply-adds a cycle on tensor cores by `wgmma`."""
+    """The same by `wgmma`, which reads operands from shared memory."""
     f32_products: float
     """Multiply-adds a cycle on the FMA units for f32."""
     l2_bytes: float

@@ -1,4 +1,21 @@
-"""What every operator can do besides holding attributes: its call, and its kernels."""
+"""What every operator can do besides holding attributes: its call, and its kernels.
+
+What happens at a call `op(x, dy)` on a CPU, until the kernel's first instruction:
+
+1. If an earlier call had tensors of the same shapes and types, `_seen` has the kernel: go on with 5.
+2. Shapes and types are read from the tensors (runtime/tensors.py). With the operator's attributes they make a
+   `Problem`, and spec/ checks it.
+3. kernels.py looks for the problem's kernel in the bundles in use, in memory, and in the cache on disk. What a tuning
+   log has for the problem is part of what it looks for (records/).
+4. A kernel that is nowhere is built in another process (compiler/service.py asks, compiler/worker.py answers): a rule
+   of schedules/ makes the program, compiler/llvm.py makes a shared library of it. The cache keeps the library, and
+   runtime/native.py loads it.
+5. The kernel's own call (runtime/kernel.py) makes a result, if it is given none. It hands the Python objects to C,
+   which checks that memory, shapes and types are what the kernel was compiled for, releases Python's lock, and calls
+   the compiled function by TVM's convention (csrc/python.c, csrc/calling.c). Tensors that C does not take are looked at
+   in Python: they are copied, or an error says what is wrong with them.
+6. The compiled function gets threads and memory from csrc/services.c.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +45,7 @@ if TYPE_CHECKING:
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
 _MOST_SEEN = 4096
-"""Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
+"""The most kernels that are found quickly: so many in `_seen` of all operators together, and so many by `_kernel`."""
 
 
 class Compiled(spec.Operator):
@@ -175,14 +192,15 @@ class Compiled(spec.Operator):
 
 
 class _Shortcuts:
-    """The operators that have seen kernels, so that they forget them: for good of memory, or of who came by last."""
+    """The operators with kernels in `_seen`. All are emptied when there are too many, and at each turn of
+    runtime/memory.py, which then sees what is still called."""
 
     def __init__(self) -> None:
         self._operators: weakref.WeakValueDictionary[int, Compiled] = weakref.WeakValueDictionary()
         self._room = _MOST_SEEN
 
     def make_room(self, op: Compiled) -> None:
-        """For one more kernel that an operator has seen; where there are too many, all are forgotten."""
+        """Make room for one more kernel in an operator's `_seen`: if there are too many, forget all."""
         with process.lock:
             if self._room <= 0:
                 self.forget()
@@ -190,7 +208,7 @@ class _Shortcuts:
             self._operators[id(op)] = op
 
     def forget(self) -> None:
-        """All of them."""
+        """Empty all `_seen`, and what `_kernel` keeps."""
         with process.lock:
             for op in self._operators.values():
                 op._seen.clear()
@@ -215,7 +233,8 @@ def _kernel(
     gpu: int | None,
     generation: int,
 ) -> Kernel:
-    """Kernels of earlier calls; none of before another bundle came into use, which is another generation."""
+    """The kernel for these inputs, kept for later calls. Bundles that come into use make another `generation`, in
+    which no kernel from before is found."""
     problem = replace(op.problem(first_shape, second_shape, wanted, dtype), epilogue=epilogue)
     return get_kernel(problem, target, gpu=gpu)
 
@@ -229,7 +248,7 @@ process.forgets(_parsed_text.cache_clear)
 
 
 def _how(target: TargetLike, schedule: object, tuned: object) -> tuple[Target | None, str | None, bool]:
-    """By what a kernel is asked for besides its problem, checked."""
+    """The target, the rule's name and `tuned` that `compile` was given, checked."""
     name, take_tuned = _schedule(schedule), parse_bool("tuned", tuned)
     return _parsed(target), name, take_tuned
 

@@ -32,8 +32,8 @@ class ChoiceRefused(ValueError):
 class Choice:
     """A rule's name and the numbers to draw in it; `trace` is JSON, and only for the rule `DEFAULT_SPACE`.
 
-    `plan` is the text of the scheduled program that was measured. If the same numbers now make a program with another
-    text, the choice is refused.
+    `plan` is what was measured, as text: the rule with all numbers of its schedule, also those that follow from the
+    decisions (`str` of a `Scheduled`). If the same decisions now lead to another plan, the choice is refused.
     """
 
     rule: str
@@ -66,7 +66,7 @@ class Choice:
 
 
 def made_by(choice: Choice | None, make: Callable[[Choice | None], T]) -> tuple[T, str]:
-    """What is made by a choice; or by none where the choice is refused, and then also why."""
+    """`make(choice)` and ""; or, if it refuses the choice, `make(None)` and the reason."""
     try:
         return make(choice), ""
     except ChoiceRefused as reason:

@@ -42,7 +42,7 @@ class Entry:
     rule: str | None
     decisions: dict[str, int]
     plan: str
-    """The scheduled program that was measured, as text."""
+    """As in `Choice`."""
     trace: str
     threads: int
     """The threads of the measured calls. Look-up ignores it: otherwise the bits of a result would depend on threads."""

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Tuned(NamedTuple):
-    """What a kernel is to be made by, None for the default; and who says so."""
+    """The choice to build a kernel by (None: the rules' own numbers), and whose log it is from, in words."""
 
     choice: Choice | None
     origin: str
@@ -54,7 +54,7 @@ def similar(problem: Problem, target: Target, folder: Path) -> list[Choice]:
 
 
 def make_tuned(problem: Problem, target: Target, make: Callable[[Choice | None], T]) -> tuple[T, str]:
-    """What is made by the logs' choice, or by the default where that is refused; and who says so."""
+    """`make` of the logs' choice, or of None if that is refused; and where the numbers come from, in words."""
     tuned = find(problem, target)
     made, refused = made_by(tuned.choice, make)
     if refused:

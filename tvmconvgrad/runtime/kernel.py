@@ -68,7 +68,7 @@ class Kernel:
         """
         if accumulate is not False or (bias_delta is not None, bias is not None) != self._takes:
             self._check_options(accumulate, bias_delta, bias, out)
-        # First what most calls are, looked at in C: from Python it takes longer than a tiny layer does.
+        # Most calls have plain tensors. C checks these: in Python that takes longer than a tiny layer does.
         quick = self._quick if out is not None else self._quick_with_new_result
         if quick is not None:
             result = self._new_result(first, second) if out is None else out

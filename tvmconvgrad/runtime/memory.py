@@ -3,10 +3,10 @@
 A kernel that is in use is never unloaded: its library lives as long as anything refers to it (runtime/native.py), for
 example a Kernel that the user holds, or a call in another thread. What is kept here beyond that is bounded.
 
-A call that finds its kernel by a shortcut (operators.py) is not recorded here, since recording would take as long as a
-tiny layer. So all shortcuts are dropped from time to time, at a `turn`, and the next call of each kernel is recorded
-again. Kernels recorded since the last turn are `_young`; no shortcut leads to the others. Of these, the one recorded
-longest ago is dropped first.
+A call that finds its kernel by a shortcut (operators/compiled.py) is not recorded here, since recording would take as
+long as a tiny layer. So all shortcuts are dropped from time to time, at a `turn`, and the next call of each kernel is
+recorded again. Kernels recorded since the last turn are `_young`; no shortcut leads to the others. Of these, the one
+recorded longest ago is dropped first.
 """
 
 from __future__ import annotations

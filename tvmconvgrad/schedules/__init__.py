@@ -1,4 +1,18 @@
-"""The rules that turn a tensor expression into a fast program for a target. Importing this imports TVM."""
+"""The rules that turn a tensor expression into a fast program for a target. Importing this imports TVM.
+
+Where each rule is, by the name that `inspect` and `schedule=` have for it. Each file begins with the loop nest, why it
+is fast, and what it does not do:
+
+    weights-o, weights-c, weights-groups, weights-tiles               cpu/weights/rule.py
+    weights-rows                                                      cpu/weights_rows/rule.py
+    data-channels, data-groups, data-positions, data-k, data-tiles    cpu/data/rule.py
+    winograd-weights, winograd-channels, winograd-data                cpu/winograd/{weights,channels,data}.py
+    gemm, depthwise, naive                                            cuda/{gemm,depthwise,naive}/rule.py
+    zero                                                              zero.py
+
+decisions.py has the numbers that tuning may change, expressions/ what the rules schedule, transforms/ rewrites that
+they share.
+"""
 
 from __future__ import annotations
 

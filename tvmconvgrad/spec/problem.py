@@ -27,7 +27,11 @@ from tvmconvgrad.spec.values import (
 
 
 class Gradient(str, Enum):
-    """What is computed: the filter, the big side, or the small side (the data gradient of ConvTranspose)."""
+    """Which of the three sums of docs/concepts.md: dw, dx (the big side), or y (the small side).
+
+    DATA is the data gradient of Convolution, and the forward of ConvTranspose. FORWARD is the forward of Convolution,
+    and the data gradient of ConvTranspose.
+    """
 
     FILTER = "filter"
     DATA = "data"

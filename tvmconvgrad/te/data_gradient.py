@@ -1,7 +1,10 @@
-"""ConvolutionBackpropData: the gradient of a convolution with respect to its input.
+"""ConvolutionBackpropData, the gradient of a convolution with respect to its input, and the forward of ConvTranspose.
 
     for n, p, k, c, o:
         dx[n, p * stride - pads_begin + k * dilation, c] += dy[n, p, o] * w[k, c, o]
+
+n is the image, p a position of dy and k a tap of the filter, each with an index for every spatial axis; c and o are
+channels of x and of y. With groups, each group has such a sum of its own.
 
 The code below computes the same sum element by element of dx, without inserting zeros between the elements of dy. Along
 each axis, an element of dx reads only the taps of one output phase. So the sum splits into dense convolutions with
@@ -54,8 +57,8 @@ class Part:
     over_y: tuple[bool, ...]
     """For each axis, whether the sum goes over positions of y instead of taps."""
     apart: bool
-    """Whether each phase counts its positions from its own first one, which may differ by one; otherwise all count from
-    the least."""
+    """Whether number 0 of each phase's positions t is its own first one; otherwise it is the least first position of
+    the group, for all its phases. Without dilation, first positions differ by at most one."""
     positions: tuple[int, ...] = ()
     """The number of positions t along each axis, at least those `needed`."""
 

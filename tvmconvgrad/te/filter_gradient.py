@@ -3,6 +3,9 @@
     for n, p, k, c, o:
         dw[k, c, o] += x[n, p * stride - pads_begin + k * dilation, c] * dy[n, p, o]
 
+n is the image, p a position of dy and k a tap of the filter, each with an index for every spatial axis; c and o are
+channels of x and of y. With groups, each group has such a sum of its own.
+
 x is the convolution's input and dy the gradient of its output. For ConvTranspose the two tensors change roles: its
 input takes the place of dy, and the gradient of its output the place of x. The sum is the same.
 """

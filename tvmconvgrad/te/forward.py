@@ -1,9 +1,12 @@
-"""ConvTransposeBackpropData: the gradient of a transposed convolution with respect to its input.
+"""The forward convolution, and ConvTransposeBackpropData: the gradient of a transposed convolution by its input.
 
     for n, p, k, c, o:
         y[n, p, o] += x[n, p * stride - pads_begin + k * dilation, c] * w[k, c, o]
 
-This is the forward convolution of x, the gradient of ConvTranspose's output, with the same filter.
+n is the image, p a position of y and k a tap of the filter, each with an index for every spatial axis; c and o are
+channels of x and of y. With groups, each group has such a sum of its own.
+
+For ConvTransposeBackpropData, x is the gradient of ConvTranspose's output, and y that of its input.
 """
 
 from __future__ import annotations

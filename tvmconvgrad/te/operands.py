@@ -5,9 +5,10 @@ A user's tensor comes in one of many layouts and three types. Each sum reads it 
 * puts its axes in the canonical order: (n, g, c, *x), (n, g, o, *y) or (g, *k, c, o);
 * is zero outside of the tensor: at the convolution's padding, and in channels and groups beyond the tensor's. Zeros add
   nothing to a sum, so a stage may have any extents;
-* converts it to f32, the type in which all sums are accumulated. That is exact.
+* converts it to f32, the type in which all sums are accumulated. That is exact. Only bf16 dot-product pairs stay as
+  they are (`BITS`), since the CPU's instruction converts them.
 
-So the sums contain no layouts and no types.
+So the sums contain no layouts, and of types only that one (`tensors.dot`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class PhaseGroup:
 
     @property
     def period(self) -> int:
-        """The distance between neighbouring taps of one phase, in taps: q above."""
+        """The distance between neighbouring taps of one phase, in taps: q in te/data_gradient.py."""
         return self.stride // gcd(self.stride, self.step)
 
     @property

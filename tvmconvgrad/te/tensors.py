@@ -1,7 +1,9 @@
 """What the three sums share: their axes, their products, and where an element lies in the user's tensors.
 
-Throughout te/, n is the image, g the group, c and o are channels of a group on the side of x and of y, *x and *y
-positions, and *k taps. x and y also stand for their gradients: a convolution relates x, w and y whichever is computed.
+Throughout te/, n is the image, g the group, c and o are channels of a group on the side of x and of y, p is a position
+of y, and k a tap. Among a stage's axes, *x, *y and *p are positions (*p those of y that a sum goes over), and *k taps,
+each with one axis for every spatial one. x and y also stand for their gradients: a convolution relates x, w and y
+whichever is computed.
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ class Blocking:
     """
 
     groups: int = 1
+    """The multiple that groups are rounded up to."""
     c: int = 1
     o: int = 1
+    """Those of a group's channels of x, and of y."""
     position: int = 1
-    """Positions along the last spatial axis of the result, or, for a filter gradient, of the sum."""
+    """That of positions along the last spatial axis of the result, or, for a filter gradient, of the sum."""
     packed: tuple[int, int] = (1, 1)
     """The numbers of channels c and o that a filter gradient packs together, if more than `c` and `o`."""
     pairs: bool = False

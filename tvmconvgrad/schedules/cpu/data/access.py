@@ -126,9 +126,9 @@ class DataAccess:
 
     @cached_property
     def data_in_place(self) -> bool:
-        """Whether the data is read in place: it is f32 without padding, the tile's vectors or rows follow its memory,
-        and the rows that a tile reads side by side do not displace each other from L1. Tile registers need K blocks
-        that divide K."""
+        """Whether the data is read in place: it needs neither padding nor conversion, the tile's vectors or rows follow
+        its memory, and the rows that a tile reads side by side cause no conflict misses in L1. Tile registers need K
+        blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if not self.along or tile.vector_axis is DataAxis.GROUPS:
             return False
@@ -210,8 +210,8 @@ class DataAccess:
 
     @property
     def _panel_room(self) -> int:
-        """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
-        for it only if a panel would be too large for L2."""
+        """Bytes that a panel may take. A result that is written by non-temporal stores is not in the caches to
+        be added to, so K is split for it only if a panel would be too large for L2."""
         if self.may_add and not self.has_scratch_accumulator(k_cache_blocks=2) and not self.stores_non_temporally:
             return self.machine.l1_blocks
         waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
@@ -285,8 +285,8 @@ class DataAccess:
 
     @property
     def stores_non_temporally(self) -> bool:
-        """Whether they are by default: a result larger than a core's share of L3. A smaller one should stay in the
-        cache for its reader.
+        """Whether tiles are written by non-temporal stores unless a search says otherwise: if the result is larger than
+        a core's share of L3. A smaller one should stay in the cache for its reader.
 
         Depthwise sums are bound by memory. So their result stays in the cache as long as all tensors may, if each
         vector is a whole cache line; otherwise each line that is written in parts would be read from memory first.

@@ -17,8 +17,8 @@ from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
 @dataclass(frozen=True)
 class Nest:
-    """A sum's register tile, the block that writes it, and its loops: over work items, over the N blocks of a work
-    item, and the outermost one over K."""
+    """A sum's loops in TVM's schedule: the block of its register tile, the block that writes the tile, and the loops
+    over work items, over the N blocks of a work item (`column`), and the outermost one over K (`reduction`)."""
 
     block: SBlockRV
     written: SBlockRV

@@ -32,8 +32,8 @@ REPACKS = 4
 its own."""
 
 NEAR = 0.1
-"""What a byte of contiguous panels costs from the last-level cache, as a share of a byte from memory. Not measured on
-its own."""
+"""What a byte of contiguous panels costs from the last-level cache, as a share of what it costs from memory. Not
+measured on its own."""
 
 POSITION_BYTES = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and
@@ -42,7 +42,8 @@ lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic,
 AMX)."""
 
 SLACK = 0.01
-"""To have enough work items, a sum may take longer by this share of its time."""
+"""To have enough work items, a sum may take longer by this share of its time, or have 1.1 times the least traffic. How
+the two were chosen is not recorded."""
 
 
 @dataclass(frozen=True)

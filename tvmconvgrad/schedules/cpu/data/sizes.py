@@ -97,8 +97,9 @@ class Size:
 
     axes: tuple[Axis, ...]
     n: int
+    """N: channels of the result, those of all its output phases together."""
     products: int
-    """K: taps times channels that are summed for each element of the result."""
+    """K: the products that an element of the result adds up, which are taps times channels (`DataSizes.k`)."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -129,7 +130,7 @@ class DataSizes:
 
     @property
     def n(self) -> int:
-        """Channels of the result, of one group."""
+        """Channels of the result, of one group. N of a sum may be more: it has those of several phases (`Size.n`)."""
         c, o = group_sizes(self.problem.geometry)
         return c if self.problem.gradient is Gradient.DATA else o
 
@@ -140,7 +141,7 @@ class DataSizes:
 
     @property
     def k(self) -> int:
-        """Channels of the data, over which is summed, of one group."""
+        """K channels of one group: those of the data. K itself also has the taps (`Size.products`)."""
         c, o = group_sizes(self.problem.geometry)
         return o if self.problem.gradient is Gradient.DATA else c
 
@@ -201,8 +202,8 @@ class DataSizes:
         return geometry.batch * channels * prod(view.extent for view in views)
 
     def positions(self, tile: DataTile) -> list[tuple[int, ...]]:
-        """For each sum the number of positions along each axis, rounded up to a tile. If a tile's channels are of
-        several phases whose first positions differ by one, it is one more than each phase needs."""
+        """For each sum the number of positions along each axis, rounded up to a tile. If a tile has channels of several
+        phases, it covers what any of them needs (`Part.apart` in te/data_gradient.py)."""
         blocking = self.blocking(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
             return [blocking.positions(self.problem)]

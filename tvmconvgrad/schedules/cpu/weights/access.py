@@ -125,8 +125,10 @@ class WeightsAccess:
     def blocks(self) -> tuple[int, int]:
         """How many channels of x, and of y, are packed together; 0: the operand is read in place.
 
-        If the sum is a plain matrix product, an operand is read in place if its cache block fits L1 unpacked. Both are
-        if few tiles read x, and y is if few tiles read it and x is read in place.
+        With vectors over groups, operands are read in place as the comment below says. In a plain matrix product both
+        are read in place if the smallest cache block of both fits L1 unpacked, or if few tiles read x. Otherwise an
+        operand is read in place if twice the smallest cache block of it fits L1; and so is y, if x is and few tiles
+        read y. All other sums pack both here; `serves_in_place` may still spare y.
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
@@ -221,8 +223,8 @@ class WeightsAccess:
 
     @property
     def rows_displace(self) -> bool:
-        """Whether the rows that a cache block reads in place displace each other from L1: they share few of its
-        sets."""
+        """Whether the rows that a cache block reads in place cause conflict misses in L1: they share few of
+        its sets."""
         c_group, o_group = group_sizes(self.problem.geometry)
         channels = o_group if self.tile.vector_axis is WeightsAxis.O else c_group
         return self.machine.rows_apart(F32_BYTES * channels) < CACHE_BLOCK_IN_PLACE
@@ -249,7 +251,7 @@ class WeightsAccess:
         return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)
 
     def l1_positions(self, channels: int) -> int:
-        """How many positions of so many f32 channels fit 85 % of L1."""
+        """How many positions of so many f32 channels fit 85 % of `l1_blocks`. How 85 % was chosen is not recorded."""
         return int(0.85 * self.machine.l1_blocks) // (F32_BYTES * channels)
 
     @property

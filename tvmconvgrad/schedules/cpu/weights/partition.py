@@ -1,5 +1,5 @@
-"""How a filter gradient is split into work items: positions (K) by split-K, and channels (M, N) and groups by
-partitions.
+"""How a filter gradient is split: positions (K) into cache blocks and splits of K, channels (M, N) and groups into
+partitions. A split of K with a partition is a work item.
 
 A cache block is a block of positions that stays in the cache while all of its products are summed. There should be
 enough work items for many cores. But each split of K needs a filter of its own for its partial sums, and each partition
@@ -27,7 +27,8 @@ WORK_ITEMS = 16
 large. Not measured on its own."""
 
 PLACES = [(True, True), (True, False), (False, True), (False, False)]
-"""Whether x, and whether y, may be packed before all work items, which takes workspace for the whole operand."""
+"""All pairs: whether x, and whether y, may be packed before all work items, which takes workspace for the whole
+operand."""
 
 ANYWHERE = (True, True)
 """Both operands may."""
@@ -54,7 +55,8 @@ def _before(partitions: int) -> float:
 
 
 def adds_far(access: WeightsAccess) -> bool:
-    """Whether a work item's share of the filter, to which each cache block adds its tiles, is too large for L2."""
+    """Whether a work item's share of the filter, to which each cache block adds its tiles, is too large for L2, if
+    there are `WORK_ITEMS` work items."""
     return F32_BYTES * prod(access.problem.filter_shape) >= WORK_ITEMS * access.machine.l2_blocks
 
 

@@ -25,13 +25,13 @@ block2 and block3 became 1.29 times as fast in the mean (AVX-512, tensors larger
 
 OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
 """What loading a row's and a column's operand costs, in FMAs. VECTORS_OF_TAPS: vectors over c, where each tap has other
-vectors of x. DISPLACED: a vector of rows that displace each other from L1 while data from memory passes through, so
-that it comes from L2 again; with this term filter gradients of 1x1 layers with many channels became 1.38 to 1.41 times
-as fast on Zen 5 (tensors in memory). The others were not measured on their own."""
+vectors of x. DISPLACED: a vector of rows that conflict in L1 (`WeightsAccess.rows_displace`) while data from memory
+passes through, so that it comes from L2 again; with this term filter gradients of 1x1 layers with many channels became
+1.38 to 1.41 times as fast on Zen 5 (tensors in memory). The others were not measured on their own."""
 
 FEW_CHANNELS = 4
-"""With fewer channels in a group, several taps share a register tile. With more that gains nothing, and LLVM mixes up
-the loads of different positions."""
+"""With fewer channels in a group, several taps share a register tile. With more, but for one vector of x
+(`_is_one_vector`), that gains nothing, and LLVM mixes up the loads of different positions."""
 
 
 def tiles(machine: CpuMachine, vector_axis: WeightsAxis, problem: Problem) -> list[WeightsTile]:
@@ -55,7 +55,8 @@ def tiles(machine: CpuMachine, vector_axis: WeightsAxis, problem: Problem) -> li
 
 
 def _is_one_vector(machine: CpuMachine, problem: Problem) -> bool:
-    """Whether x has one vector of f32 channels: a step of a single tap loads an operand for each product then.
+    """Whether x has one vector of f32 channels. A step with one tap then loads an operand for each FMA, so tiles may
+    have the taps of a row.
 
     With several taps six layers of 16 channels, in both layouts, in f32 and f16, became 1.08 times as fast in the mean,
     from 0.92 to 1.22 (an Intel Xeon with AMX). Of bf16 dot-product pairs LLVM mixes up the loads: 0.3 to 0.5.

@@ -1,1 +1,1 @@
-"""Winograd's algorithm on CPUs. Begin with data.py and weights.py."""
+"""Winograd's algorithm on CPUs. Begin with data.py, weights.py and channels.py, which have a rule each."""

@@ -1,13 +1,14 @@
 """Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd).
 
-Pattern. As in weights.py, whose sums of a whole filter would be large: 24/9 times the filter.
+Pattern. As in weights.py beside this file. That rule has sums of the whole filter in memory, which are large: with 3x3
+taps 24/9 times the filter. Here a work item has only those of its channels.
 
 Loop nest:
 
     for partition of o:
       pad and transform dy                              # of the partition, in parallel
-      parallel work item (range of c):
-        pad and transform x                             # of the range
+      parallel work item (partition of c):
+        pad and transform x                             # of the partition
         for o block:
           for product f, tap of other axes, c block, cache block of tiles:
             block = 0                                    # micro-kernel: c block x o block, in registers
@@ -22,7 +23,7 @@ Why it is fast.
    each.
 3. Results with another order of axes, or with channels that don't fill register tiles, are copied from scratch memory.
 
-Not done: what weights.py leaves out.
+Not done: what data.py leaves out, for the same reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How tensors are padded and transformed: schedule primitives that both of Winograd's rules use.
+"""How tensors are padded and transformed: schedule primitives that all of Winograd's rules use.
 
 Along two axes a transformation has two stages (te/winograd). The first one is computed for one tile and one vector
 of channels at a time, and stays in registers or L1.
