@@ -6,7 +6,7 @@ Layers with few channels a group are cheaper by other rules.
 
 Loop nest:
 
-    block (split of K, group, tile of M, tile of N)
+    block (split of K, group, tile of M, tile of N)  # a CTA
       accumulators = 0                               # in registers, f32
       for k in the split, by BLOCK_K:                # mainloop.py
         wait for A's and B's tiles of k              # in shared memory

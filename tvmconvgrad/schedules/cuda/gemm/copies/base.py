@@ -10,11 +10,11 @@ class Copies(IntEnum):
     """The ways to copy operands; a plan draws one by its number, so the numbers are part of tuning logs."""
 
     PAST_L1 = 0
-    """All threads copy by `cp.async` from L2, past L1."""
+    """All threads copy by `cp.async.cg`: from L2, past L1."""
     CACHED = 1
-    """The same, but A goes through L1 (gemm/sizes.py)."""
+    """The same, but A by `cp.async.ca`: through L1 (gemm/sizes.py)."""
     BOXES = 2
-    """TMA copies whole tiles (tma_tiles.py)."""
+    """TMA copies whole tiles, the boxes of a tensor map (tma_tiles.py)."""
     B_FOR_TWO = 3
     """TMA; two blocks with neighbouring tiles along M are a cluster, and B's tiles are multicast to both."""
     A_FOR_TWO = 4
