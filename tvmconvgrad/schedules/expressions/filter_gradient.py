@@ -1,4 +1,4 @@
-"""A filter gradient's expression.
+"""A filter gradient's expression: the sum of te/filter_gradient.py, with its operands and its result.
 
 With image halves, each half of an image counts as an image. dw stays the same, since it is the sum over all images.
 With an odd number of rows, both halves share the middle row at weight 1/2: exact for normal bf16, and the CPU's

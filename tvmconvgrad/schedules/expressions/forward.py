@@ -1,4 +1,4 @@
-"""A forward convolution's expression."""
+"""A forward convolution's expression: the sum of te/forward.py, with its operands and its result."""
 
 from __future__ import annotations
 
