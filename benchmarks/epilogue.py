@@ -1,9 +1,10 @@
-"""What accumulation and the gradient by the bias cost in a kernel's own call, and in passes of their own by PyTorch.
+"""What accumulation, the gradient by the bias and a forward's bias cost in a kernel's call, and in passes by PyTorch.
 
     python benchmarks/epilogue.py --every 9 all          # every ninth gradient; builds the kernels first
     python benchmarks/epilogue.py --only data --data-format NCX resnet_50
+    python benchmarks/epilogue.py --only forward --dtype bf16 unet
 
-Times of one thread, divided by those of the gradient alone: medians over rounds in which all take turns.
+Times of one thread, divided by those of the gradient or the forward alone: medians over rounds in which all take turns.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tvmconvgrad.futures import in_background
 from tvmconvgrad.layers import LayerGradient, select_gradients
 from tvmconvgrad.runtime.arrays import NUMPY_DTYPES, aligned_empty
 from tvmconvgrad.runtime.kernel import Kernel
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.epilogue import Epilogue
 
 OPTIONS = {
@@ -30,6 +32,7 @@ OPTIONS = {
     "bias": Epilogue(bias_delta=True),
     "both": Epilogue(accumulate=True, bias_delta=True),
 }
+FORWARD_OPTIONS = {"alone": Epilogue(), "bias": Epilogue(bias=True)}
 SECONDS, SHORT = 0.6, 0.002
 """About how long all rounds of a gradient take, and at least one measurement."""
 
@@ -40,14 +43,16 @@ def main() -> None:
     """Print one line for each gradient, then means."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="+")
-    parser.add_argument("--only", choices=["filters", "data"], default="filters")
+    parser.add_argument("--only", choices=["filters", "data", "forward"], default="filters")
+    parser.add_argument("--dtype", choices=list(ITEM_BYTES), default="f32")
     parser.add_argument("--data-format", choices=["NXC", "NCX"], default="NXC")
     parser.add_argument("--every", type=int, default=1)
     given = parser.parse_args()
-    found = select_gradients(given.suites, dtypes=["f32"], data_format=given.data_format, only=given.only)
+    found = select_gradients(given.suites, dtypes=[given.dtype], data_format=given.data_format, only=given.only)
     chosen = list({one.problem.key: one for _, one in found}.values())[:: given.every]
+    options = FORWARD_OPTIONS if given.only == "forward" else OPTIONS
     futures = [
-        {name: in_background(_with(one, option), None, None, False) for name, option in OPTIONS.items()}
+        {name: in_background(_with(one, option), None, None, False) for name, option in options.items()}
         for one in chosen
     ]
     kernels = [{name: future.result() for name, future in of.items()} for of in futures]
@@ -90,16 +95,29 @@ def _ways(gradient: LayerGradient, kernels: dict[str, Kernel]) -> Iterator[tuple
         made[...] = random.integers(-2, 3, shape)
         return made
 
-    inputs, bias = [tensor(shape) for shape in problem.input_shapes], tensor(problem.bias_shape)
+    inputs, bias = [tensor(shape) for shape in problem.input_shapes], tensor(kernels["bias"].problem.bias_shape)
     for name, kernel in kernels.items():
         option, out = kernel.problem.epilogue, tensor(problem.output_shape)
         given = {"accumulate": option.accumulate, "bias_delta": bias if option.bias_delta else None}
+        given |= {"bias": bias} if option.bias else {}
         yield name, lambda kernel=kernel, out=out, given=given: kernel(*inputs, out, **given)
     alone, total, result = kernels["alone"], *(tensor(problem.output_shape) for _ in range(2))
-    sum_, added, delta = map(torch.from_numpy, (total, result, inputs[problem.delta_input]))
-    axes = tuple(axis for axis in range(delta.ndim) if axis != (delta.ndim - 1 if problem.data_format == "NXC" else 1))
+    sum_, added, delta = map(_in_torch, (total, result, inputs[problem.delta_input]))
+    channel = delta.ndim - 1 if problem.data_format == "NXC" else 1
+    axes = tuple(axis for axis in range(delta.ndim) if axis != channel)
+    if gradient.kind == "forward":
+        along = _in_torch(bias).view([-1 if axis == channel else 1 for axis in range(delta.ndim)])
+        yield "bias apart", lambda: (alone(*inputs, result), added.add_(along))
+        return
     yield "accumulate apart", lambda: (alone(*inputs, result), sum_.add_(added))
     yield "bias apart", lambda: (alone(*inputs, result), delta.sum(axes))
+
+
+def _in_torch(array: Any) -> torch.Tensor:
+    """The same memory as PyTorch's tensor; it does not take NumPy's bf16."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _seconds(call: Call, times: int) -> float:

@@ -41,7 +41,7 @@ def cases() -> Iterator[Case]:
 def problem_of(case: Case) -> Problem:
     """As a kernel is built from it."""
     import tvmconvgrad
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     call = case.call
     operator = getattr(tvmconvgrad, call.operator)(**call.attributes)

@@ -242,10 +242,10 @@ print(codes, wrong)
 
 
 def test_operators_forget_what_they_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmconvgrad import operators
+    from tvmconvgrad.operators import compiled
 
-    monkeypatch.setattr(operators._shortcuts, "_room", 100)
-    monkeypatch.setattr(operators, "_MOST_SEEN", 100)
+    monkeypatch.setattr(compiled._shortcuts, "_room", 100)
+    monkeypatch.setattr(compiled, "_MOST_SEEN", 100)
     op = cg.ConvolutionBackpropFilters(**dict.fromkeys(("strides", "dilations", "pads_begin", "pads_end"), (1,)))
     for width in range(1000):  # without elements: no kernel is built
         op(np.ones((0, width + 3, 4), np.float32), np.ones((0, width + 3, 16), np.float32), (3, 4, 16))

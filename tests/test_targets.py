@@ -59,6 +59,9 @@ def test_native_has_the_features_that_its_name_leaves_out(monkeypatch: pytest.Mo
     assert without.mattr == ("-avx512bf16", "+sse2")
     monkeypatch.setattr(host, "named_generation", lambda: ("znver5", frozenset({"avx512_bf16"})))
     assert parse_target(None) == Target(mcpu="znver5")
+    monkeypatch.setattr(host, "named_generation", lambda: ("neoverse-n1", frozenset({"asimd"})))
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"asimd", "bf16"}))
+    assert parse_target(None) == Target(mcpu="neoverse-n1", mattr=("+bf16",))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import warnings
 from pathlib import Path
 
 from tests.compiler import kernel_worker
-from tvmconvgrad import operators
 from tvmconvgrad.common import process
+from tvmconvgrad.operators import compiled
 
 NEW_MOUNTS, PRIVATE = 0x20000, 0x44000
 ODD = os.fsdecode(b"a b'\"\n$(touch x);\\ \xff\xc3 %s {0}")
@@ -46,7 +46,7 @@ def outcome(temporary: Path, cache: Path, height: int) -> dict[str, object]:
     """Build a kernel that nobody has, and call it."""
     os.environ["TMPDIR"], os.environ["TVMCONVGRAD_CACHE_DIR"] = str(temporary), str(cache)
     tempfile.tempdir = None
-    operators._kernel.cache_clear()
+    compiled._kernel.cache_clear()
     process.forget()
     kernel_worker.OP._seen.clear()
     with warnings.catch_warnings(record=True) as caught:

@@ -44,10 +44,10 @@ for name in [name for name in os.environ if name.startswith("XDG_") or name in (
 def test_a_home_that_is_none(home: str, tmp_path: Path) -> None:
     # the prelude's kernels are in the cache that the variable names
     code = """
-import tvmconvgrad.operators as operators
+from tvmconvgrad.operators import compiled
 from tvmconvgrad.common import process
 process.forget()
-kernel = operators.get_kernel(kernel.problem)
+kernel = compiled.get_kernel(kernel.problem)
 assert right()
 del os.environ["TVMCONVGRAD_CACHE_DIR"]
 from tvmconvgrad.cache.folder import default_folder

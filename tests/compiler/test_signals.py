@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.compiler import signal_worker
-from tvmconvgrad.compiler.aside import aside
+from tvmconvgrad.compiler.uninterrupted import uninterrupted
 
 PATIENCE = 120.0  # seconds: what takes longer hangs
 PROMPT = 1.0  # seconds, on a machine that does much else
@@ -70,7 +70,7 @@ def test_what_a_handler_raises_does_not_reach_the_work(raised: BaseException) ->
     sender.start()
     try:
         with pytest.raises(raised if isinstance(raised, type) else type(raised)):
-            aside(work)
+            uninterrupted(work)
     finally:
         signal.signal(signal.SIGUSR1, before)
     sender.join()
@@ -80,16 +80,16 @@ def test_what_a_handler_raises_does_not_reach_the_work(raised: BaseException) ->
 
 
 def test_the_result_and_errors_of_the_work_are_the_callers() -> None:
-    assert aside(lambda: 5) == 5
-    with pytest.raises(ZeroDivisionError), pytest.warns(UserWarning, match="said aside"):
-        aside(_fail)
-    assert aside(lambda: aside(threading.current_thread)) is not threading.current_thread()
+    assert uninterrupted(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError), pytest.warns(UserWarning, match="said by a thread"):
+        uninterrupted(_fail)
+    assert uninterrupted(lambda: uninterrupted(threading.current_thread)) is not threading.current_thread()
 
 
 def _fail() -> None:
     import warnings
 
-    warnings.warn("said aside", stacklevel=1)
+    warnings.warn("said by a thread", stacklevel=1)
     raise ZeroDivisionError
 
 
@@ -98,13 +98,13 @@ def test_without_a_further_thread_the_caller_does_the_work(monkeypatch: pytest.M
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert aside(threading.current_thread) is threading.current_thread()
+    assert uninterrupted(threading.current_thread) is threading.current_thread()
 
 
 def test_a_deep_recursion_has_the_room_of_the_main_thread() -> None:
     before = threading.stack_size(65536)
     try:
-        assert aside(_in_c) is None
+        assert uninterrupted(_in_c) is None
         assert threading.stack_size() == 65536
     finally:
         threading.stack_size(before)

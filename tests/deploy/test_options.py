@@ -1,4 +1,4 @@
-"""Bundles of kernels that accumulate, give the gradient by the bias, and have results in f32."""
+"""Bundles of kernels that accumulate, give the gradient by the bias, add a bias, and have results in f32."""
 
 from __future__ import annotations
 
@@ -91,3 +91,49 @@ def test_what_builds_a_missing_kernel(folder: Path) -> None:
     text = how_to_build(problem, [])
     assert re.search("build missing.json --only filters --dtype bf16 .*--accumulate --bias-delta", text)
     assert "--result-dtype f32" in text
+
+
+BIAS_PROGRAM = """
+#include "forward.h"
+#include <stdio.h>
+
+int main(void) {
+    static float first[FORWARD_POINTWISE_BIAS_FORWARD_OUTPUT_DELTA_SIZE];
+    static float second[FORWARD_POINTWISE_BIAS_FORWARD_FILTER_SIZE];
+    static float result[FORWARD_POINTWISE_BIAS_FORWARD_INPUT_DELTA_SIZE];
+    float bias[FORWARD_POINTWISE_BIAS_FORWARD_BIAS_SIZE];
+    size_t i;
+    for (i = 0; i < sizeof first / sizeof *first; ++i) first[i] = 1;
+    for (i = 0; i < sizeof second / sizeof *second; ++i) second[i] = 2;
+    for (i = 0; i < sizeof bias / sizeof *bias; ++i) bias[i] = (float)i;
+    if (forward_pointwise_bias_forward(first, second, result, bias, NULL, 0)) return 1;
+    if (!forward_pointwise_bias_forward(first, second, result, NULL, NULL, 0)) return 2;
+    if (!forward_pointwise_bias_forward(first, second, result, result, NULL, 0)) return 3;
+    if (forward_pointwise_bias_forward(first, second, result, first, NULL, 0)) return 4; /* both are read */
+    if (forward_get_kernel(0)->bias_bytes != sizeof bias) return 5;
+    if (forward_get_kernel(0)->run(first, second, result, bias, NULL, 0)) return 6;
+    printf("%g %g\\n", result[0], result[47]);
+    return 0;
+}
+"""
+
+
+def test_a_forward_with_bias(tmp_path: Path) -> None:
+    folder, source, program = tmp_path / "forward", tmp_path / "program.c", tmp_path / "program"
+    build(LAYERS[1:2], folder, name="forward", only="forward", bias=True)
+    (kernel,) = cg.load(folder).values()
+    x, w = (np.ones(shape, np.float32) for shape in kernel.problem.input_shapes)
+    bias = np.arange(48, dtype=np.float32)
+    assert np.array_equal(kernel(x, w, bias=bias)[0, 0, 0], 32 + bias)
+    source.write_text(BIAS_PROGRAM)
+    words = [compiler(), "-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-restrict", f"-I{folder}", f"-L{folder}"]
+    linked = ["-lforward", f"-Wl,-rpath,{folder}", "-o", str(program)]
+    for each in (source, folder / "example.c"):
+        subprocess.run([*words, str(each), *linked], check=True)
+        done = subprocess.run([program], capture_output=True, text=True, check=True)
+        assert done.stdout == "64 111\n" or "checksum" in done.stdout
+
+
+def test_a_filter_has_no_bias(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bias: a filter's gradient has none"):
+        build(LAYERS[1:2], tmp_path / "bundle", bias=True)

@@ -15,7 +15,7 @@ from tests.tuning.entries import make_entry
 from tvmconvgrad.layers import Layer
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records import logs
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 LAYER = Layer(
     name="tuned", batch=2, channels=16, filters=32, input_size=(12, 12), kernel=(3, 3), pads_begin=(1, 1),

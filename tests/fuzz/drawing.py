@@ -51,6 +51,7 @@ def calls(sample: Sample) -> list[Sample]:
             value=value,
             memory=_memory(random),
             bias=sample.bias and random.choice(WRITABLE),
+            added=sample.added and _readable(random),
             threads=random.randint(1, 3),
             seed=random.getrandbits(30),
         )
@@ -64,8 +65,11 @@ def unscheduled(random: Random) -> Sample:
     case = _case(random)
     sample = Sample(case, _target(random, case), threads=random.randint(1, 3), seed=random.getrandbits(30))
     sample = replace(sample, value=random.choice(("", "", "", "", "inf", "nan")), memory=_memory(random))
+    sample = replace(sample, result_dtype="f32" if random.random() < 0.2 else "")
+    if case.result != "w" and random.random() < 0.25:
+        return replace(sample, added=_readable(random))
     accumulate, bias = random.random() < 0.3, random.choice(WRITABLE) if random.random() < 0.2 else ""
-    return replace(sample, accumulate=accumulate, bias=bias, result_dtype="f32" if random.random() < 0.2 else "")
+    return replace(sample, accumulate=accumulate, bias=bias)
 
 
 def _target(random: Random, case: Case) -> str:
@@ -168,8 +172,11 @@ def _any_size(random: Random) -> int:
 
 
 def _memory(random: Random) -> tuple[str, str, str]:
-    first, second = (random.choice((PLAIN, *GUARDED, *PLACES)) for _ in range(2))
-    return first, second, random.choice(("new", *WRITABLE))
+    return _readable(random), _readable(random), random.choice(("new", *WRITABLE))
+
+
+def _readable(random: Random) -> str:
+    return random.choice((PLAIN, *GUARDED, *PLACES))
 
 
 def _made(random: Random, sample: Sample) -> Sample:

@@ -100,6 +100,13 @@ def operands(sample: Sample) -> Tensors:
     return tensors
 
 
+def added(sample: Sample) -> Array:
+    """The bias that is added, one element for each channel of the result: small integers."""
+    channels = sample.case.convolution.shapes[sample.case.result][1]
+    rng = np.random.default_rng(sample.seed + 2)
+    return rng.integers(-FILL, FILL + 1, channels).astype(DTYPES[sample.case.dtype])
+
+
 def before(sample: Sample) -> tuple[Array, Array]:
     """What the result and the gradient by the bias have before the call, in the operator's layout: small integers."""
     case, conv = sample.case, sample.case.convolution
@@ -139,6 +146,7 @@ def _written(
     out = None if place == "new" else PLACES[place](result)
     bias = PLACES[bias_place](sums) if bias_place else None
     options: dict[str, Any] = {"accumulate": True} if sample.accumulate else {}
+    options |= {"bias": PLACES[sample.added](added(sample))} if sample.added else {}
     got = kernel(*inputs, out, **options, **({} if bias is None else {"bias_delta": bias}))
     if out is not None and got is not out:
         return "out: another array is returned"
@@ -153,6 +161,8 @@ def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str
     exact = reference.gradient(conv, case.result, tensors)
     if sample.accumulate:
         exact = exact + layouts.to_canonical(before(sample)[0], case.axes(case.result)).astype(np.float64)
+    if sample.added:
+        exact = exact + added(sample).astype(np.float64).reshape(-1, *[1] * conv.rank)
     with np.errstate(over="ignore"):
         expected = exact.astype(got.dtype)
     if got.shape != expected.shape:

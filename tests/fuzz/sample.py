@@ -29,6 +29,8 @@ class Sample:
     accumulate: bool = False
     bias: str = ""
     """Where the gradient by the bias lies: a word of placing.PLACES; "" if it is not asked for."""
+    added: str = ""
+    """Where a bias lies that is added: a word of placing.PLACES; "" if none is."""
     result_dtype: str = ""
     """The result's type, if it is not the inputs'."""
     threads: int = 1
@@ -44,7 +46,7 @@ class Sample:
     @property
     def call(self) -> Call:
         """What it takes to build the kernel, but for the rule."""
-        options = {"accumulate": self.accumulate, "bias_delta": bool(self.bias)}
+        options = {"accumulate": self.accumulate, "bias_delta": bool(self.bias), "bias": bool(self.added)}
         dtype = {"result_dtype": self.result_dtype} if self.result_dtype else {}
         return replace(self.case.call, target=self.target, options={**options, **dtype})
 

@@ -40,7 +40,7 @@ def shrunk(pool: Pool, found: Judged, seconds: float = 90.0) -> Judged:
 def _smaller(sample: Sample) -> Iterator[Sample]:
     """What is one step simpler, the greatest steps first."""
     plain: dict[str, Any] = {"memory": (PLAIN, PLAIN, "new"), "given": {}, "threads": 1, "value": "", "rule": None}
-    plain |= {"accumulate": False, "bias": "", "result_dtype": ""}
+    plain |= {"accumulate": False, "bias": "", "added": "", "result_dtype": ""}
     changes = ({name: value} for name, value in plain.items() if getattr(sample, name) != value)
     for change in changes:
         if "rule" not in change or not sample.given:

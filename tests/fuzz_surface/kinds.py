@@ -17,7 +17,7 @@ from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records.choice import DEFAULT_SPACE, Choice
 from tvmconvgrad.records.entry import Entry, parse
 from tvmconvgrad.records.task import Task
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 from tvmconvgrad.workers.environment import tvm_version
 
 OP = ConvolutionBackpropFilters(strides=(1, 1), dilations=(1, 1), auto_pad="same_upper", filter_shape=(3, 3, 16, 32))

@@ -19,7 +19,7 @@ from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records import lookup  # like all here it imports no TVM
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 DTYPES = ("f32", "f16", "bf16")
 BUNDLES = {

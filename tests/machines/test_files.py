@@ -24,7 +24,7 @@ NARROW = Case(
 NUMBERS = {
     cpus.FOLDER: {
         *("l1", "l1_ways", "l2", "l3", "l1_blocks", "l2_blocks"),
-        *("fma_units", "fma_bits", "fma_latency", "l2_bytes_per_cycle", "memory_cycles_per_byte"),
+        *("fma_units", "fma_bits", "fma_latency", "loads_per_cycle", "l2_bytes_per_cycle", "memory_cycles_per_byte"),
     },
     gpus.FOLDER: {
         *("processors", "cycles", "shared", "shared_and_l1", "tensor_products", "shared_products", "f32_products"),
@@ -36,7 +36,7 @@ NUMBERS = {
 
 def plan(target: Target, case: Case = WIDE) -> str:
     from tvmconvgrad.schedules.chosen import scheduled_as
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     return str(scheduled_as(merged(case.call.problem()), target, None, None))
 

@@ -1,4 +1,4 @@
-"""The options of a kernel's final write, with every rule forced: `accumulate`, `bias_delta` and `result_dtype`."""
+"""The options of a kernel's final write, with every rule forced: `accumulate`, `bias_delta`, `bias`, `result_dtype`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"bias_delta": True, "result_dtype": "f32"},
     {"accumulate": True, "bias_delta": True, "result_dtype": "f32"},
 ]
+
+FORWARD_OPTIONS: list[dict[str, Any]] = [{"bias": True}, {"bias": True, "result_dtype": "f32"}]
 
 BESIDE = [
     # weights gradients beside which the bias is summed: several splits, channels of several partitions, pairs of images
@@ -73,6 +75,9 @@ def check(kernel: Any, case: Case, options: dict[str, Any]) -> None:
         exact = exact + layouts.to_canonical(out, case.axes(case.result)).astype(np.float64)
         exact_bias = exact_bias + bias.astype(np.float64)
     given = {"accumulate": options.get("accumulate", False), "bias_delta": bias if "bias_delta" in options else None}
+    if options.get("bias"):
+        added = np.arange(exact.shape[1]) % 7 - 3.0  # no two neighbours are alike
+        exact, given["bias"] = exact + added.reshape(-1, *[1] * case.convolution.rank), added.astype(DTYPES[case.dtype])
     assert kernel(*case.arrays(tensors), out, **given) is out
     assert_same(layouts.to_canonical(out, case.axes(case.result)), exact.astype(dtype))
     if "bias_delta" in options:
@@ -88,9 +93,19 @@ def check_all(case: Case, rules: Sequence[str], options: dict[str, Any]) -> None
         check(kernel, case, options)
 
 
+def _forwards(found: Sequence[Case]) -> list[Case]:
+    """Those whose result is data."""
+    return [case for case in found if case.result != "w"]
+
+
 @pytest.mark.parametrize("case", covering(cases(), quick=1, second=2, each=lambda case: [case.convolution]))
 def test_every_rule(case: Case) -> None:
     check_all(case, rules_for(case), OPTIONS[len(str(case)) % len(OPTIONS)])
+
+
+@pytest.mark.parametrize("case", covering(_forwards(cases()), quick=1, second=2, each=lambda case: [case.convolution]))
+def test_every_rule_adds_a_bias(case: Case) -> None:
+    check_all(case, rules_for(case), FORWARD_OPTIONS[len(str(case)) % len(FORWARD_OPTIONS)])
 
 
 def _of(convolutions: Sequence[Convolution]) -> list[Case]:
@@ -120,7 +135,9 @@ def test_nothing_is_added_twice(case: Case) -> None:
 @pytest.mark.parametrize("pair", covering(winograd.exact(), winograd.kinds, quick=1, second=2))
 def test_winograd(pair: tuple[Case, str]) -> None:
     case, rule = pair
-    options = {"accumulate": True, "bias_delta": True}
+    options: dict[str, Any] = {"accumulate": True, "bias_delta": True}
+    if case.result != "w" and len(str(case)) % 2:
+        options = {"bias": True}
     problem, target = replace(case.call.problem(), epilogue=Epilogue(**options)), parse_target(winograd.TARGET)
     products = schedules.schedule(problem, target, rule).candidates["products"]
     check(kernel_of(problem, target, rule, {"products": products[0]}), case, options)
@@ -141,3 +158,17 @@ def test_the_number_of_threads_changes_no_bit(operator: str, dtype: str) -> None
         kernel(*inputs, out, accumulate=True, bias_delta=bias)
         results.append(out.tobytes() + bias.tobytes())
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_the_number_of_threads_changes_no_bit_of_a_forward(dtype: str) -> None:
+    case = Case("ConvTransposeBackpropData", BESIDE[0], dtype=dtype)
+    rng = np.random.default_rng(3)
+    x, w = case.arrays({role: rng.standard_normal(case.convolution.shapes[role]) for role in case.inputs})
+    kernel = compiled(case, None, {"bias": True})
+    bias = rng.standard_normal(kernel.problem.bias_shape).astype(DTYPES[dtype])
+    results = set()
+    for count in (1, 2, 3, 8):
+        tvmconvgrad.set_num_threads(count)
+        results.add(kernel(x, w, bias=bias).tobytes())
+    assert len(results) == 1

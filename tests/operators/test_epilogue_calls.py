@@ -1,4 +1,4 @@
-"""Calls with `accumulate`, `bias_delta` and `result_dtype`: on whatever memory, and what is refused in words."""
+"""Calls with `accumulate`, `bias_delta`, `bias` and `result_dtype`: on whatever memory; what is refused, in words."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ X, DY, FILTER = (2, 6, 7, 4), (2, 6, 7, 8), (3, 3, 4, 8)
 def operator(**attributes: Any) -> cg.ConvolutionBackpropFilters:
     given = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1), "filter_shape": FILTER}
     return cg.ConvolutionBackpropFilters(**given | attributes)
+
+
+def forward(**attributes: Any) -> cg.ConvTransposeBackpropData:
+    """The forward of the same convolution, with the same filter."""
+    given = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1), "filter_format": "XOI"}
+    return cg.ConvTransposeBackpropData(**given | attributes)
 
 
 def small(shape: tuple[int, ...], seed: int, dtype: Any = np.float32) -> Array:
@@ -101,6 +107,11 @@ def test_without_elements() -> None:
         (ValueError, {"result_dtype": "f16"}, "result_dtype: f16 is not supported for inputs of f32"),
         (ValueError, {"result_dtype": "f64"}, "result_dtype: 'f64' is not supported, expected f32, f16 or bf16"),
         (ValueError, {"bias_delta": np.zeros(7, np.float32)}, r"bias_delta: shape \(7,\) does not fit, .* for \(8,\)"),
+        (
+            ValueError,
+            {"bias": np.zeros(8, np.float32)},
+            "bias: a filter's gradient has none, expected an operator whose",
+        ),
         (ValueError, {"bias_delta": np.zeros(8, np.float16)}, "bias_delta: dtype f16 does not fit, .* for f32"),
         (TypeError, {"bias_delta": True}, "bias_delta: True of type bool is no tensor"),
         (TypeError, {"accumulat": True}, "has no input 'accumulat' .did you mean 'accumulate'"),
@@ -112,6 +123,76 @@ def test_what_is_refused(
 ) -> None:
     with pytest.raises(kind, match=words):
         operator()(*tensors, **options)
+
+
+def test_a_bias_is_added() -> None:
+    op, x, w, bias = forward(), small(X, 1), small(FILTER, 2), np.arange(8, dtype=np.float32)
+    plain = op(x, w)
+    unaligned = np.frombuffer(b"x" + bias.tobytes(), np.float32, offset=1)
+    for added in (bias, np.repeat(bias, 2)[::2], bias[::-1].copy()[::-1], unaligned):
+        assert np.array_equal(op(x, w, bias=added), plain + bias)
+    assert np.array_equal(op(x, w), plain)
+    out = np.zeros(DY, np.float32)
+    out[0, 0, 0] = bias
+    assert np.array_equal(op(x, w, out=out, bias=out[0, 0, 0]), plain + bias)  # read before it is written
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_bias_and_results_of_16_bits_in_f32(dtype: Any) -> None:
+    x, w, bias = small(X, 1, dtype) * dtype(129), small(FILTER, 2, dtype), np.arange(8).astype(dtype)
+    exact = forward()(*(tensor.astype(np.float32) for tensor in (x, w))) + bias.astype(np.float32)
+    assert np.array_equal(forward()(x, w, bias=bias, result_dtype="f32"), exact)
+    assert np.array_equal(forward()(x, w, bias=bias), exact.astype(dtype))
+
+
+def test_a_bias_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    x, w, bias = (torch.from_numpy(small(shape, 1)) for shape in (X, FILTER, (8,)))
+    version, out = bias._version, torch.empty(DY)
+    forward()(x, w, out=out, bias=bias)
+    assert torch.equal(out, forward()(x, w) + bias)
+    assert bias._version == version
+    with pytest.raises(ValueError, match="bias: requires grad"):
+        forward()(x, w, bias=bias.clone().requires_grad_())
+    with torch.no_grad():
+        assert torch.equal(forward()(x, w, bias=bias.clone().requires_grad_()), out)
+
+
+def test_a_bias_without_products() -> None:
+    """Elements that no product meets are the bias: all of a sum over no channels, and those between strides."""
+    bias = np.arange(1, 9, dtype=np.float32)
+    empty = forward()(np.zeros((2, 6, 7, 0), np.float32), np.zeros((3, 3, 0, 8), np.float32), bias=bias)
+    assert np.array_equal(empty, np.broadcast_to(bias, DY))
+    assert forward()(np.zeros((0, 6, 7, 4), np.float32), small(FILTER, 1), bias=bias).shape == (0, *DY[1:])
+    spread = cg.ConvolutionBackpropData(strides=(3, 3), dilations=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
+    y, w = small((1, 2, 2, 3), 1), small((1, 1, 8, 3), 2)
+    expected = np.zeros((1, 4, 4, 8), np.float32) + bias
+    expected[:, ::3, ::3] += y @ w[0, 0].T
+    assert np.array_equal(spread(y, w, bias=bias), expected)
+
+
+def test_what_is_refused_with_a_bias() -> None:
+    x, w, bias, out = small(X, 1), small(FILTER, 2), np.ones(8, np.float32), np.zeros(DY, np.float32)
+    refused: list[tuple[type[Exception], dict[str, Any], str]] = [
+        (ValueError, {"bias": bias, "accumulate": True, "out": out}, "bias: not with accumulate=True"),
+        (ValueError, {"bias": bias, "bias_delta": np.ones(4, np.float32)}, "bias: a forward adds it, .* bias_delta"),
+        (ValueError, {"bias": bias[:4]}, r"bias: shape \(4,\) does not fit, .* for \(8,\)"),
+        (ValueError, {"bias": bias.astype(np.float16)}, "bias: dtype f16 does not fit, .* for f32"),
+        (TypeError, {"bias": True}, "bias: True of type bool is no tensor"),
+    ]
+    for kind, options, words in refused:
+        with pytest.raises(kind, match=words):
+            forward()(x, w, **options)
+    plain, adding = (forward().compile(X, FILTER, bias=added) for added in (False, True))
+    with pytest.raises(ValueError, match="bias: this kernel has no such option"):
+        plain(x, w, bias=bias)
+    with pytest.raises(ValueError, match="bias: missing; this kernel is compiled with bias=True"):
+        adding(x, w)
+    with pytest.raises(TypeError, match="bias: got 1 of type int, expected a bool"):
+        forward().compile(X, FILTER, bias=1)
+    with pytest.raises(ValueError, match="bias: kernels for GPUs do not have it"):
+        forward().compile(X, FILTER, bias=True, target="cuda -arch=sm_90")
+    assert "bias true" in str(adding)
 
 
 @pytest.mark.parametrize("other", ["input_forward", "output_delta", "out"])

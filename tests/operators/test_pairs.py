@@ -1,8 +1,10 @@
-"""Sums of bf16 two products at a time (AVX512_BF16), where this machine's CPU has the instruction."""
+"""Sums of bf16 two products at a time: by AVX512_BF16, where this machine's CPU has it, and by AArch64's BFDOT under
+emulation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -11,18 +13,23 @@ import pytest
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
+from tests.support.emulation import Emulation, needs_emulator
 from tests.support.random_cases import random_cases
 from tests.support.sampling import covering
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.host import host_features
-from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.runtime.native import load_function
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 
-pytestmark = pytest.mark.skipif("avx512_bf16" not in host_features(), reason="this CPU has no AVX512_BF16")
-
-TARGET = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"
+HAS_PAIRS = "avx512_bf16" in host_features()
+TARGETS = {"native": "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16", "emulated": "llvm -mcpu=neoverse-v1"}
+WAYS = [
+    pytest.param("native", marks=pytest.mark.skipif(not HAS_PAIRS, reason="this CPU has no AVX512_BF16")),
+    pytest.param("emulated", marks=[pytest.mark.slow, needs_emulator]),
+]
 RULES = ("data-channels", "data-groups", "weights-o", "weights-c")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
@@ -63,66 +70,101 @@ def cases() -> list[Case]:
     return found
 
 
-def rules_for(case: Case) -> list[str]:
-    problem = reduced(case.call.problem())
-    return [rule for rule in schedules.applicable(problem, parse_target(TARGET)) if rule in RULES]
+@dataclass(frozen=True)
+class Way:
+    """Kernels of a target, called natively or under emulation."""
+
+    target: Target
+    emulation: Emulation | None
+
+    def rules(self, case: Case) -> list[str]:
+        """The rules that pair products and take a case."""
+        return [rule for rule in schedules.applicable(reduced(case.call.problem()), self.target) if rule in RULES]
+
+    def computed(self, case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
+        """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
+        problem = case.call.problem()
+        module = schedules.schedule(problem, self.target, rule, choices).module
+        call = self._native if self.emulation is None else self._emulated
+        inputs = map(np.ascontiguousarray, case.arrays(tensors))
+        result = call(llvm.compile_module(module, self.target), problem, *inputs)
+        return layouts.to_canonical(result.reshape(case.shape(case.result)), case.axes(case.result))
+
+    def check(self, case: Case, rule: str, choices: Mapping[str, int] | None = None) -> None:
+        """Compare with the definition."""
+        tensors = operands(case.convolution, case.result)
+        expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
+        assert_same(self.computed(case, rule, tensors, choices), expected)
+
+    def _native(self, library: bytes, problem: Problem, first: Array, second: Array) -> Array:
+        result = np.full(problem.output_shape, np.nan, DTYPES["bf16"])
+        load_function(library, problem)(first.ctypes.data, second.ctypes.data, result.ctypes.data)
+        return result
+
+    def _emulated(self, library: bytes, problem: Problem, *inputs: Array) -> Array:
+        assert self.emulation is not None
+        return self.emulation.run("max", library, inputs, (*problem.input_shapes, problem.output_shape), 1)
 
 
-def computed(case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
-    """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
-    problem, target = case.call.problem(), parse_target(TARGET)
-    library = llvm.compile_module(schedules.schedule(problem, target, rule, choices).module, target)
-    first, second = map(np.ascontiguousarray, case.arrays(tensors))
-    result = np.full(case.shape(case.result), np.nan, DTYPES["bf16"])
-    load_function(library, problem)(first.ctypes.data, second.ctypes.data, result.ctypes.data)
-    return layouts.to_canonical(result, case.axes(case.result))
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
+    name = request.param
+    emulation = Emulation.prepare(tmp_path_factory.mktemp("emulation")) if name == "emulated" else None
+    return Way(parse_target(TARGETS[name]), emulation)
 
 
-def check(case: Case, rule: str, choices: Mapping[str, int] | None = None) -> None:
-    tensors = operands(case.convolution, case.result)
-    expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
-    assert_same(computed(case, rule, tensors, choices), expected)
-
-
+@pytest.mark.parametrize("way", WAYS[:1], indirect=True)
 @pytest.mark.parametrize("case", covering(cases(), each=lambda case: [case.convolution]))
-def test_sums_are_the_same(case: Case) -> None:
-    rules = rules_for(case)
+def test_sums_are_the_same(case: Case, way: Way) -> None:
+    rules = way.rules(case)
     assert rules
     for rule in rules:
-        check(case, rule)
+        way.check(case, rule)
 
 
-def test_a_shared_pair_whose_place_has_the_lane_in_a_quotient() -> None:
+@pytest.mark.parametrize("way", WAYS[1:], indirect=True)
+@pytest.mark.parametrize("operator", OPERATORS[:2])
+@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=str)
+def test_sums_are_the_same_under_emulation(conv: Convolution, operator: str, way: Way) -> None:
+    case = Case(operator, conv, dtype="bf16")
+    for rule in way.rules(case):
+        way.check(case, rule)
+
+
+@pytest.mark.parametrize("way", WAYS[:1], indirect=True)
+def test_a_shared_pair_whose_place_has_the_lane_in_a_quotient(way: Way) -> None:
     """As DCGAN's judge3: tasks pack images of their own, of many channels, and have a part of the columns."""
     conv = Convolution(16, 1, 128, 512, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE)
-    check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "data-channels")
+    way.check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "data-channels")
 
 
+@pytest.mark.parametrize("way", WAYS[:1], indirect=True)
 @pytest.mark.parametrize("case", covering(random_cases(seed=6, count=40), quick=0, second=2))
-def test_random_attributes(case: Case) -> None:
+def test_random_attributes(case: Case, way: Way) -> None:
     case = case.with_dtype("bf16")
-    rules = rules_for(case)
+    rules = way.rules(case)
     if not rules:
         pytest.skip("no rule that pairs products takes it")
     for rule in rules:
-        check(case, rule)
+        way.check(case, rule)
 
 
+@pytest.mark.parametrize("way", WAYS[:1], indirect=True)
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_every_number_that_a_search_may_draw(operator: str) -> None:
+def test_every_number_that_a_search_may_draw(operator: str, way: Way) -> None:
     case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
-    for rule in rules_for(case):
-        candidates = schedules.schedule(case.call.problem(), parse_target(TARGET), rule).candidates
+    for rule in way.rules(case):
+        candidates = schedules.schedule(case.call.problem(), way.target, rule).candidates
         assert candidates
         for name, values in candidates.items():
-            check(case, rule, {name: values[-1]})
+            way.check(case, rule, {name: values[-1]})
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("operator", ["ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"])
 @pytest.mark.parametrize("y", [(4, 5), (5, 5)], ids=str)
 def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
-    operator: str, y: tuple[int, int], value: float
+    operator: str, y: tuple[int, int], value: float, way: Way
 ) -> None:
     x = (y[0] + 1, 11)
     case = Case(operator, Convolution(1, 1, 5, 7, x, y, (2, 3), (1, 2), ONE, NO, NO), dtype="bf16")
@@ -132,15 +174,15 @@ def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
         tensors[name][0, 2, row, 3] = value
         expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
         assert np.isfinite(expected).any()
-        for rule in rules_for(case):
-            assert_same(computed(case, rule, tensors), expected)
+        for rule in way.rules(case):
+            assert_same(way.computed(case, rule, tensors), expected)
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_numbers_below_the_least_normal_one_are_zeros(operator: str) -> None:
+def test_numbers_below_the_least_normal_one_are_zeros(operator: str, way: Way) -> None:
     """That is how the instruction is defined, whatever a process has set; f32, and CPUs without it, keep them."""
     case = Case(operator, CONVOLUTIONS[0], dtype="bf16")
     tensors = operands(case.convolution, case.result)
     tensors[case.inputs[0]] *= np.float32(2.0**-133)
-    for rule in rules_for(case):
-        assert not computed(case, rule, tensors).any()
+    for rule in way.rules(case):
+        assert not way.computed(case, rule, tensors).any()

@@ -151,7 +151,7 @@ class TaskMeter(Meter):
 @pytest.mark.parametrize("case", [PACKS_BY_TASK, WIDE_FILTERS, WIDE_DATA, STRIDED, DEPTHWISE, FORWARD], ids=str)
 def test_what_a_task_needs_for_itself(case: Case) -> None:
     from tvmconvgrad.compiler import llvm
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     inputs = layer(case)[1]
     library, kernel = own_library(case)

@@ -79,7 +79,7 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
     places = set()
     for rule in schedules.applicable(problem, target):
         candidates = schedules.schedule(problem, target, rule).candidates
-        drawn = {name: candidates[name] for name in ("packs", "packs_filter", "parts") if name in candidates}
+        drawn = {name: candidates[name] for name in ("packs", "packs_filter", "k_cache_blocks") if name in candidates}
         for values in product(*drawn.values()):
             scheduled = schedules.schedule(problem, target, rule, dict(zip(drawn, values)))
             places.add(str([scheduled.decisions.get(name) for name in drawn]))
@@ -111,10 +111,15 @@ def test_parts_of_sums_that_are_added_up_aside(
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])
     rule = "data-channels"
-    *_, parts = schedules.schedule(problem, target, rule).candidates["parts"]
-    assert parts > 1
+    *_, most = schedules.schedule(problem, target, rule).candidates["k_cache_blocks"]
+    assert most > 1
     for packs_filter, partition_tiles, packs in product((0, 1), (4, 64), (0, 1)):
-        given = {"parts": parts, "packs_filter": packs_filter, "partition_tiles": partition_tiles, "packs": packs}
+        given = {
+            "k_cache_blocks": most,
+            "packs_filter": packs_filter,
+            "partition_tiles": partition_tiles,
+            "packs": packs,
+        }
         scheduled = schedules.schedule(problem, target, rule, given)
         got = run(scheduled, case.arrays(tensors), target)
         assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
@@ -124,13 +129,13 @@ def test_the_draws_are_in_the_trace() -> None:
     from tvm.s_tir import Schedule
 
     from tvmconvgrad.schedules.decisions import Decisions
-    from tvmconvgrad.te import Multiples, express
+    from tvmconvgrad.schedules.expressions import express
 
     problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
     decisions = Decisions({"tiles": 8})
     assert decisions.draw("tiles", [2, 4, 8], 4) == 8
     assert decisions.draw("partitions", [1, 2], 3) == 3
-    sch = Schedule(express(problem, Multiples()).prim_func())
+    sch = Schedule(express(problem).prim_func())
     decisions.record(sch)
     assert [int(decision) for decision in sch.trace.decisions.values()] == [2, 2]
 

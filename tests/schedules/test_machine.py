@@ -16,15 +16,18 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
 
 
 @pytest.mark.parametrize(("target", "multiplies"), [
-    ("llvm -mcpu=cooperlake", True),
-    ("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
-    ("llvm -mcpu=znver4 -mattr=-avx512bf16", False),
-    ("llvm -mcpu=x86-64-v4", False),
-    ("llvm -mcpu=x86-64-v3 -mattr=+avx512bf16", False),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=cooperlake", True),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512bf16", False),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4", False),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3 -mattr=+avx512bf16", False),
+    ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1", True),
+    ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -mattr=+bf16", True),
+    ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2 -mattr=-bf16", False),
+    ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", False),
 ])  # fmt: skip
 def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
     from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
 
-    parsed = parse_target(f"{target} -mtriple=x86_64-linux-gnu")
-    assert CpuMachine.of(parsed).multiplies_pairs == multiplies
+    assert CpuMachine.of(parse_target(target)).multiplies_pairs == multiplies

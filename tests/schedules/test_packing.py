@@ -24,7 +24,7 @@ L1, LINE, SETS, WAYS = 32 << 10, 64, 64, 8
 def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, positions: tuple[int, ...]) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad import schedules
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
     from tvmconvgrad.tir.rewriting import nodes
 
     ones, pads = (1,) * len(positions), (0,) * len(positions)
@@ -45,7 +45,7 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, 
 def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, cpu: Cpu) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad.compiler.llvm import build
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     operator = cg.ConvolutionBackpropData(
         strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), output_shape=(8, 7, 7, 2048)
@@ -158,7 +158,7 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
 
     problem = _problem("deeplab aspp_dilated12 data", "f32", *layouts)
     plan = schedules.schedule(problem, LEVELS[-1].target).decisions
-    assert plan["k_parts"] > 1
+    assert plan["k_cache_blocks"] > 1
     assert plan["tile"]["positions"] == 3
 
 
@@ -284,7 +284,7 @@ def _problem(name: str, dtype: str, data_format: str = "NXC", filter_format: str
     """The problem of "suite layer kind", as it is compiled."""
     from tvmconvgrad import layers
     from tvmconvgrad.layers.layer import make_gradient
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     suite, layer_name, kind = name.split()
     (layer,) = [each for each in layers.suite(suite) if each.name == layer_name]

@@ -61,7 +61,7 @@ def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int 
     """The assembly of a filter gradient on images of 14 positions along each axis, and its plan."""
     import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     *taps, c_group, o = filter_shape
     space, ones, pads = (14,) * len(taps), (1,) * len(taps), tuple(tap // 2 for tap in taps)
@@ -112,7 +112,7 @@ def test_a_depthwise_tile_fetches_the_lines_that_it_writes(level: str) -> None:
 def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channels: int, far: bool) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     operator = cg.ConvolutionBackpropFilters(
         strides=(2,), pads_begin=(0,), pads_end=(0,), dilations=(1,), filter_shape=(1, 1024, channels)
@@ -145,7 +145,7 @@ def test_where_the_plan_fetches_nothing(level: str, name: str, rule: str) -> Non
 def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     operator = cg.ConvolutionBackpropData(strides=(1,), pads_begin=(0,), pads_end=(0,), dilations=(1,), groups=32)
     problem = merged(operator.problem((1, 40, 32 * 4), (1, 4, 32 * 4), dtype="f32"))

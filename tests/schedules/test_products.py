@@ -18,7 +18,7 @@ from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.schedules import schedule
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.spec import Problem
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
@@ -35,7 +35,7 @@ def test_products_of_a_data_gradient(dilations: tuple[int, int], width: int) -> 
         _computed(x, k, width if axis == 1 else 1, lambda i, j, axis=axis: i + dilations[axis] * (1 - j), y)
         for axis, (y, x, k) in enumerate(zip(geometry.y, geometry.x, geometry.k))
     ]
-    assert DataSizes(problem).products(DataTile(width, 16, 1, "channels")) == 2 * 32 * 8 * prod(pairs)
+    assert DataSizes(problem).products(DataTile(width, 16, 1, DataAxis.N)) == 2 * 32 * 8 * prod(pairs)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -47,12 +47,12 @@ def test_products_of_a_strided_forward_sum(stride: int, width: int) -> None:
     problem = operator.problem((2, 40, 8), (4, 32, 8), dtype="f32")
     (y,), (x,), (k,) = problem.geometry.y, problem.geometry.x, problem.geometry.k
     pairs = _computed(y, k, width, lambda i, j: i * stride - 4 + 3 * j, x)
-    assert DataSizes(problem).products(DataTile(width, 16, 1, "channels")) == 2 * 32 * 8 * pairs
+    assert DataSizes(problem).products(DataTile(width, 16, 1, DataAxis.N)) == 2 * 32 * 8 * pairs
 
 
 def test_small_tiles_compute_less_where_taps_lie_far_apart() -> None:
     sizes = DataSizes(_data_gradient((21, 21), (18, 18)))
-    assert sizes.products(DataTile(3, 16, 1, "channels")) < 0.8 * sizes.products(DataTile(7, 16, 1, "channels"))
+    assert sizes.products(DataTile(3, 16, 1, DataAxis.N)) < 0.8 * sizes.products(DataTile(7, 16, 1, DataAxis.N))
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

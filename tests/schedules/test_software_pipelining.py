@@ -72,7 +72,7 @@ def test_data_gradients_fetch_the_next_panel(kernel: tuple[int, int], channels: 
 def scheduled(problem: Problem, cpu: Cpu, rule: str, wanted: dict[str, int]) -> IRModule:
     """With those of the decisions that the rule draws for the problem."""
     from tvmconvgrad import schedules
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     problem = merged(problem)
     drawn = schedules.schedule(problem, cpu.target, rule).candidates

@@ -89,12 +89,12 @@ def test_records_say_why_a_tensor_is_copied(caplog: pytest.LogCaptureFixture) ->
     assert records(caplog) == [data_is + "not aligned to 4 bytes"]
     kernel(data, unaligned_ones(SHAPES[1]))
     assert records(caplog) == [data_is.replace("output_delta", "filter") + "not aligned to 4 bytes"]
-    aside = "ConvolutionBackpropData: computed out aside and copied it, because it "
+    copied = "ConvolutionBackpropData: computed out in a temporary and copied it, because it "
     out = np.ones((1, 12, 1), np.float32)
     assert kernel(data, weights, out=out[:, ::2])[0, 0, 0] == 2
-    assert records(caplog) == [aside + "is not contiguous: shape (1, 6, 1), strides (48, 8, 4)"]
+    assert records(caplog) == [copied + "is not contiguous: shape (1, 6, 1), strides (48, 8, 4)"]
     kernel(data, weights, out=data.reshape(1, 6, 1))
-    assert records(caplog) == [aside + "shares memory with output_delta"]
+    assert records(caplog) == [copied + "shares memory with output_delta"]
 
 
 def test_records_of_pytorchs_tensors(caplog: pytest.LogCaptureFixture) -> None:

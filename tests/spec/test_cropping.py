@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tvmconvgrad.spec import Geometry, Gradient, Problem
-from tvmconvgrad.spec.cropping import cropped
 from tvmconvgrad.spec.problem import Crop
+from tvmconvgrad.spec.reducing.cropping import cropped
 
 Products = set[tuple[int, int, int]]
 HUGE = (2**20, 2**26, 2**31 - 1, 2**40, 2**62)

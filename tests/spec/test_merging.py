@@ -9,7 +9,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 
 def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **attributes: Any) -> Problem:

@@ -27,6 +27,8 @@ class Cpu:
     """A regular expression for an instruction that multiplies full vectors."""
     lacks: str | None = None
     """One for what the CPU does not have, or is not to use."""
+    emulated: tuple[str, ...] = ()
+    """qemu's CPUs that run its code, of AArch64."""
 
     def __str__(self) -> str:
         return self.name
@@ -40,15 +42,18 @@ class Cpu:
 
 _AVX2 = ("x86_64", 8, 16, r"vfmadd\d+ps\s.*%ymm", r"%zmm")
 _AVX512 = ("x86_64", 16, 32, r"vfmadd\d+ps\s.*%zmm")
-_NEON = ("aarch64", 4, 32, r"fmla\s+v\d+\.4s", r"\bz\d+\.s")
+_NEON = ("aarch64", 4, 32, r"(?:fmla|bfdot)\s+v\d+\.4s")
+_SVE = r"\bz\d+\.s"
+_SVE_LENGTHS = tuple(f"max,sve{bits}=on" for bits in (128, 256, 512))
 CPUS = (
     Cpu("x86-64-v2", "x86_64", 4, 16, r"mulps\s.*%xmm", r"^\tv[a-z]|%[yz]mm"),
     Cpu("x86-64-v3", *_AVX2),
     Cpu("znver3", *_AVX2),
     Cpu("x86-64-v4", *_AVX512),
     Cpu("skylake-avx512", *_AVX512),
-    Cpu("cortex-a76", *_NEON),
-    Cpu("neoverse-n1", *_NEON),
+    Cpu("neoverse-v1", *_NEON, emulated=_SVE_LENGTHS),  # with SVE and BF16
+    Cpu("cortex-a76", *_NEON, _SVE, ("cortex-a76",)),
+    Cpu("neoverse-n1", *_NEON, _SVE, ("neoverse-n1",)),
 )
 
 _FILTERS, _DATA, _FORWARD = "ConvolutionBackpropFilters", "ConvolutionBackpropData", "ConvTransposeBackpropData"
@@ -60,6 +65,7 @@ _DEPTHWISE = Convolution(1, 32, 32, 32, (9, 9), (9, 9), (3, 3), _ONE, _ONE, _ONE
 _LINE = Convolution(1, 32, 32, 32, (400,), (400,), (3,), (1,), (1,), (1,), (1,))
 _STRIDED = Convolution(1, 1, 32, 64, (12, 12), (6, 6), (3, 3), (2, 2), _ONE, _NO, _ONE)
 _FEW = Convolution(1, 1, 3, 32, (17, 17), (17, 17), (3, 3), _ONE, _ONE, _ONE, _ONE)
+_CUT = Convolution(1, 1, 17, 5, (1,), (5,), (3,), (1,), (6,), (8,), (8,))
 CASES = {
     "dense filters": Case(_FILTERS, _DENSE),
     "dense data": Case(_DATA, _DENSE),
@@ -73,6 +79,7 @@ CASES = {
     "strided data": Case(_DATA, _STRIDED),
     "few channels' filters": Case(_FILTERS, _FEW),
     "few channels' data": Case(_DATA, _FEW),
+    "vectors cut by the result's end": Case(_DATA, _CUT, "NCX", "IOX", "bf16"),
     "uneven filters in bf16": Case(_FILTERS, _UNEVEN, dtype="bf16"),
     "uneven data in f16": Case(_DATA, _UNEVEN, dtype="f16"),
 }
@@ -96,7 +103,7 @@ class Build:
     def problem(self) -> Problem:
         """What the kernel is built from."""
         import tvmconvgrad
-        from tvmconvgrad.spec.merging import merged
+        from tvmconvgrad.spec.reducing.merging import merged
 
         call = self.case.call
         operator = getattr(tvmconvgrad, call.operator)(**call.attributes)

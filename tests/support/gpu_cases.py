@@ -16,7 +16,7 @@ from tvmconvgrad.compiler.cuda.codegen import Program, generate
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.schedules import Scheduled
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.cropping import cropped
+from tvmconvgrad.spec.reducing.cropping import cropped
 
 SM_80, SM_90 = parse_target("cuda -arch=sm_80"), parse_target("cuda -arch=sm_90")
 SM_90A = parse_target("cuda -arch=sm_90a")

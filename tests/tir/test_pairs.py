@@ -1,4 +1,4 @@
-"""The instruction that adds two products of bf16: where it is generated, and that its sums stay in registers."""
+"""The instructions that add two products of bf16: where they are generated, and that their sums stay in registers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from tests.support.assembly import count, saves, simple_loops
 from tests.support.case import OPERATORS, ROLES, Case
 from tests.support.convolution import Convolution
 from tvmconvgrad.compiler import llvm
-from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.machines.targets import Target, parse_target
 
-ADDS = r"vdpbf16ps\s.*%zmm"
+ADDS = r"vdpbf16ps\s.*%zmm|bfdot\s+v\d+\.4s"
+SHARED_BY_ELEMENT = r"bfdot\s+v\d+\.4s, v\d+\.8h, v\d+\.2h\[0\]"
+BROADCASTS = r"\t(?:ld1r|dup)\t"
 RULES = {"w": ("weights-o", "weights-c"), "x": ("data-channels",), "y": ("data-channels",)}
 
 
@@ -20,12 +22,17 @@ def code(
     apart = (dilation, dilation)
     conv = Convolution(batch, 1, 64, 64, (rows, 11), (rows, 11), (3, 3), (1, 1), apart, apart, apart)
     problem = Case(operator, conv, dtype=dtype).call.problem()
-    target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
-    return str(llvm.build(problem, target, rule).executable.mod.inspect_source("s"))
+    return llvm.build(problem, target_of(mcpu), rule).assembly()
+
+
+def target_of(mcpu: str) -> Target:
+    """A CPU by its name, with features."""
+    architecture = "aarch64" if mcpu.startswith(("neoverse", "cortex")) else "x86_64"
+    return parse_target(f"llvm -mcpu={mcpu} -mtriple={architecture}-linux-gnu")
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("mcpu", ["cooperlake", "znver4", "sapphirerapids"])
+@pytest.mark.parametrize("mcpu", ["cooperlake", "znver4", "sapphirerapids", "neoverse-v1", "cortex-a76 -mattr=+bf16"])
 def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
     for rule in RULES[ROLES[operator][1]]:
         found = code(mcpu, operator, rule)
@@ -34,24 +41,41 @@ def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
         assert sum(map(saves, loops)) <= 0.25 * sum(count(loop, ADDS) for loop in loops)
 
 
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("mcpu", ["neoverse-n2", "neoverse-v2"])
+def test_a_shared_pair_is_an_element_of_a_vector(mcpu: str, operator: str) -> None:
+    """Broadcasting it would take one of the slots of instructions on vectors."""
+    for rule in RULES[ROLES[operator][1]]:
+        found = code(mcpu, operator, rule)
+        lines = found.splitlines()
+        assert count(lines, SHARED_BY_ELEMENT) == count(lines, ADDS) > 0
+        assert not any(count(loop, BROADCASTS) for loop in simple_loops(found) if count(loop, ADDS))
+
+
 @pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+@pytest.mark.parametrize("mcpu", ["znver4", "neoverse-v1"])
 @pytest.mark.parametrize(("channels", "paired"), [(8, True), (4, False)])
-def test_groups_of_several_channels(channels: int, paired: bool, operator: str) -> None:
+def test_groups_of_several_channels(channels: int, paired: bool, mcpu: str, operator: str) -> None:
     size = 16 * channels
     conv = Convolution(2, 16, size, size, (10, 11), (10, 11), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     problem = Case(operator, conv, dtype="bf16").call.problem()
-    target = parse_target("llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu")
-    found = str(llvm.build(problem, target, "data-groups").executable.mod.inspect_source("s"))
+    found = llvm.build(problem, target_of(mcpu), "data-groups").assembly()
     adds = count(found.splitlines(), ADDS)
     assert bool(adds) == paired
     assert not paired or saves(found.splitlines()) <= 0.25 * adds
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize(("mcpu", "dtype"), [("x86-64-v4", "bf16"), ("znver4", "f16"), ("znver4", "f32")])
+@pytest.mark.parametrize(("mcpu", "dtype"), [
+    ("x86-64-v4", "bf16"),
+    ("znver4", "f16"),
+    ("znver4", "f32"),
+    ("neoverse-n1", "bf16"),
+    ("neoverse-v1", "f16"),
+])  # fmt: skip
 def test_cpus_and_types_that_do_not(mcpu: str, dtype: str, operator: str) -> None:
     for rule in RULES[ROLES[operator][1]]:
-        assert "vdpbf16ps" not in code(mcpu, operator, rule, dtype)
+        assert not count(code(mcpu, operator, rule, dtype).splitlines(), ADDS)
 
 
 @pytest.mark.parametrize(

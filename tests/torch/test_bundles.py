@@ -35,3 +35,24 @@ def test_gradients_are_taken_from_a_bundle(at_once: None, tmp_path: Path, monkey
         assert step.build is not None
         assert step.build.kernel is not None
         assert not step.reason
+
+
+def test_a_bundle_without_the_bias(at_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Layer(name="layer", batch=2, channels=4, filters=5, input_size=(6, 7), kernel=(3, 3))
+    bundle = cg.build([layer], tmp_path / "bundle", data_format="NCX", filter_format="OIX", only="forward")
+    x, w = torch.randint(-3, 4, (2, 4, 6, 7)).float(), torch.randint(-3, 4, (5, 4, 3, 3)).float()
+    bias = torch.arange(5.0)
+    expected = torch.conv2d(x, w, bias)
+    monkeypatch.setenv("TVMCONVGRAD_BUILD", "never")
+    cg.use(bundle)
+    try:
+        with cgt.enabled():
+            got = torch.conv2d(x, w, bias)
+    finally:
+        registry.forget()
+    assert torch.equal(got, expected)
+    (step,) = called()
+    assert not step.reason
+    assert step.build is not None
+    assert step.build.kernel is not None
+    assert not step.build.kernel.problem.epilogue.bias

@@ -120,7 +120,7 @@ def test_tensors_that_are_not_aligned() -> None:
         (step,) = called()
         assert step.build is not None
         assert step.build.kernel is not None
-        out = step.compute(step.build.kernel, odd, w)
+        out = step.compute(step.build.kernel, [odd, w])
     assert out is not None
     assert torch.equal(out, expected)
 
@@ -173,3 +173,49 @@ def outcome(call: Callable[..., Any], changed: dict[str, Any]) -> Any:
         return call(**changed)
     except RuntimeError as error:
         return str(error)
+
+
+STRANGE_BIASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "strided": lambda bias: bias.repeat_interleave(2)[::2],
+    "expanded": lambda bias: bias[:1].expand(4),
+    "unaligned": lambda bias: torch.frombuffer(bytearray(b"x" + bias.numpy().tobytes()), dtype=bias.dtype, offset=1),
+    "negative": torch._neg_view,
+}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", STRANGE_BIASES)
+def test_a_bias_that_lies_strangely(kind: str, transposed: bool) -> None:
+    conv = torch.conv_transpose2d if transposed else torch.conv2d
+    x, w = torch.randint(-3, 4, (2, 4, 8, 8)).float(), torch.randint(-3, 4, (4, 4, 3, 3)).float()
+    bias = STRANGE_BIASES[kind](torch.tensor([1.0, -2, 3, -4]))
+    expected = conv(x, w, bias)
+    with cgt.enabled():
+        got = conv(x, w, bias)
+    assert all_ours()
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_bias_is_added_in_the_same_pass(dtype: torch.dtype) -> None:
+    """So a sum that 16 bits do not hold is rounded once, with the bias."""
+    size = 2 / torch.finfo(dtype).eps  # the least number that has no half beside it
+    x, w = torch.tensor([[[[size], [1]]]], dtype=dtype), torch.tensor([[[[1], [1]]]], dtype=dtype)
+    bias = torch.tensor([1], dtype=dtype)
+    expected = torch.full((1, 1, 1, 1), size + 2, dtype=dtype)
+    with cgt.enabled(), torch.profiler.profile() as profile:
+        got = torch.conv2d(x, w, bias)
+    assert torch.equal(got, expected)
+    names = {event.name for event in profile.events()}
+    assert "tvmconvgrad::convolution_forward" in names
+    assert not any("add" in name for name in names)
+
+
+def test_a_bias_of_another_type_is_pytorchs() -> None:
+    x, w, bias = torch.ones(1, 2, 3, 3), torch.ones(4, 2, 3, 3), torch.ones(4, dtype=torch.float64)
+    numbers = ONES, ZEROS, ONES, False, ZEROS, 1, False, False, False, False
+    expected = torch.ops.aten._convolution(x, w, bias, *numbers)
+    with cgt.enabled():
+        got = torch.ops.aten._convolution(x, w, bias, *numbers)
+    assert torch.equal(got, expected)
+    assert [step.reason for step in called()] == ["a bias of another type than the input's"]

@@ -12,7 +12,7 @@ from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 OP = cg.ConvolutionBackpropFilters(
     strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 16, 32)

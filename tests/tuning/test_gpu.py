@@ -18,7 +18,7 @@ from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.nvidia.launches import Launch
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.task import Task
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 from tvmconvgrad.tuning.search.inputs import WrongResult
 from tvmconvgrad.tuning.search.search import Limits, Search
 from tvmconvgrad.tuning.search.strategy import Decisions

@@ -25,7 +25,7 @@ from tvmconvgrad.records.choice import ChoiceRefused
 from tvmconvgrad.records.entry import parse
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules.chosen import chosen
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 from tvmconvgrad.tuning.progress import Quiet
 from tvmconvgrad.tuning.search import strategy
 from tvmconvgrad.tuning.search.annotated import choice_of

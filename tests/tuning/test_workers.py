@@ -33,7 +33,7 @@ BODIES = {
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Paths of a kernel that is right, and of some that are not."""
     from tvmconvgrad.compiler.llvm import compile_problem
-    from tvmconvgrad.spec.merging import merged
+    from tvmconvgrad.spec.reducing.merging import merged
 
     folder = tmp_path_factory.mktemp("libraries")
     paths = {name: folder / f"{name}.so" for name in ("right", *BODIES)}

@@ -29,7 +29,9 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
 @click.command(cls=Command)
 @click.argument("suites", nargs=-1, required=True, metavar="SUITE...|LAYERS.json")
 @click.option("--threads", default=1, show_default=True, help="Threads of each implementation.", type=click.IntRange(1))
-@click.option("--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Layout of our data.")
+@click.option(
+    "--data-format", default="NXC", show_default=True, type=Choice(DATA_FORMATS), help="Layout of our tensors."
+)
 @click.option(
     "--peers", default="onednn,torch", show_default=True, help="Libraries to compare with: onednn, torch, or none."
 )
@@ -37,18 +39,23 @@ _INSTALL = 'pip install "tvmconvgrad[bench]"'
     "--ours-too",
     multiple=True,
     metavar="CHOICES",
-    help="Also measure a variant of our kernels: NCX, f32, bf16, untuned, direct, auto, schedule=NAME, checkout=FOLDER "
-    "(another checkout of this project), or several with commas; repeatable.",
+    help="Also measure a variant of our kernels: NCX, f32, bf16, untuned, direct or auto (the target's -algorithm), "
+    "schedule=NAME, checkout=FOLDER (another checkout of this project), or several with commas; repeatable.",
 )
-@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each.")
+@click.option(
+    "--rounds", default=7, show_default=True, type=click.IntRange(1), help="Timed runs of each implementation."
+)
 @selection_options
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the integers in the inputs."
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the integers in the inputs."
 )
 @click.option("--target", default=DEFAULT, show_default=True, help="What to compile for.")
-@click.option("--json", "json_file", metavar="FILE", type=NEW_FILE, help="Write all numbers.")
+@click.option("--json", "json_file", metavar="FILE", type=NEW_FILE, help="Write all numbers to this file.")
 @click.option(
-    "--plots", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Draw ratios and roofline."
+    "--plots",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Draw the ratios and a roofline plot into this folder.",
 )
 def bench(
     suites: tuple[str, ...],
@@ -69,8 +76,9 @@ def bench(
     """Compare our kernels with oneDNN and PyTorch: gradients and forwards of the layers of known networks or of a file.
 
     SUITE is one of resnet_50, resnext_50, vgg_19, mobilenet_v2, convnext_t, stem, unet, unet_3d, deeplab, dcgan and
-    wavenet, or all. Each implementation has a process of its own. They take turns, and their results must be equal.
-    A ratio is the other's time divided by ours: above 1 ours is faster.
+    wavenet, or all. Each implementation runs in a process of its own, and they take turns. Inputs are small integers.
+    Our result must be exact; a library whose result differs is marked. A ratio is the library's time divided by ours:
+    above 1 ours is faster.
 
     \b
     tvmconvgrad bench resnet_50 mobilenet_v2 --threads 2 --json results.json --plots plots

@@ -25,9 +25,10 @@ from tvmconvgrad.machines.targets import DEFAULT
 )
 @click.option("--name", help="Name of the library, and prefix of all C names.  [default: that of LAYERS]")
 @click.option("--static", is_flag=True, help="Also write a static library.")
-@click.option("--accumulate", is_flag=True, help="Kernels add to what their results have.")
-@click.option("--bias-delta", is_flag=True, help="Kernels also give the gradient by the bias.")
-@click.option("--result-dtype", metavar="TYPE", help="f32: the type of results, whatever the inputs'.")
+@click.option("--accumulate", is_flag=True, help="Kernels add to the old values of their results.")
+@click.option("--bias-delta", is_flag=True, help="Kernels also compute the gradient by the bias.")
+@click.option("--bias", is_flag=True, help="Kernels add a bias to their results; for --only forward.")
+@click.option("--result-dtype", metavar="TYPE", help="f32 keeps results in f32, whatever the inputs' type.")
 @layout_options
 @selection_options
 def build(
@@ -38,6 +39,7 @@ def build(
     static: bool,
     accumulate: bool,
     bias_delta: bool,
+    bias: bool,
     result_dtype: str | None,
     dtypes: tuple[str, ...] | None,
     data_format: str,
@@ -46,7 +48,7 @@ def build(
     substring: str,
     batch: int | None,
 ) -> None:
-    """Build a bundle: a folder with the gradients of layers as a library, for C, C++ and Python without a compiler.
+    """Build a bundle: a folder with a library of layers' gradients, which C, C++ and Python call without a compiler.
 
     LAYERS is a file of layers, which `tvmconvgrad layers` can write, or the name of a suite. With several targets, the
     library chooses the best one for the CPU that it runs on.
@@ -71,6 +73,7 @@ def build(
                 substring=substring,
                 accumulate=accumulate,
                 bias_delta=bias_delta,
+                bias=bias,
                 result_dtype=result_dtype,
                 progress=progress,
             )

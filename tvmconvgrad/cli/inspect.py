@@ -18,7 +18,7 @@ from tvmconvgrad.cli.common.options import (
     shapes_option,
 )
 from tvmconvgrad.common.terminal import console, in_bytes, print_facts
-from tvmconvgrad.compiler.aside import aside
+from tvmconvgrad.compiler.uninterrupted import uninterrupted
 from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.records import lookup
 from tvmconvgrad.records.choice import Choice
@@ -53,8 +53,8 @@ def inspect(
 ) -> None:
     """Show how a kernel computes, without running it, also for targets that this machine cannot run.
 
-    OPERATOR is one of the specification's operators, by its old or its new name, as for `run`. Without --te, --tir,
-    --cuda and --asm it prints a summary, with the padding in force.
+    OPERATOR is named as for `run`. Without --te, --tir, --cuda and --asm it prints a summary, with the padding that is
+    used.
 
     \b
     tvmconvgrad inspect ConvolutionBackpropData --shapes 1,28,28,64 3,3,32,64 \\
@@ -71,7 +71,7 @@ def inspect(
         if 0 in (*problem.input_shapes[0], *problem.input_shapes[1], *problem.output_shape):
             raise UserError(f"{problem}: a sum without terms, or a result without elements, has no kernel")
         tuned = lookup.find(reduced(problem), resolved) if schedule is None else lookup.Tuned(None, lookup.DEFAULT)
-        found = aside(partial(_inspected, problem, resolved, schedule, tuned.choice))
+        found = uninterrupted(partial(_inspected, problem, resolved, schedule, tuned.choice))
         if cuda and found.source is None:
             raise UserError(f"--cuda: a kernel for {resolved} is not made by way of CUDA's C++")
         wanted = {"te": te, "tir": tir, "source": cuda, "assembly": asm}

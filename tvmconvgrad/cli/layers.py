@@ -57,13 +57,14 @@ class ModelInput(click.ParamType):  # type: ignore[type-arg]
     type=ModelInput(),
     multiple=True,
     required=True,
-    help="Shape of an input, repeatable, in order. Its type is that of most parameters, or behind a colon: 8,128:i64.",
+    help="Shape of an input; repeat it for each input, in order. The type is that of most parameters, unless it is "
+    "named after a colon: 8,128:i64.",
 )
 @click.option("-o", "output", metavar="FILE", type=NewFile(*SUFFIXES), help="Write .json or .toml.")
 def layers(model: str, inputs: tuple[tuple[Ints, str | None], ...], output: Path | None) -> None:
-    """List the convolution layers of a PyTorch model, as the file that `bench` and `build` take.
+    """List the convolution layers of a PyTorch model, in the format that `bench`, `build` and `tune` take.
 
-    FUNCTION, in the file or in a module MODEL, returns the model, or is the model itself. Its forward pass runs once,
+    MODEL is a file or a module, and its FUNCTION returns the model or is the model itself. The forward pass runs once,
     on shapes alone if possible. Layers of the same shapes and type become one entry with a `count`. Convolutions that
     cannot be described, such as quantised ones, are listed on stderr.
 

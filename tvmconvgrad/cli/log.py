@@ -29,7 +29,7 @@ _log_dir = click.option("--log-dir", metavar="FOLDER", type=_FOLDER, help="Use t
 
 @click.group(cls=Group)
 def log() -> None:
-    """Manage tuning logs: what `tvmconvgrad tune` found. Kernels are built as they say.
+    """Manage the logs in which `tvmconvgrad tune` keeps its results, and by which kernels are built.
 
     The user's logs are in the user's data folder, or in TVMCONVGRAD_TUNING_DIR. They take precedence over the shipped
     logs.
@@ -61,7 +61,7 @@ def list_entries(log_dir: Path | None, shipped: bool) -> None:
 @_log_dir
 @click.option("--shipped", is_flag=True, help="The shipped logs in place of the user's.")
 def check(log_dir: Path | None, shipped: bool) -> int:
-    """Make the program of every entry again, and list entries that don't apply; exit code 1 if there is one."""
+    """Schedule every entry again, and list entries that no longer apply; exit code 1 if there is one."""
     bad = 0
     folder = _folder(log_dir, shipped)
     for path in logs.files(folder):

@@ -30,7 +30,7 @@ def prepare(
     substring: str,
     batch: int | None,
 ) -> None:
-    """Build the gradients of layers into the cache, on all CPUs, so that a program that calls them need not wait.
+    """Build the kernels of layers into the cache, on all CPUs, so that programs find them there and need not wait.
 
     LAYERS is a file of layers, which `tvmconvgrad layers` can write, or the name of a suite. Kernels that are in the
     cache are not built again.

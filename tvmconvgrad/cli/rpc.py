@@ -15,8 +15,8 @@ from tvmconvgrad.cli.common.help import Group
 
 _INSTALL = 'pip install "tvmconvgrad[tune]"'
 _LOOPBACK = "127.0.0.1"
-_host = click.option("--host", default=_LOOPBACK, show_default=True, help="Address to listen at.")
-_expose = click.option("--expose", is_flag=True, help="Allow an address that other machines reach.")
+_host = click.option("--host", default=_LOOPBACK, show_default=True, help="Address to listen on.")
+_expose = click.option("--expose", is_flag=True, help="Allow an address that other machines can reach.")
 
 
 @click.group(cls=Group)
@@ -38,7 +38,7 @@ def rpc() -> None:
 @click.option("--port", default=9190, show_default=True, type=click.IntRange(1, 65535), help="First port to try.")
 @_expose
 def tracker(host: str, port: int, expose: bool) -> None:
-    """Start a tracker, at which searches find servers."""
+    """Start a tracker, which tells searches where servers are."""
     _check(host, expose)
     if importlib.util.find_spec("tornado") is None:
         raise UserError(f"TVM's tracker needs tornado: {_INSTALL}")
@@ -56,7 +56,7 @@ def tracker(host: str, port: int, expose: bool) -> None:
 @click.option("--key", required=True, help="Name of this kind of machine; equal machines have the same key.")
 @_expose
 def server(host: str, port: int, tracker: str, key: str, expose: bool) -> None:
-    """Start a server: it measures what searches send."""
+    """Start a server, which measures what searches send."""
     _check(host, expose)
     where = parse_address("--tracker", tracker)
     from tvmconvgrad.tuning.remote.rpc_server import start_server, wait_for  # imports TVM

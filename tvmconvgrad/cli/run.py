@@ -45,13 +45,13 @@ _MAGIC = b"\x93NUMPY"
 @click.argument("files", nargs=-1, metavar="[FIRST.npy SECOND.npy]", type=click.Path(exists=True, dir_okay=False))
 @shapes_option(required=False)
 @dtype_option
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Chooses the random inputs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 @compile_options
 @click.option("--untuned", is_flag=True, help="Use the default schedule and ignore tuning logs.")
 @click.option("--threads", type=int, help="Threads of a call.  [default: all CPUs]")
-@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="How often to measure the time.")
-@click.option("--check", is_flag=True, help="Compare with the definition; exit code 1 if wrong.")
-@click.option("--out", metavar="FILE.npy", type=NEW_FILE, help="Write the result.")
+@click.option("--repeat", default=10, show_default=True, type=click.IntRange(1), help="Number of timed calls.")
+@click.option("--check", is_flag=True, help="Compare the result with the definition; exit code 1 if it is wrong.")
+@click.option("--out", metavar="FILE.npy", type=NEW_FILE, help="Write the result to this file.")
 def run(
     operator: str,
     files: tuple[str, ...],
@@ -67,11 +67,12 @@ def run(
     out: Path | None,
     **attributes: Any,
 ) -> int:
-    """Compute a gradient of two .npy files, or of random tensors of given shapes, and measure the time.
+    """Compute a gradient from two .npy files, or from random tensors of given shapes, and measure the time.
 
-    OPERATOR is one of the specification's operators, by its old or its new name: Convolution or ConvTranspose with
-    BackpropFilters, BackpropData, BackwardWeights or BackwardData. Its two inputs are in the specification's order.
-    Files have f32, f16, or bf16 as NumPy writes arrays of ml_dtypes.
+    OPERATOR is Convolution or ConvTranspose, followed by BackpropFilters or BackwardWeights (the gradient by the
+    filter, whose inputs are the forward's input and the gradient by its output), or by BackpropData or BackwardData
+    (the gradient by the input, whose inputs are the gradient by the output and the filter). Files hold f32, f16, or
+    bf16 as NumPy writes arrays of ml_dtypes.
 
     \b
     tvmconvgrad run ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\

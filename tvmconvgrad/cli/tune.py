@@ -48,26 +48,26 @@ _NEEDED = ("psutil", "xgboost")
 
 @click.command(cls=Command)
 @click.argument("what", nargs=-1, required=True, metavar="SUITE...|LAYERS.json|OPERATOR")
-@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates for each layer.")
+@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Candidates for each gradient.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Limit of the total time.  [default: none]")
 @click.option("--threads", type=click.IntRange(1), help="Threads of a measured call.  [default: all CPUs]")
-@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}; with --rpc of the servers]")
+@click.option("--target", help=f"What to tune for.  [default: {DEFAULT}; with --rpc, that of the servers]")
 @selection_options
 @click.option(
     "--space",
     default=SPACES[0],
     show_default=True,
     type=Choice(SPACES),
-    help="Search our schedules' decisions, or TVM's default space.",
+    help="Search the numbers of our schedules, or TVM's default space.",
 )
-@click.option("--again", is_flag=True, help="Search even if the log has a result of as many trials.")
+@click.option("--again", is_flag=True, help="Search even if the log already has a result of as many trials.")
 @click.option(
     "--log-dir",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder to use instead of the user's logs.",
+    help="Use this folder instead of the user's logs.",
 )
-@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker, which `rpc` starts.")
+@click.option("--rpc", metavar="HOST:PORT", help="Measure on the servers of this tracker; `rpc` starts both.")
 @click.option("--key", help="The servers' key, with --rpc.")
 @click.option(
     "--pack",
@@ -75,8 +75,10 @@ _NEEDED = ("psutil", "xgboost")
     type=NEW_FILE,
     help="Measure nothing: write the first candidates to a file, for a machine without a compiler.",
 )
-@click.option("--quiet", is_flag=True, help="Print the summary alone.")
-@click.option("--report", metavar="FILE", type=NewFile(".html", ".png"), help="Draw a .html or .png report.")
+@click.option("--quiet", is_flag=True, help="Print only the summary.")
+@click.option(
+    "--report", metavar="FILE", type=NewFile(".html", ".png"), help="Write a report with plots, .html or .png."
+)
 @shapes_option(required=False)
 @attribute_options
 def tune(
@@ -100,10 +102,10 @@ def tune(
     shapes: tuple[Ints, Ints] | None,
     **attributes: Any,
 ) -> int:
-    """Search the numbers of the schedules for layers, and keep what is faster than the default.
+    """Search for tile sizes and other numbers of schedules that are faster than the defaults, and keep them in a log.
 
     Name a suite of `tvmconvgrad bench` (or all), a JSON or TOML file of layers, or one operator with --shapes and its
-    attributes. Results are written to the user's log, and kernels are then built as it says. Ctrl-C keeps all
+    attributes. Results are written to the user's log, and later builds of these kernels use them. Ctrl-C keeps all
     measurements; the same command continues from there.
 
     \b

@@ -27,9 +27,12 @@ from tvmconvgrad.schedules.chosen import scheduled_as
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.values import nearest
 
-_CONFIG = {"tirx.disable_assert": True}
+_CONFIG = {"tirx.disable_assert": True, "tirx.enable_buffer_level_predication": False}
 """Whoever calls a kernel has checked its arguments (runtime/kernel.py), and passes them on as it was compiled for them
-(calling.c). Code that looks at them once more would take a tenth of the time to compile."""
+(calling.c). Code that looks at them once more would take a tenth of the time to compile.
+
+For CPUs with SVE, TVM would turn conditions on a vector's lanes into predicates, by an intrinsic whose arguments have
+the wrong type for 64-bit indices: LLVM refuses the program."""
 
 
 def compile_problem(

@@ -17,8 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from tvmconvgrad.common.errors import MissingCompiler
-from tvmconvgrad.compiler.alone import import_tvm
 from tvmconvgrad.compiler.description import describe
+from tvmconvgrad.compiler.import_tvm import import_tvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.spec import Problem

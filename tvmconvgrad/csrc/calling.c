@@ -14,17 +14,22 @@ typedef struct {
 } Tensor;
 typedef struct { int32_t type_index; uint32_t padding; void *pointer; } Any;
 typedef int (*Function)(void *self, const Any *arguments, int32_t count, Any *result);
-enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 4, INPUTS = 2, AXES = 5 };
+enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 4, INPUTS = 2, BIAS = 3, AXES = 5 };
 
-/* Of the two inputs, the result, and the gradient by the bias where there is one, which makes `count`: DLPack's numbers of
- * their types, and their shapes. */
+/* Of the two inputs, the result, and the bias or the gradient by it where there is one, which makes `count`: DLPack's
+ * numbers of their types, and their shapes. */
 typedef struct {
     int32_t count;
     uint8_t code[TENSORS], bits[TENSORS];
     int32_t ndim[TENSORS];
     int64_t shape[TENSORS][AXES];
     uint64_t bytes[TENSORS];
+    int32_t reads_bias; /* the last one is a bias, which is read; else the gradient by it, which is written */
 } Layout;
+
+static int is_written(const Layout *layout, int place) {
+    return place >= INPUTS && !(place == BIAS && layout->reads_bias);
+}
 
 static int overlap(const void *one, uint64_t bytes, const void *other, uint64_t other_bytes) {
     return (uintptr_t)one < (uintptr_t)other + other_bytes && (uintptr_t)other < (uintptr_t)one + bytes;
@@ -33,8 +38,9 @@ static int overlap(const void *one, uint64_t bytes, const void *other, uint64_t 
 /* Whether what is written shares memory with any other tensor. */
 static int overlaps_result(const Layout *layout, void *const data[TENSORS]) {
     for (int written = INPUTS; written < layout->count; ++written)
-        for (int other = 0; other < written; ++other)
-            if (overlap(data[other], layout->bytes[other], data[written], layout->bytes[written])) return 1;
+        for (int other = 0; other < layout->count; ++other)
+            if (is_written(layout, written) && other != written
+                && overlap(data[other], layout->bytes[other], data[written], layout->bytes[written])) return 1;
     return 0;
 }
 

@@ -14,23 +14,23 @@ EXPORT void tvmconvgrad_set_layout(const Layout *given) { layout = *given; }
 
 /* A bundle's functions have the same arguments; a single kernel finds its workspace itself. */
 EXPORT int tvmconvgrad_run(
-    const void *first, const void *second, void *result, void *bias_delta, void *memory, size_t bytes
+    const void *first, const void *second, void *result, void *bias, void *memory, size_t bytes
 ) {
-    void *const data[TENSORS] = {(void *)first, (void *)second, result, bias_delta};
+    void *const data[TENSORS] = {(void *)first, (void *)second, result, bias};
     (void)memory, (void)bytes;
     return invoke(__tvm_ffi_main, &layout, data) != 0;
 }
 
 /* runtime/native.py has the number (PYTHON_SYMBOL). */
 EXPORT int tvmconvgrad_call_python_3(
-    const PythonCall *call, Object *first, Object *second, Object *result, Object *bias_delta
+    const PythonCall *call, Object *first, Object *second, Object *result, Object *bias
 ) {
-    return call_python(call, first, second, result, bias_delta);
+    return call_python(call, first, second, result, bias);
 }
 
 /* runtime/native.py has the number (OPENMP_SYMBOL). */
 EXPORT int tvmconvgrad_run_by_openmp_2(
-    const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result, void *bias_delta
+    const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result, void *bias
 ) {
-    return run_by_openmp(openmp, count, run, first, second, result, bias_delta);
+    return run_by_openmp(openmp, count, run, first, second, result, bias);
 }

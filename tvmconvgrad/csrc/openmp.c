@@ -30,11 +30,11 @@ static void launch_openmp(void (*work)(int part, void *data), void *data, int pa
 
 /* Run a kernel on at most `count` threads of the runtime; without `parallel`, on the library's own threads. */
 static int run_by_openmp(
-    const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result, void *bias_delta
+    const OpenMP *openmp, int count, Run run, const void *first, const void *second, void *result, void *bias
 ) {
     const Launcher launcher = {launch_openmp, (void *)openmp};
     if (openmp->parallel) used->launch_by(&launcher, count);
-    int status = run(first, second, result, bias_delta, NULL, 0);
+    int status = run(first, second, result, bias, NULL, 0);
     used->launch_by(NULL, 0);
     return status;
 }

@@ -31,8 +31,9 @@ typedef struct {
     Object *forward_mode;                            /* its module, which has the level */
 } Python;
 
-/* The function of a kernel, as a bundle has it; bias_delta is NULL where the kernel has none, the last two are a workspace. */
-typedef int (*Run)(const void *first, const void *second, void *result, void *bias_delta, void *memory, size_t bytes);
+/* The function of a kernel, as a bundle has it; `bias` is read, or receives the gradient by it, and is NULL where the kernel
+ * has neither; the last two are a workspace. */
+typedef int (*Run)(const void *first, const void *second, void *result, void *bias, void *memory, size_t bytes);
 
 typedef struct {
     const Python *python;
@@ -76,9 +77,9 @@ static int can_get(const Python *python, Object *value, Object *attribute) {
 
 static void *address_of_array(const PythonCall *call, int place, Object *value) {
     const Python *python = call->python;
-    int needed = C_CONTIGUOUS | ALIGNED | (place < INPUTS ? 0 : WRITEABLE);
+    int writes = is_written(&call->layout, place), needed = C_CONTIGUOUS | ALIGNED | (writes ? WRITEABLE : 0);
     void *found = NULL;
-    if (!is(python, python->get(value, python->dtype), place < INPUTS ? call->dtype : call->result_dtype)) return NULL;
+    if (!is(python, python->get(value, python->dtype), writes ? call->result_dtype : call->dtype)) return NULL;
     Object *capsule = python->get(value, python->array_struct);
     const Array *array = capsule ? python->pointer(capsule, NULL) : NULL;
     if (!array) python->clear_error();
@@ -125,7 +126,7 @@ static void *address_of_tensor(const PythonCall *call, int place, Object *value)
     Tensor tensor;
     if (!is(python, python->ask(value, python->is_neg, NULL), python->no)) return NULL;
     int is_known = place != INPUTS || call->has_own_result; /* to others before this call */
-    if (is_known && !is_free(python, value, place >= INPUTS)) return NULL;
+    if (is_known && !is_free(python, value, is_written(layout, place))) return NULL;
     if (is_known && !is_stored(python, value, layout->bytes[place])) return NULL;
     if (python->read_tensor(value, &tensor)) return python->clear_error(), NULL;
     int is_of_type = tensor.code == layout->code[place] && tensor.bits == layout->bits[place] && tensor.lanes == 1;
@@ -153,16 +154,16 @@ static int mark_written(const Python *python, Object *value) {
 }
 
 /* What the kernel's function returns, or NOT_PLAIN, and then nothing has been done. Python is unlocked meanwhile. */
-static int call_python(const PythonCall *call, Object *first, Object *second, Object *result, Object *bias_delta) {
+static int call_python(const PythonCall *call, Object *first, Object *second, Object *result, Object *bias) {
     const Python *python = call->python;
-    Object *const values[TENSORS] = {first, second, result, bias_delta};
+    Object *const values[TENSORS] = {first, second, result, bias};
     int is_tensor[TENSORS] = {0}, is_any = 0, count = call->layout.count;
     void *data[TENSORS] = {NULL};
     for (int place = 0; place < count; is_any |= is_tensor[place++])
         if (!(data[place] = address(call, place, values[place], &is_tensor[place]))) return NOT_PLAIN;
     if (overlaps_result(&call->layout, data) || (is_any && !is_unseen(python))) return NOT_PLAIN;
     for (int place = call->has_own_result ? INPUTS : INPUTS + 1; place < count; ++place)
-        if (is_tensor[place] && !mark_written(python, values[place])) return NOT_PLAIN;
+        if (is_tensor[place] && is_written(&call->layout, place) && !mark_written(python, values[place])) return NOT_PLAIN;
     void *thread = python->unlock();
     int status = call->run(data[0], data[1], data[2], data[3], NULL, 0);
     python->lock(thread);

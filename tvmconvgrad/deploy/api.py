@@ -36,6 +36,7 @@ def build(
     substring: str = "",
     accumulate: bool = False,
     bias_delta: bool = False,
+    bias: bool = False,
     result_dtype: str | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Path:
@@ -46,8 +47,8 @@ def build(
     in the layer's own type, or in each of `dtypes` in its place. Each is compiled for each of `targets`, by default
     this machine's CPU; the best one is chosen where it runs. `name` is the library's, and begins all names in C.
     `static` adds a static library. A bundle for GPUs ("cuda -arch=sm_90") is used from Python alone, and has neither
-    library nor header. `accumulate`, `bias_delta` and `result_dtype` are options of all its kernels, as of an
-    operator's `compile`; those for GPUs have none.
+    library nor header. `accumulate`, `bias_delta`, `bias` and `result_dtype` are options of all its kernels, as of
+    an operator's `compile`; those for GPUs have none.
 
     The bundle appears in one step, and replaces a bundle that was there. Returns the folder. Raises ValueError or
     TypeError for what does not fit, MissingLinker without a C compiler, MissingToolkit without CUDA's for a GPU,
@@ -55,8 +56,8 @@ def build(
     """
     types = None if dtypes is None else _listed(dtypes)
     plain, source = _gradients(layers, batch, types, data_format, filter_format, only, substring)
-    options = result_dtype, accumulate, bias_delta
-    gradients = [replace(one, epilogue=parse_epilogue(one.dtype, *options)) for one in plain]
+    options = result_dtype, accumulate, bias_delta, bias
+    gradients = [replace(one, epilogue=parse_epilogue(one.dtype, one.kind == "filters", *options)) for one in plain]
     found = [parse_target(target) for target in _listed(targets)]
     architecture = _architecture(found)
     chosen = bundle_name(source) if name is None else check_bundle_name(name)

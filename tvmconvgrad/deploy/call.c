@@ -53,9 +53,9 @@ static int run(const Kernel *kernel, Function function, void *const data[TENSORS
 }
 
 static int call(
-    const Kernel *kernel, const void *first, const void *second, void *result, void *bias_delta, void *workspace, size_t bytes
+    const Kernel *kernel, const void *first, const void *second, void *result, void *bias, void *workspace, size_t bytes
 ) {
-    void *const data[TENSORS] = {(void *)first, (void *)second, result, bias_delta};
+    void *const data[TENSORS] = {(void *)first, (void *)second, result, bias};
     void *own = NULL;
     int place = target(), count = threads_of_call();
     if (place < 0) return UNSUPPORTED_CPU;

@@ -91,9 +91,10 @@ def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
         "c_type": _C_TYPES[kernel.dtype],
         "result_c_type": _C_TYPES[problem.output_dtype],
         "options": "".join(f", {name} {value}" for name, value in problem.epilogue.words),
-        "has_bias_delta": problem.epilogue.bias_delta,
         "tensors": _tensors(problem),
-        "merged_shapes": [*same.input_shapes, *same.output_shapes],
+        "bias": _bias(problem),
+        "reads_bias": problem.epilogue.bias,
+        "merged_shapes": [shape for shape, _ in same.arguments],
         "attributes": _attributes(problem),
         "codes": [
             {"target": entry.target, "schedule": entry.schedule, "symbol": symbol(kernel, place)}
@@ -105,15 +106,27 @@ def _kernel(manifest: Manifest, kernel: BundledKernel) -> dict[str, Any]:
 
 
 def _tensors(problem: Problem) -> list[dict[str, Any]]:
-    names = (*problem.input_names, problem.output_name, "bias_delta")
-    shapes = (*problem.input_shapes, *problem.output_shapes)
+    names = (*problem.input_names, problem.output_name, _bias_name(problem))
     data, weights = problem.data_format, problem.filter_format
     layouts = (data, data, weights) if problem.gradient is Gradient.FILTER else (data, weights, data)
-    dtypes = (problem.dtype, problem.dtype, problem.output_dtype, problem.output_dtype)
-    return [_tensor(*each) for each in zip(names, shapes, (*layouts, "O"), dtypes)]
+    found = zip(names, (*layouts, "O"), problem.arguments)
+    return [_tensor(name, layout, *argument) for name, layout, argument in found]
 
 
-def _tensor(name: str, shape: Shape, layout: str, dtype: str) -> dict[str, Any]:
+def _bias_name(problem: Problem) -> str:
+    return "bias" if problem.epilogue.bias else "bias_delta"
+
+
+def _bias(problem: Problem) -> dict[str, str] | None:
+    """The argument after the result, with the types of its pointer and of its memory; None if there is none."""
+    if not (problem.epilogue.bias or problem.epilogue.bias_delta):
+        return None
+    memory = _C_TYPES[problem.arguments[-1][1]]
+    const = "const " if problem.epilogue.bias else ""
+    return {"name": _bias_name(problem), "c_type": f"{const}{memory}", "memory": memory}
+
+
+def _tensor(name: str, layout: str, shape: Shape, dtype: str) -> dict[str, Any]:
     code, bits = DL_DTYPES[dtype]
     return {
         "name": name,

@@ -16,7 +16,7 @@
 enum { BUCKETS = 4096 };
 
 /* As tvmconvgrad_run in csrc/library.c. */
-typedef int (*Run)(const void *first, const void *second, void *result, void *bias_delta, void *memory, size_t bytes);
+typedef int (*Run)(const void *first, const void *second, void *result, void *bias, void *memory, size_t bytes);
 enum { PENDING, READY, FAILED };
 
 typedef struct Kernel {

@@ -48,6 +48,8 @@ class CpuMachine:
     """Bits of a vector that an FMA unit takes in a cycle. A longer vector takes as many cycles as parts."""
     fma_latency: float
     """Cycles until the sum of an FMA can be added to."""
+    loads_per_cycle: float
+    """Operands that a core loads from L1 in a cycle while it multiplies: scalars and vectors alike."""
     l2_bytes_per_cycle: float
     """Bytes that a core reads from L2 in a cycle."""
     memory_cycles_per_byte: float
@@ -56,8 +58,10 @@ class CpuMachine:
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
+    by_element: bool = False
+    """Whether an FMA can multiply by an element of a vector register (AArch64), which then needs no broadcast."""
     multiplies_pairs: bool = False
-    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16)."""
+    """Whether an instruction adds the products of two bf16 pairs to an f32 (AVX512_BF16, BFDOT of AArch64)."""
     tile_registers: bool = False
     """Whether instructions multiply tiles of bf16 pairs in tile registers (AMX_BF16)."""
     non_temporal: bool = False
@@ -112,15 +116,16 @@ class CpuMachine:
         sums: with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more
         for others in proportion. (Where loops are short several tiles are in flight, and callers pass a smaller
         `enough`.)
-        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). `lanes` are
-        those in use.
+        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py). With a single
+        column there are more operands than FMAs, and a tile is no faster than its loads. `lanes` are those in use.
         """
         fmas = rows * columns
         if not self.holds(rows, columns, spare):
             return 0.0
         loading = costs[0] * rows + costs[1] * columns
         idle = max(0.0, 1 - fmas / (enough * self.fmas_in_flight / 8)) ** 2
-        return (1 - idle) * fmas / (fmas + loading) * lanes / self.lanes
+        loaded = self.loads_per_cycle / (rows + columns) * fmas / self.fmas
+        return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
 
     def rows_apart(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side without displacing each other from L1: half of
@@ -157,5 +162,7 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
         }
     if codegen.llvm_cpu_has_features("avx", target):
         return {"lanes": 8, "registers": 16, "non_temporal": True}
-    neon, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "sse2"))
-    return {"lanes": 4, "registers": 32 if neon else 16, "non_temporal": sse}
+    neon, bf16, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "bf16", "sse2"))
+    if neon:
+        return {"lanes": 4, "registers": 32, "by_element": True, "multiplies_pairs": bf16}
+    return {"lanes": 4, "registers": 16, "non_temporal": sse}

@@ -14,7 +14,7 @@ from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 _NEWEST_CLANG = "99.0"
-_ADDED = {"avx512_bf16": "+avx512bf16"}
+_ADDED = {"avx512_bf16": "+avx512bf16", "bf16": "+bf16"}
 """Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
 
 

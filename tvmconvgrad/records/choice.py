@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 """The version of the schedules. Raise it when the same decisions come to mean another program: older choices are then
 ignored."""
 

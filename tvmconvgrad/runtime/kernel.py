@@ -47,35 +47,49 @@ class Kernel:
         return self.problem.operator
 
     def __call__(
-        self, first: Any, second: Any, out: Any = None, *, accumulate: bool = False, bias_delta: Any = None
+        self,
+        first: Any,
+        second: Any,
+        out: Any = None,
+        *,
+        accumulate: bool = False,
+        bias_delta: Any = None,
+        bias: Any = None,
     ) -> Any:
         """Compute the gradient of two tensors of the kernel's shapes and type.
 
         Returns `out`, or a new tensor of the kind of `first`: a PyTorch tensor, a jax.Array, else a NumPy array. `out`
         may be strided, unaligned, or share memory with an input; the result is then computed in other memory and
-        copied. A kernel that was compiled with `accumulate=True` or `bias_delta=True` is called with it: the first adds
-        to what `out` (and `bias_delta`) has; the second takes a tensor of one axis, the channels of output_delta, of
-        the result's type, that shares no memory with the others. Raises ValueError or TypeError if a tensor or an
-        option is not what the kernel was compiled for, and MemoryError if there is not enough memory for the workspace.
+        copied. A kernel that was compiled with `accumulate=True`, `bias_delta=True` or `bias=True` is called with it:
+        the first adds to what `out` (and `bias_delta`) has; the second takes a tensor of one axis, the channels of
+        output_delta, of the result's type, that shares no memory with the others; the third one of the result's
+        channels, of the inputs' type. Raises ValueError or TypeError if a tensor or an option is not what the kernel
+        was compiled for, and MemoryError if there is not enough memory for the workspace.
         """
-        epilogue = self.problem.epilogue
-        if accumulate is not False or epilogue.accumulate or (bias_delta is not None) is not epilogue.bias_delta:
-            self._check_options(accumulate, bias_delta, out)
+        if accumulate is not False or (bias_delta is not None, bias is not None) != self._takes:
+            self._check_options(accumulate, bias_delta, bias, out)
         # First what most calls are, looked at in C: from Python it takes longer than a tiny layer does.
         quick = self._quick if out is not None else self._quick_with_new_result
         if quick is not None:
             result = self._new_result(first, second) if out is None else out
             threads.prepare()
-            status = quick(first, second, result, bias_delta)
+            status = quick(first, second, result, bias_delta if bias is None else bias)
             if status == 0:
                 return result
             if status != NOT_PLAIN:
                 raise cast(Function, self.function).explain(status)
-        return self._call_checked(first, second, out, bias_delta)
+        return self._call_checked(first, second, out, bias_delta, bias)
 
-    def _check_options(self, accumulate: object, bias_delta: object, out: object) -> None:
+    @computed_once
+    def _takes(self) -> tuple[bool, bool] | None:
+        """Whether a call takes `bias_delta`, and `bias`; None for kernels that accumulate, whose calls say so."""
+        epilogue = self.problem.epilogue
+        return None if epilogue.accumulate else (epilogue.bias_delta, epilogue.bias)
+
+    def _check_options(self, accumulate: object, bias_delta: object, bias: object, out: object) -> None:
         """Raise ValueError or TypeError unless a call has the options that the kernel was compiled with."""
-        given = {"accumulate": parse_bool("accumulate", accumulate), "bias_delta": bias_delta is not None}
+        given = {"accumulate": parse_bool("accumulate", accumulate)}
+        given |= {"bias_delta": bias_delta is not None, "bias": bias is not None}
         for name, is_given in given.items():
             if is_given and not getattr(self.problem.epilogue, name):
                 raise ValueError(f"{name}: this kernel has no such option, expected compile(.., {name}=True)")
@@ -84,26 +98,26 @@ class Kernel:
         if accumulate and out is None:
             raise ValueError("accumulate: there is nothing to add to, expected out=")
 
-    def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1, bias_delta: int = 0) -> None:
+    def run(self, first: int, second: int, out: int, openmp: int = 0, count: int = 1, bias: int = 0) -> None:
         """Compute the gradient of dense tensors at these addresses, which are not checked; they must not overlap.
-        `bias_delta` is 0 unless the kernel was compiled with it.
+        `bias` is that of the bias, or of bias_delta; 0 unless the kernel was compiled with one of them.
 
         With `openmp`, the address of an OpenMP runtime's functions (runtime/openmp.py), it runs on `count` threads of
         that runtime. Raises MemoryError if there is not enough memory for the workspace.
         """
-        verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count, bias_delta)
+        verbose.timed(self._run_at, self._describe_call)(first, second, out, openmp, count, bias)
 
-    def _run_at(self, first: int, second: int, out: int, openmp: int, count: int, bias_delta: int) -> None:
+    def _run_at(self, first: int, second: int, out: int, openmp: int, count: int, bias: int) -> None:
         if self.function is None:
             if not self.problem.epilogue.accumulate:
-                for address, shape in zip((out, bias_delta), self.problem.output_shapes):
+                for address, shape in zip((out, bias), self.problem.output_shapes):
                     ctypes.memset(address, 0, tensor_bytes(shape, self.problem.output_dtype))
         elif openmp and isinstance(self.function, Function):
             self._check_workspace()
             threads.prepare()  # for a forked child, which has none of that runtime's threads
-            self.function.run_by_openmp(openmp, count, first, second, out, bias_delta)
+            self.function.run_by_openmp(openmp, count, first, second, out, bias)
         else:
-            self._launch(self.function, first, second, out, *([bias_delta] if bias_delta else []))
+            self._launch(self.function, first, second, out, *([bias] if bias else []))
 
     @computed_once
     def _quick(self) -> Callable[..., int] | None:
@@ -138,46 +152,53 @@ class Kernel:
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         return (*self.problem.input_shapes, self.problem.output_shape)
 
-    def _call_checked(self, first: Any, second: Any, out: Any, bias_delta: Any) -> Any:
+    def _call_checked(self, first: Any, second: Any, out: Any, bias_delta: Any, bias: Any) -> Any:
         problem = self.problem
         names, shapes = problem.input_names, problem.input_shapes
-        one = self._checked(names[0], first, shapes[0])
-        two = self._checked(names[1], second, shapes[1])
-        value = one.kind.empty(problem.output_shape, problem.output_dtype) if out is None else out
+        read = [self._checked(names[0], first, shapes[0]), self._checked(names[1], second, shapes[1])]
+        if bias is not None:
+            read.append(self._checked("bias", bias, problem.bias_shape))
+        kind = read[0].kind
+        value = kind.empty(problem.output_shape, problem.output_dtype) if out is None else out
         result = self._checked("the result" if out is None else "out", value, problem.output_shape, writes=True)
         written = [result]
         if bias_delta is not None:
             written.append(self._checked("bias_delta", bias_delta, problem.bias_shape, writes=True))
-            for name, other in zip((*names, "out"), (one, two, result)):
+            for name, other in zip((*names, "out"), (*read, result)):
                 if tensors.overlap(written[1], other):
                     raise ValueError(f"bias_delta: shares memory with {name}, expected memory of its own")
-        self._run_on_dense(one, two, written, is_new=out is None)
-        return one.kind.finished(value) if out is None else out
+        self._run_on_dense(read, written, is_new=out is None)
+        return kind.finished(value) if out is None else out
 
-    def _run_on_dense(self, one: Tensor, two: Tensor, written: Sequence[Tensor], is_new: bool) -> None:
+    def _run_on_dense(self, read: Sequence[Tensor], written: Sequence[Tensor], is_new: bool) -> None:
         """Run with what is written as a kernel takes it: in other memory, which is then copied, where it must be."""
         targets = []
         for name, tensor in zip(("out", "bias_delta"), written):
-            why = self._misfit(tensor, one, two)
+            why = self._misfit(tensor, read)
             if why is None:
                 if not (is_new and tensor is written[0]):
                     tensor.kind.mark_written(tensor.value)
                 targets.append(tensor)
             else:
-                verbose.log.debug("%s: computed %s aside and copied it, because %s", self.name, name, why)
+                verbose.log.debug("%s: computed %s in a temporary and copied it, because %s", self.name, name, why)
                 targets.append(tensor._replace(value=tensor.kind.empty(tensor.shape, tensor.dtype)))
                 if self.problem.epilogue.accumulate:
                     tensor.kind.copy(targets[-1].value, tensor.value)
-        self._run(one, two, *targets)
+        self._run(read, targets)
         for tensor, target in zip(written, targets):
             if target is not tensor:
                 tensor.kind.copy(tensor.value, target.value)
 
-    def _misfit(self, written: Tensor, *inputs: Tensor) -> object | None:
+    @property
+    def _read_names(self) -> tuple[str, ...]:
+        """The names of what a kernel may read."""
+        return (*self.problem.input_names, "bias")
+
+    def _misfit(self, written: Tensor, read: Sequence[Tensor]) -> object | None:
         """Why a kernel cannot write this very memory; None where it can."""
         shared = (
             f"it shares memory with {name}"
-            for name, tensor in zip(self.problem.input_names, inputs)
+            for name, tensor in zip(self._read_names, read)
             if tensors.overlap(written, tensor)
         )
         return written.kind.misfit(written.value) or next(shared, None)
@@ -199,23 +220,23 @@ class Kernel:
             raise ValueError(f"{name}: dtype {tensor.dtype} does not fit, this kernel is compiled for {dtype}")
         return tensor
 
-    def _run(self, one: Tensor, two: Tensor, *written: Tensor) -> None:
+    def _run(self, read: Sequence[Tensor], written: Sequence[Tensor]) -> None:
         if self.function is None:
             self._fill_zero(*written)
             return
-        dense = self._dense(one, two)
+        one, two, *bias = self._dense(read)
         launch = verbose.timed(self._launch, self._describe_call)
-        launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (*dense, *written)))
+        launch(self.function, *(tensor.kind.extent(tensor.value)[0] for tensor in (one, two, *written, *bias)))
 
     def _fill_zero(self, *written: Tensor) -> None:
         """What a call does without a function: it adds nothing, or the result is zero."""
         for tensor in written if not self.problem.epilogue.accumulate else ():
             verbose.timed(tensor.kind.fill_zero, self._describe_call)(tensor.value)
 
-    def _dense(self, *inputs: Tensor) -> list[Tensor]:
-        """The inputs as a kernel takes them: copied where they must be."""
+    def _dense(self, read: Sequence[Tensor]) -> list[Tensor]:
+        """What a kernel reads as it takes it: copied where it must be."""
         found = []
-        for name, tensor in zip(self.problem.input_names, inputs):
+        for name, tensor in zip(self._read_names, read):
             why = tensor.kind.misfit(tensor.value)
             if why is not None:
                 verbose.log.debug("%s: copied %s, because %s", self.name, name, why)

@@ -48,7 +48,8 @@ _TENSORS, _AXES = 4, 5
 
 
 class Layout(ctypes.Structure):
-    """Layout of csrc/calling.c: the types and shapes of two inputs, the result, and maybe the gradient by the bias."""
+    """Layout of csrc/calling.c: the types and shapes of two inputs, the result, and maybe a bias or the gradient by
+    it."""
 
     _fields_ = (
         ("count", ctypes.c_int32),
@@ -57,15 +58,15 @@ class Layout(ctypes.Structure):
         ("ndim", ctypes.c_int32 * _TENSORS),
         ("shape", ctypes.c_int64 * _AXES * _TENSORS),
         ("bytes", ctypes.c_uint64 * _TENSORS),
+        ("reads_bias", ctypes.c_int32),
     )
 
 
 def layout_of(problem: Problem) -> Layout:
     """What C is told of a problem's tensors."""
-    shapes = (*problem.input_shapes, *problem.output_shapes)
-    layout = Layout(len(shapes))
-    for place, shape in enumerate(shapes):
-        code, bits = DL_DTYPES[problem.dtype if place < len(problem.input_shapes) else problem.output_dtype]
+    layout = Layout(len(problem.arguments), reads_bias=problem.epilogue.bias)
+    for place, (shape, dtype) in enumerate(problem.arguments):
+        code, bits = DL_DTYPES[dtype]
         layout.code[place], layout.bits[place], layout.ndim[place] = code, bits, len(shape)
         layout.shape[place][: len(shape)] = shape
         layout.bytes[place] = prod(shape) * bits // 8
@@ -92,17 +93,17 @@ class Function:
         openmp = f"{name}_{OPENMP_SYMBOL}"
         self._run_by_openmp = _RUN_BY_OPENMP(_address(library, openmp)) if _has(library, openmp) else None
 
-    def __call__(self, first: int, second: int, out: int, bias_delta: int = 0) -> None:
+    def __call__(self, first: int, second: int, out: int, bias: int = 0) -> None:
         """Run on dense tensors at these addresses; raises what `explain` makes of a status that is not 0."""
-        status = self._run(first, second, out, bias_delta, None, 0)
+        status = self._run(first, second, out, bias, None, 0)
         if status:
             raise self.explain(status)
 
-    def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int, bias_delta: int = 0) -> None:
+    def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int, bias: int = 0) -> None:
         """The same on so many threads of the OpenMP runtime whose functions are at an address (runtime/openmp.py)."""
         if self._run_by_openmp is None:
-            self(first, second, out, bias_delta)
-        elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out, bias_delta):
+            self(first, second, out, bias)
+        elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out, bias):
             raise self.explain(status)
 
 

@@ -85,8 +85,8 @@ _held: list[Any] = []  # of PyTorch's, since C has their addresses
 
 
 def python_call(function: Function, problem: Problem, *, has_own_result: bool) -> Callable[..., int] | None:
-    """A call of a function with two inputs, the result and bias_delta, which is None for a problem without it. None if
-    the function's library is of an older version.
+    """A call of a function with two inputs, the result, and the bias or bias_delta, which is None for a problem without
+    either. None if the function's library is of an older version.
 
     With `has_own_result` the result is the caller's, and may be what must not be written; else it is new. The call
     returns 0, the function's status, or NOT_PLAIN.

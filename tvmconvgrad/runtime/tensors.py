@@ -23,13 +23,13 @@ _kinds: dict[type, Kind] = {np.ndarray: NUMPY}  # by exact type: what a subclass
 
 @process.forgets
 def forget_kinds() -> None:
-    """As if no other library's tensors than NumPy's had been met."""
-    for met in [kind for kind in _kinds if kind is not np.ndarray]:
-        del _kinds[met]
+    """As if no other library's tensors than NumPy's had been seen."""
+    for seen in [kind for kind in _kinds if kind is not np.ndarray]:
+        del _kinds[seen]
 
 
 def known_kind(value: Any) -> Kind | None:
-    """The kind of a plain array or tensor, of a library that has been met before."""
+    """The kind of a plain array or tensor, of a library that has been seen before."""
     return _kinds.get(type(value))
 
 

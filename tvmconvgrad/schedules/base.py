@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm import tirx
@@ -19,8 +20,14 @@ if TYPE_CHECKING:
 
 
 def numbers_of(plan: DataclassInstance) -> dict[str, Any]:
-    """A plan's numbers by their names, without those that are None: they do not apply."""
-    return asdict(plan, dict_factory=lambda pairs: {name: value for name, value in pairs if value is not None})
+    """A plan's numbers by their names, without those that are None: they do not apply. Enums are their values."""
+    return asdict(plan, dict_factory=lambda pairs: {name: _plain(value) for name, value in pairs if value is not None})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.value if isinstance(value, Enum) else value
 
 
 @dataclass(frozen=True)

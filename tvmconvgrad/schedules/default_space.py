@@ -12,19 +12,20 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvmconvgrad.records.choice import DEFAULT_SPACE
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 
 
 def workload(problem: Problem) -> tvm.IRModule:
     """The unscheduled program of a problem."""
-    return tvm.IRModule({"main": express(problem, Multiples()).prim_func()})
+    return tvm.IRModule({"main": express(problem).prim_func()})
 
 
 def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
     """A scheduled workload as a program on the user's tensors."""
-    expression: Sum = express(problem, Multiples())
+    expression: Sum = express(problem)
     module = apply_output_maps(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
     digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
     return Scheduled(expression, module, DEFAULT_SPACE, {"program": int(digest, 16)})

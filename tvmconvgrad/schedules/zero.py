@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from tvm.s_tir import Schedule
 
 from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 
 ZERO = "zero"
 
@@ -29,7 +30,7 @@ class ZeroRule:
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that fills the result."""
-        expression = express(problem, Multiples())
+        expression = express(problem)
         sch = Schedule(expression.prim_func())
         self.fill(sch, expression)
         return Scheduled(expression, apply_output_maps(sch.mod, expression, problem), self.name, {})

@@ -91,13 +91,14 @@ class Operator:
         result_dtype: object = None,
         accumulate: object = False,
         bias_delta: object = False,
+        bias: object = False,
     ) -> Problem:
         """Return the gradient for two inputs of these shapes, every number resolved.
 
         `shape_input` is the value of the operator's optional third input, and wins over the attribute.
         `dtype` is f32, f16 or bf16, in NumPy's and torch's words too. `result_dtype` is f32, or the inputs' by default.
         With `accumulate` the result is added to what is there; with `bias_delta` a call also gives the gradient by the
-        bias.
+        bias; with `bias` a bias is added to the result.
         Raises TypeError or ValueError where anything does not fit, naming argument, value and rule.
         """
         item_type = parse_dtype(dtype)
@@ -115,7 +116,9 @@ class Operator:
             dtype=item_type,
             input_names=self.input_names,
             output_name=self.output_name,
-            epilogue=parse_epilogue(item_type, result_dtype, accumulate, bias_delta),
+            epilogue=parse_epilogue(
+                item_type, self.gradient is Gradient.FILTER, result_dtype, accumulate, bias_delta, bias
+            ),
         )
         _check_bytes(problem)
         return problem

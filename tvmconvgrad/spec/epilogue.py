@@ -23,6 +23,9 @@ class Epilogue:
     """Whether the result is added to what is there."""
     bias_delta: bool = False
     """Whether the call also gives the gradient by the bias: the sum of output_delta over images and positions."""
+    bias: bool = False
+    """Whether a vector over the result's channels is added to it. What is the data gradient of one layer is the forward
+    of another, which has a bias."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that are not the default; `parse_epilogue` takes them back."""
@@ -38,27 +41,46 @@ PLAIN = Epilogue()
 
 
 def parse_epilogue(
-    dtype: str, result_dtype: object = None, accumulate: object = False, bias_delta: object = False
+    dtype: str,
+    is_filter: bool,
+    result_dtype: object = None,
+    accumulate: object = False,
+    bias_delta: object = False,
+    bias: object = False,
 ) -> Epilogue:
-    """Return the options for inputs of type `dtype`, checked.
+    """Return the options for inputs of type `dtype`, checked; `is_filter` says whether the result is a filter's
+    gradient.
 
     `result_dtype` is f32 or the inputs' type, which None is, too. Raises ValueError or TypeError, which name the
-    option, for anything else, and for an option that is no bool.
+    option, for anything else, for an option that is no bool, and for a bias that is not added.
     """
     wanted = dtype if result_dtype is None else _parse_result_dtype(result_dtype)
     if wanted not in (dtype, ACCUMULATOR):
         expected = f"expected f32 or the inputs' type, {dtype}"
         raise ValueError(f"result_dtype: {wanted} is not supported for inputs of {dtype}, {expected}")
-    adds, has_bias = parse_bool("accumulate", accumulate), parse_bool("bias_delta", bias_delta)
-    return Epilogue("" if wanted == dtype else wanted, adds, has_bias)
+    adds, gives_bias = parse_bool("accumulate", accumulate), parse_bool("bias_delta", bias_delta)
+    found = Epilogue("" if wanted == dtype else wanted, adds, gives_bias, parse_bool("bias", bias))
+    if found.bias:
+        _check_bias(found, is_filter)
+    return found
 
 
-def epilogue_from_dict(dtype: str, options: Mapping[str, Any]) -> Epilogue:
+def _check_bias(epilogue: Epilogue, is_filter: bool) -> None:
+    """Raise ValueError where no bias is added: to a filter, or in a call with another option that it excludes."""
+    if is_filter:
+        raise ValueError("bias: a filter's gradient has none, expected an operator whose result is data")
+    if epilogue.accumulate:
+        raise ValueError("bias: not with accumulate=True, which adds to what out has; expected one of them")
+    if epilogue.bias_delta:
+        raise ValueError("bias: a forward adds it, a gradient gives bias_delta; expected one of them")
+
+
+def epilogue_from_dict(dtype: str, is_filter: bool, options: Mapping[str, Any]) -> Epilogue:
     """Return the options of which `Epilogue.to_dict` made `options`. Raises ValueError or TypeError for others."""
     unknown = sorted(set(options) - set(fields_of(PLAIN)))
     if unknown:
         raise ValueError(f"epilogue: {show(unknown[0])} is unknown, expected of {', '.join(fields_of(PLAIN))}")
-    return parse_epilogue(dtype, **options)
+    return parse_epilogue(dtype, is_filter, **options)
 
 
 def check_device(epilogue: Epilogue, is_gpu: bool) -> None:

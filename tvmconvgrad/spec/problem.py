@@ -62,7 +62,7 @@ class Problem:
     input_names: tuple[str, str]
     output_name: str
     crop: Crop | None = None
-    """The whole tensors, where the geometry is but a part of them (spec/cropping.py)."""
+    """The whole tensors, where the geometry is but a part of them (spec/reducing/cropping.py)."""
     epilogue: Epilogue = PLAIN
     """What is done with the sums besides rounding them to `dtype`."""
     flips_filter: bool = False
@@ -156,13 +156,23 @@ class Problem:
 
     @property
     def bias_shape(self) -> Shape:
-        """Shape of the gradient by the bias: the channels of output_delta."""
-        return (self.geometry.c if self.transposed else self.geometry.o,)
+        """Shape of the bias: the channels of the result. Without that option, of the gradient by a bias: the channels
+        of output_delta."""
+        is_of_x = self.gradient is Gradient.DATA if self.epilogue.bias else self.transposed
+        return (self.geometry.c if is_of_x else self.geometry.o,)
 
     @property
     def output_shapes(self) -> tuple[Shape, ...]:
         """Shapes of all that a call writes: the result, and the gradient by the bias if there is one."""
         return (self.output_shape, self.bias_shape) if self.epilogue.bias_delta else (self.output_shape,)
+
+    @property
+    def arguments(self) -> tuple[tuple[Shape, str], ...]:
+        """Shape and type of all tensors of a call, in a kernel's order: the inputs, the result, and the bias or the
+        gradient by it if there is one."""
+        read, written = ((shape, self.dtype) for shape in self.input_shapes), self.output_shapes
+        bias = [(self.bias_shape, self.dtype)] if self.epilogue.bias else []
+        return (*read, *((shape, self.output_dtype) for shape in written), *bias)
 
     @property
     def flops(self) -> int:
@@ -200,10 +210,12 @@ class Problem:
         Raises ValueError where `data` is nothing of the kind, whoever may have written it.
         """
         try:
+            gradient = Gradient(data["gradient"])
+            is_filter = gradient is Gradient.FILTER
             fields = {
                 **data,
                 "operator": parse_choice("operator", data["operator"], tuple(_GRADIENTS)),
-                "gradient": Gradient(data["gradient"]),
+                "gradient": gradient,
                 "geometry": _geometry_from_dict(data["geometry"], least_taps=0 if data.get("crop") else 1),
                 "data_format": parse_choice("data_format", data["data_format"], DATA_FORMATS),
                 "filter_axes": parse_choice(
@@ -212,7 +224,7 @@ class Problem:
                 "dtype": parse_dtype(data["dtype"]),
                 "input_names": tuple(data["input_names"]),
                 "crop": _crop_from_dict(data["crop"]) if data.get("crop") else None,
-                "epilogue": epilogue_from_dict(parse_dtype(data["dtype"]), data.get("epilogue", {})),
+                "epilogue": epilogue_from_dict(parse_dtype(data["dtype"]), is_filter, data.get("epilogue", {})),
                 **{name: parse_bool(name, data.get(name, False)) for name in ("flips_filter", "in_new_pages")},
             }
             problem = cls(**fields)

@@ -14,101 +14,34 @@ from collections.abc import Callable, Sequence
 from tvm import te
 
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
-from tvmconvgrad.te.views import PaddedView, map_accesses, whole
-from tvmconvgrad.te.zeros import Reads, of_taps, with_zeros
+from tvmconvgrad.te.tensors import Im2col, Index, OutputMap, Stage
+from tvmconvgrad.te.zeros import of_taps, read_by
 
 
-def filter_gradient(problem: Problem, multiples: Multiples) -> Sum:
-    """The filter gradient of `problem`; channels, groups and positions are rounded up to `multiples`.
-
-    With `multiples.image_halves` each half of an image counts as an image. dw stays the same, since it is the sum over
-    all images.
-    """
+def filter_gradient(problem: Problem, x: Im2col, dy: Stage, channels: tuple[int, int]) -> Stage:
+    """The sum (g, *k, c, o) with so many `channels` c and o, over all images and positions that the stage `dy` has."""
     geometry = problem.geometry
-    rank = geometry.rank
-    c_group, o_group = tensors.group_sizes(geometry)
-    first, second = tensors.placeholders(problem)
-    x, y = (second, first) if problem.transposed else (first, second)
-
-    image_halves = multiples.image_halves
-    positions = (*geometry.y[:-1], tensors.ceil_to(geometry.y[-1], multiples.position))
-    rows = -(-positions[0] // image_halves)
-    apart = positions[0] - rows
-    accesses = map_accesses(geometry, positions, multiples.implicit_axes)
-    x_views = [access.view for access in accesses]
-    y_views = [PaddedView(size, extent) for size, extent in zip(geometry.y, positions)]
-    phases = accesses[-1].stride if multiples.phases else 1
-    c_block, o_block = map(max, zip(multiples.blocks, (multiples.c, multiples.o)))
-    x_padded = tensors.padded_data(
-        x, problem, "x", "x_padded", c_group, x_views, multiples, c_block, phases, apart * accesses[0].stride
-    )
-    y_padded = tensors.padded_data(
-        y, problem, "y", "y_padded", o_group, y_views, multiples, o_block, apart=apart, halves=apart < rows
-    )
-
-    extents = (geometry.batch * image_halves, rows, *positions[1:])
-    n, *at = tensors.reduce_axes(extents, ("n", *tensors.spatial_names("y", rank)))
+    n, *p = tensors.reduce_axes((dy.shape[0], *dy.shape[3:]), ("n", *tensors.spatial_names("y", geometry.rank)))
 
     def element(g: Index, *rest: Index) -> Index:
         *k, c, o = rest
-        reads = [access.reads(i, j) for access, i, j in zip(accesses, at, k)]
-        if phases > 1:
-            ahead = k[-1] * accesses[-1].dilation
-            reads[-1:] = [ahead % phases, at[-1] + ahead // phases]
-        return tensors.dot(x_padded(n, g, c, *reads), y_padded(n, g, o, *at), (n, *at), multiples)
+        return tensors.dot(x(n, g, c, p, k), dy(n, g, o, *p), (n, *p))
 
-    groups = x_padded.shape[1]
-    c_extent, o_extent = tensors.ceil_to(c_group, multiples.c), tensors.ceil_to(o_group, multiples.o)
-    total = te.compute((groups, *geometry.k, c_extent, o_extent), element, name="sum")
-    operands = ("x_padded", "y_padded")
-    # A row that is padding for one half may be data of the other, so the first axis has no padding to leave out.
-    views = x_views if image_halves == 1 else [*whole([int(x_padded.shape[3])]), *x_views[1:]]
-    taps = of_taps(geometry)
-    has_gaps = any(axis.has_gaps for axis in taps)
-    if multiples.direct:
-        found = Sum((first, second), (total,), operands, ("sum",), views)
-        return with_zeros(problem, found, [output_map_of_sum(problem, multiples)], has_gaps)
-    shape = make_shape(problem.filter_axes, {"C": c_group, "O": geometry.o}, geometry.k)
-    result = te.compute(shape, lambda *i: _read(problem, total, i).astype(tensors.result_dtype(problem)), name="result")
-    found = Sum((first, second), (result,), operands, ("sum",), views)
-    if problem.crop is None and not has_gaps and not problem.flips_filter:
-        return found
-
-    def moved(*index: Index) -> OutputMap:
-        space, c, o = tensors.filter_parts(problem, index)
-        return OutputMap(_met(taps, space), list(tensors.filter_index(problem, space, c, o)))
-
-    return with_zeros(problem, found, [moved], has_gaps)
+    return te.compute((dy.shape[1], *geometry.k, *channels), element, name="sum")
 
 
-def output_map_of_sum(problem: Problem, multiples: Multiples) -> Callable[..., OutputMap]:
-    """The map from an element (g, *k, c, o) of the sum to the user's filter. Elements of surplus channels, and of taps
-    that read nothing but padding, have no element there."""
+def output_map(problem: Problem, shape: Sequence[int]) -> Callable[..., OutputMap]:
+    """The map from an element (g, *k, c, o) of a stage of this `shape` to the user's filter. Surplus elements, and
+    those of taps that read nothing but padding, have none there."""
     geometry = problem.geometry
     c_group, o_group = tensors.group_sizes(geometry)
     taps = of_taps(geometry)
 
-    def output_map(g: Index, *rest: Index) -> OutputMap:
+    def map_element(g: Index, *rest: Index) -> OutputMap:
         *k, c, o = rest
-        inside = _met(taps, k)
-        inside += tensors.within(g, geometry.groups, tensors.ceil_to(geometry.groups, multiples.groups))
-        inside += tensors.within(c, c_group, tensors.ceil_to(c_group, multiples.c))
-        inside += tensors.within(o, o_group, tensors.ceil_to(o_group, multiples.o))
+        extents = zip((g, c, o), (geometry.groups, c_group, o_group), (shape[0], *shape[-2:]))
+        inside = read_by(taps, k) + [condition for each in extents for condition in tensors.within(*each)]
         return OutputMap(inside, list(tensors.filter_index(problem, k, c, g * o_group + o)))
 
-    return output_map
-
-
-def _met(taps: Sequence[Reads], k: Sequence[Index]) -> list[Index]:
-    return [condition for axis, tap in zip(taps, k) for condition in axis.conditions(tap)]
-
-
-def _read(problem: Problem, total: te.Tensor, index: tuple[Index, ...]) -> Index:
-    """The element of the sum that belongs at the user's `index` of the filter."""
-    space, c, o = tensors.filter_parts(problem, index)
-    _, o_group = tensors.group_sizes(problem.geometry)
-    g, o = tensors.in_group(o, o_group, problem.geometry.groups)
-    return total(g, *space, c, o)
+    return map_element

@@ -62,15 +62,15 @@ def axis_phase_groups(y: int, x: int, kernel: int, stride: int, dilation: int, p
     """The phases of one axis, in at most two groups: those with more taps first."""
     period = stride // gcd(stride, dilation)
     more = kernel % period
-    met = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < x}
+    with_elements = {r for r in range(min(period, kernel)) if (r * dilation - pad) % stride < x}
     return tuple(
         PhaseGroup(y, x, stride, pad, dilation, r_begin, phases, taps)
         for r_begin, phases, taps in ((0, more, kernel // period + 1), (more, period - more, kernel // period))
-        if taps and not met.isdisjoint(range(r_begin, r_begin + phases))
+        if taps and not with_elements.isdisjoint(range(r_begin, r_begin + phases))
     )
 
 
-def all_met(geometry: Geometry) -> bool:
+def reaches_all(geometry: Geometry) -> bool:
     """Whether every element of x has a tap that contributes to it."""
     sizes = zip(geometry.k, geometry.strides, geometry.dilations)
     return all(kernel >= stride and gcd(stride, dilation) == 1 for kernel, stride, dilation in sizes)

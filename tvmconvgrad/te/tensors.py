@@ -1,22 +1,13 @@
-"""What the three sums share: the operands in one canonical order, padded with zeros, in f32.
+"""What the three sums share: their axes, their products, and where an element lies in the user's tensors.
 
 Throughout te/, n is the image, g the group, c and o are channels of a group on the side of x and of y, *x and *y
 positions, and *k taps. x and y also stand for their gradients: a convolution relates x, w and y whichever is computed.
-
-A user's tensor comes in one of many layouts and three types. Each sum reads it through one stage that
-
-* puts its axes in the canonical order: (n, g, c, *x), (n, g, o, *y) or (g, *k, c, o);
-* pads it with zeros: positions by the convolution's padding, channels and groups to a multiple of the schedule's tile;
-* converts it to f32, the type in which all sums are accumulated (bf16 keeps its 16 bits where the CPU multiplies it).
-
-So the sums contain no layouts, no types and no remainders of tiles, and a schedule packs an operand by changing the
-storage order of its stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tvm import te, tirx
@@ -32,43 +23,14 @@ BITS = "uint16"
 
 Stage: TypeAlias = te.Tensor
 
+Im2col: TypeAlias = Callable[[Index, Index, Index, Sequence[Index], Sequence[Index]], Index]
+"""x as its taps read it: of (n, g, c, p, k) the element x[n, g, c, p * stride - pads_begin + k * dilation], or zero
+where that lies outside of x. It is not a tensor: what is stored of x, and where, is up to whoever supplies this."""
+
 
 def ceil_to(value: int, multiple: int) -> int:
     """The least multiple of `multiple` that is not below `value`."""
     return -(-value // multiple) * multiple
-
-
-@dataclass(frozen=True)
-class Multiples:
-    """What a schedule asks of an expression: multiples that extents are rounded up to, and how operands are stored.
-
-    Zeros fill the surplus of operands; the surplus of results is not written to the user's tensor.
-    """
-
-    groups: int = 1
-    c: int = 1
-    o: int = 1
-    position: int = 1
-    """Positions along the last spatial axis of the result, or, for a filter gradient, of the sum."""
-    phases: bool = False
-    """Whether a filter gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
-    direct: bool = False
-    """Whether the sum is written in place: it is the f32 result itself, without a stage that converts it."""
-    aside: int = 0
-    """Not 0 if the sum goes to a scratch accumulator: another pass then writes the result, whose positions along the
-    last axis are rounded up to this multiple instead."""
-    pairs: bool = False
-    """Whether operands are bf16 dot-product pairs: they keep 16 bits, and an instruction adds two products to an
-    f32."""
-    image_halves: int = 1
-    """2 where a filter gradient takes each image as two halves along the first spatial axis. With an odd number of
-    rows, both halves share the middle row at weight 1/2: exact for normal bf16, and the CPU's instruction takes smaller
-    numbers as zero."""
-    implicit_axes: int = 0
-    """The number of spatial axes, from the first, with implicit padding: it is not stored, since the schedule leaves
-    its products out."""
-    blocks: tuple[int, int] = (1, 1)
-    """The numbers of channels c and o that a filter gradient packs together: multiples of its tile's."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +68,7 @@ class Sum:
     output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
-    def summed(self) -> tuple[Stage, ...]:
+    def sum_results(self) -> tuple[Stage, ...]:
         """The results of the sums, one for each."""
         return self.results[len(self.zeros) :]
 
@@ -128,22 +90,14 @@ def placeholders(problem: Problem) -> tuple[Stage, Stage]:
     return first, second
 
 
+def extents_of(stage: Stage) -> list[int]:
+    """A stage's extents."""
+    return [int(extent) for extent in stage.shape]
+
+
 def group_sizes(geometry: Geometry) -> tuple[int, int]:
     """Channels of one group: (c / g, o / g)."""
     return geometry.c // geometry.groups, geometry.o // geometry.groups
-
-
-def guarded(
-    inside: Sequence[Index], value: Callable[[], Index], multiples: Multiples, halved: Index | None = None
-) -> Index:
-    """`value` where every condition holds, else zero; in f32, or as the bits of bf16. Where `halved` holds it is
-    multiplied by 1/2."""
-    dtype = BITS if multiples.pairs else ACCUMULATOR
-    taken = tirx.reinterpret(dtype, value()) if multiples.pairs else value().astype(dtype)
-    if halved is not None:
-        half = _as_f32(taken) * tirx.Select(halved, tirx.const(0.5, ACCUMULATOR), tirx.const(1.0, ACCUMULATOR))
-        taken = (tirx.reinterpret("uint32", half) >> tirx.const(16, "uint32")).astype(BITS)
-    return tirx.if_then_else(tirx.all(*inside), taken, tirx.const(0, dtype)) if inside else taken
 
 
 def within(index: Index, extent: int, stage_extent: int) -> list[Index]:
@@ -173,7 +127,7 @@ def filter_index(problem: Problem, space: Sequence[Index], c: Index, o: Index) -
 
 
 def _in_whole(problem: Problem, side: str, space: Sequence[Index]) -> tuple[Index, ...]:
-    """Positions in the user's tensor: the geometry may be a part that begins further on (spec/cropping.py)."""
+    """Positions in the user's tensor: the geometry may be a part that begins further on (spec/reducing/cropping.py)."""
     return tuple(at + begin if begin else at for at, begin in zip(space, problem.begins(side)))
 
 
@@ -186,80 +140,6 @@ def filter_parts(problem: Problem, index: Sequence[Index]) -> tuple[Sequence[Ind
     return parts["X"], parts["C"][0], parts["O"][0]
 
 
-def converts(problem: Problem, multiples: Multiples) -> bool:
-    """Whether operands have another type than the user's tensors."""
-    return problem.dtype != "f32" and not multiples.pairs
-
-
-def padded_data(
-    tensor: Stage,
-    problem: Problem,
-    side: str,
-    name: str,
-    channels: int,
-    views: Sequence[PaddedView],
-    multiples: Multiples,
-    multiple: int,
-    phases: int = 1,
-    apart: int = 0,
-    halves: bool = False,
-) -> Stage:
-    """A data tensor, `side` "x" or "y", as a stage (n, g, channel of the group, *space), padded with zeros.
-
-    A group's `channels` are rounded up to a `multiple`; `views` has one view for each spatial axis. With several
-    `phases`, element i of the last axis is stored at (i % phases, i // phases). With two image halves each half takes
-    the place of an image: the second one begins `apart` rows behind the first. If they share the middle row, `halves`
-    gives it the weight 1/2 in both.
-    """
-    groups, image_halves = problem.geometry.groups, multiples.image_halves
-    if phases > 1:
-        views = [*views[:-1], replace(views[-1], extent=ceil_to(views[-1].extent, phases))]
-    g_extent, c_extent = ceil_to(groups, multiples.groups), ceil_to(channels, multiple)
-
-    def element(n: Index, g: Index, c: Index, *space: Index) -> Index:
-        if phases > 1:
-            *outer, phase, run = space
-            space = (*outer, run * phases + phase)
-        halved = None
-        if image_halves > 1:
-            halved = space[0] == (1 - n % image_halves) * apart if halves else None
-            n, space = n // image_halves, (space[0] + n % image_halves * apart, *space[1:])
-        inside = within(g, groups, g_extent) + within(c, channels, c_extent)
-        inside += [condition for i, view in zip(space, views) for condition in view.inside(i)]
-        where = [view.moved(i) - view.shift for i, view in zip(space, views)]
-        place = data_index(problem, side, n, g * channels + c, where)
-        return guarded(inside, lambda: tensor(*place), multiples, halved)
-
-    extents = [view.extent for view in views]
-    if phases > 1:
-        extents[-1:] = [phases, extents[-1] // phases]
-    extents[0] -= (image_halves - 1) * apart
-    return te.compute((problem.geometry.batch * image_halves, g_extent, c_extent, *extents), element, name=name)
-
-
-def padded_filter(
-    tensor: Stage, problem: Problem, name: str, views: Sequence[PaddedView], multiples: Multiples
-) -> Stage:
-    """The filter as a stage (g, *k, c of the group, o of the group), padded with zeros; `views` has one for each axis
-    of k."""
-    geometry = problem.geometry
-    c_group, o_group = group_sizes(geometry)
-    g_extent = ceil_to(geometry.groups, multiples.groups)
-    c_extent, o_extent = ceil_to(c_group, multiples.c), ceil_to(o_group, multiples.o)
-
-    def element(g: Index, *rest: Index) -> Index:
-        *space, c, o = rest
-        inside = within(g, geometry.groups, g_extent) + within(c, c_group, c_extent)
-        inside += within(o, o_group, o_extent)
-        inside += [condition for i, view in zip(space, views) for condition in view.inside(i)]
-        taps = [view.moved(i) - view.shift for i, view in zip(space, views)]
-        where = filter_index(problem, taps, c, g * o_group + o)
-        return guarded(inside, lambda: tensor(*where), multiples)
-
-    extents = [view.extent for view in views]
-    return te.compute((g_extent, *extents, c_extent, o_extent), element, name=name)
-
-
 def reduce_axes(extents: Sequence[int], names: Sequence[str]) -> list[tirx.IterVar]:
     """One reduction axis for each extent."""
     return [te.reduce_axis((0, extent), name) for extent, name in zip(extents, names)]
@@ -270,14 +150,14 @@ def spatial_names(prefix: str, rank: int) -> list[str]:
     return [f"{prefix}_{axis}" for axis in "dhw"[3 - rank :]]
 
 
-def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar], multiples: Multiples) -> Index:
-    """The sum of products over the axes, in f32."""
-    if multiples.pairs:
-        a, b = _as_f32(a), _as_f32(b)
+def dot(a: Index, b: Index, axes: Sequence[tirx.IterVar]) -> Index:
+    """The sum of products over the axes, in f32; of operands in f32, or of bf16 by its `BITS`."""
+    if str(a.ty) == BITS:
+        a, b = as_f32(a), as_f32(b)
     return te.sum(a * b, axis=list(axes))
 
 
-def _as_f32(bits: Index) -> Index:
+def as_f32(bits: Index) -> Index:
     """The f32 of a bf16 that is given by its bits: they are the upper half of the f32's."""
     return tirx.reinterpret(ACCUMULATOR, bits.astype("uint32") << tirx.const(16, "uint32"))
 

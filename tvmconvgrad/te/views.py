@@ -1,18 +1,11 @@
-"""How a stage sees one spatial axis of a tensor, and which of its elements a filter's taps read."""
+"""How a stage sees one spatial axis of a tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tvm import ir
-
-from tvmconvgrad.spec import Geometry
-
-SPARSE = 4
-"""If the taps along an axis span more than so many times the elements that they read, those elements are gathered. No
-layer of the suites has such dilations; where gathering begins to pay was not measured."""
 
 Index: TypeAlias = ir.Expr
 
@@ -60,46 +53,3 @@ class PaddedView:
         out."""
         low = [self.moved(index) >= self.shift] if self.shift > 0 else []
         return low + ([self.moved(index) < self.shift + self.size] if self._last >= self.size else [])
-
-
-def whole(sizes: Sequence[int]) -> list[PaddedView]:
-    """Views of whole axes of these sizes, without padding."""
-    return [PaddedView(size, size) for size in sizes]
-
-
-@dataclass(frozen=True)
-class AccessMap:
-    """What the taps read of x along one axis: tap k at position p reads the stage's element
-    p * stride + k * dilation - begin."""
-
-    view: PaddedView
-    stride: int
-    dilation: int
-    begin: int = 0
-
-    def reads(self, position: Index, tap: Index) -> Index:
-        """The stage's element that `tap` reads at `position`."""
-        return position * self.stride + tap * self.dilation - self.begin
-
-
-def map_accesses(geometry: Geometry, positions: Sequence[int], implicit_axes: int = 0) -> list[AccessMap]:
-    """For each spatial axis, which elements of x the taps read at so many `positions` of y.
-
-    With a single tap, the stage has only every stride-th element of x. Where the taps read a small share of the
-    elements that they span (`SPARSE`), the stage has those, gathered tap by tap for each position.
-    """
-    accesses = []
-    for axis, (size, count, taps, stride, dilation, pad) in enumerate(
-        zip(geometry.x, positions, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
-    ):
-        if taps == 1:
-            accesses.append(AccessMap(PaddedView(size, count, pad, stride), 1, dilation))
-            continue
-        view = PaddedView(size, (count - 1) * stride + (taps - 1) * dilation + 1, pad)
-        if view.extent > SPARSE * count * taps:
-            gathered = PaddedView(size, count * taps, pad, stride, taps=taps, dilation=dilation)
-            accesses.append(AccessMap(gathered, taps, 1))
-            continue
-        kept = view.with_implicit_padding() if axis < implicit_axes else view
-        accesses.append(AccessMap(kept, stride, dilation, view.shift - kept.shift))
-    return accesses

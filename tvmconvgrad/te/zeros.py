@@ -25,8 +25,8 @@ def everywhere(problem: Problem) -> Zeros:
     return [_zeros(problem, problem.output_shape, (0,) * len(problem.output_shape), "zero")]
 
 
-def beside(problem: Problem) -> Zeros:
-    """Zeros around the part of the result that the geometry covers (spec/cropping.py).
+def around(problem: Problem) -> Zeros:
+    """Zeros around the part of the result that the geometry covers (spec/reducing/cropping.py).
 
     For each axis there is a slab before the part and one behind it; along earlier axes a slab is as long as the part.
     """
@@ -99,12 +99,17 @@ def of_positions(geometry: Geometry) -> list[Reads]:
     return [Reads(range(positions), *axis) for positions, *axis in axes]
 
 
+def read_by(axes: Sequence[Reads], index: Sequence[Index]) -> list[Index]:
+    """The conditions for the element at an `index` to read some element of the operand along each axis."""
+    return [condition for axis, i in zip(axes, index) for condition in axis.conditions(i)]
+
+
 def with_zeros(
     problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
 ) -> Sum:
-    """`found` with these `output_maps` of its results, and with zeros beside them; with zeros everywhere, written
+    """`found` with these `output_maps` of its results, and with zeros around them; with zeros everywhere, written
     before the results, where they leave gaps. A kernel that accumulates adds none."""
-    zeros = [] if problem.epilogue.accumulate else everywhere(problem) if has_gaps else beside(problem)
+    zeros = [] if problem.epilogue.accumulate else everywhere(problem) if has_gaps else around(problem)
     return replace(
         found,
         results=(*(stage for stage, _ in zeros), *found.results),

@@ -30,5 +30,9 @@ TILES = "pragma_tiles"
 """On the loop over a block of M, with the rows of a tile register: the block is computed in AMX's tile registers
 (tir/passes/tiles.py)."""
 
+BIAS = "bias"
+"""The name of the parameter that is added to results (schedules/transforms/epilogue.py): passes that move elements from
+one place to another tell it from them."""
+
 NON_TEMPORAL = "pragma_non_temporal"
 """On a loop: the vectors that it stores are written by non-temporal stores (tir/passes/non_temporal.py)."""

@@ -51,8 +51,9 @@ class Device(Protocol):
     def is_recording(self) -> bool:
         """Whether a call is not carried out now, but recorded, to be carried out later, and maybe often."""
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
-        """Compute `out` by a kernel from tensors that are just as it takes them."""
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias: Tensor | None = None) -> None:
+        """Compute `out` by a kernel from tensors that are just as it takes them. `bias` is added, or receives the
+        gradient by it."""
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:
         """The result of a call, and the nanoseconds that it takes of a program's time."""
@@ -79,11 +80,11 @@ class Cpu:
     def is_recording(self) -> bool:
         return False
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias: Tensor | None = None) -> None:
         found = _openmp()
         openmp = 0 if found is None else ctypes.addressof(found)
-        bias = 0 if bias_delta is None else bias_delta.data_ptr()
-        kernel.run(first.data_ptr(), second.data_ptr(), out.data_ptr(), openmp, torch.get_num_threads(), bias)
+        address = 0 if bias is None else bias.data_ptr()
+        kernel.run(first.data_ptr(), second.data_ptr(), out.data_ptr(), openmp, torch.get_num_threads(), address)
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:
         begin = time.perf_counter_ns()
@@ -122,7 +123,7 @@ class Gpu:
         with driver.driver().on(self.gpu):
             return driver.driver().records(self._kind.stream(), ctypes.c_int())
 
-    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias_delta: Tensor | None = None) -> None:
+    def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias: Tensor | None = None) -> None:
         cast(CudaKernel, kernel).launch(self._kind, first.data_ptr(), second.data_ptr(), out.data_ptr())
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:

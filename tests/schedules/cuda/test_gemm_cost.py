@@ -16,7 +16,7 @@ from tvmconvgrad.schedules.cuda.gemm.cost import Cost
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, WARPGROUP_TILES, GemmTile
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec.merging import merged
+from tvmconvgrad.spec.reducing.merging import merged
 
 MACHINE = GpuMachine.of(tvm.target.Target(SM_90A.to_dict()))
 POINTWISE = Convolution(64, 1, 512, 1024, (14, 14), (14, 14), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))

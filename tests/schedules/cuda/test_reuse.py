@@ -26,8 +26,8 @@ from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPG
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec.merging import merged
-from tvmconvgrad.te import Multiples, express
+from tvmconvgrad.schedules.expressions import Blocking, express
+from tvmconvgrad.spec.reducing.merging import merged
 
 pytestmark = needs_emulator
 DEPTH = 64
@@ -138,7 +138,7 @@ def test_only_a_is_copied_by_way_of_the_cache(operator: str) -> None:
 def test_a_block_of_channels_meets_all_taps_before_the_next_one_does(operator: int, block_k: int) -> None:
     few = Convolution(1, 1, 96, 96, (3, 3), (3, 3), (3, 2), (1, 1), (1, 1), (1, 1), (1, 0))
     problem = Case(OPERATORS[operator], few, dtype="f16").call.problem()
-    expression = express(problem, Multiples(c=8, o=8))
+    expression = express(problem, Blocking(c=8, o=8))
     _, found = stages(expression)
     product = Product.of(problem, found[expression.sums[0]], block_k)
     if product.is_filter:

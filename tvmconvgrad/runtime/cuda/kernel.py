@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -28,15 +28,22 @@ class CudaKernel(Kernel):
     """
 
     def __call__(
-        self, first: Any, second: Any, out: Any = None, *, accumulate: bool = False, bias_delta: Any = None
+        self,
+        first: Any,
+        second: Any,
+        out: Any = None,
+        *,
+        accumulate: bool = False,
+        bias_delta: Any = None,
+        bias: Any = None,
     ) -> Any:
         """Compute the gradient of two tensors of the kernel's shapes and type on a GPU.
 
         Returns `out`, or a new tensor of the kind of `first`. Such kernels have no options. Raises what a CPU's kernel
         raises, and ValueError for tensors on different devices, or on a GPU that the code is not for.
         """
-        if accumulate is not False or bias_delta is not None:
-            self._check_options(accumulate, bias_delta, out)
+        if accumulate is not False or bias_delta is not None or bias is not None:
+            self._check_options(accumulate, bias_delta, bias, out)
         kind = tensors.known_kind(first)
         others = (second,) if out is None else (second, out)
         if kind is not None and self.function is not None and all(tensors.known_kind(each) is kind for each in others):
@@ -51,7 +58,7 @@ class CudaKernel(Kernel):
                 self.launch(kind, one, two, place)
                 return result
         tensors.common((*self.problem.input_names, "out"), (first, second, first if out is None else out))
-        return self._call_checked(first, second, out, None)
+        return self._call_checked(first, second, out, None, None)
 
     @computed_once
     def _layout(self) -> tuple[tuple[Shape, ...], tuple[int, ...], str]:
@@ -63,12 +70,12 @@ class CudaKernel(Kernel):
     def _checked(self, name: str, value: Any, shape: Shape, *, writes: bool = False) -> Tensor:
         return self._fitting(name, tensors.understand(name, value, writes=writes), shape, self.problem.dtype)
 
-    def _run(self, one: Tensor, two: Tensor, *written: Tensor) -> None:
+    def _run(self, read: Sequence[Tensor], written: Sequence[Tensor]) -> None:
         if self.function is None:
             self._fill_zero(*written)
             return
-        kinds = [cast(GpuKind, tensor.kind) for tensor in (one, two, *written)]
-        dense = self._dense(one, two)
+        kinds = [cast(GpuKind, tensor.kind) for tensor in (*read, *written)]
+        dense = self._dense(read)
         addresses = [tensor.kind.extent(tensor.value)[0] for tensor in (*dense, *written)]
         with driver.driver().on(kinds[0].gpu):
             stream = kinds[0].stream()

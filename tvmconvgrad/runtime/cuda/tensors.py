@@ -114,7 +114,7 @@ def _foreign(name: str, value: Any, gpu: int, writes: bool) -> Tensor:
 
 
 def known_kind(value: Any) -> GpuKind | None:
-    """The kind of a plain tensor of PyTorch's, on a GPU that has been met before."""
+    """The kind of a plain tensor of PyTorch's, on a GPU that has been seen before."""
     return _quick.get(value.device) if _quick and tensors.known_kind(value) is not None else None
 
 
@@ -130,7 +130,7 @@ def _kind(make: Callable[[Any, int], GpuKind], library: Any, gpu: int) -> GpuKin
 
 @process.forgets
 def forget_kinds() -> None:
-    """As if no tensor on a GPU had been met."""
+    """As if no tensor on a GPU had been seen."""
     _quick.clear()
     _kinds.clear()
 

@@ -5,8 +5,10 @@ from functools import lru_cache
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.machines.targets import AUTO, Target
 from tvmconvgrad.schedules.base import Rule
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.rule import DataRule
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAxis
 from tvmconvgrad.schedules.cpu.weights.rule import WeightsRule
 from tvmconvgrad.schedules.cpu.weights_rows.rule import RowsRule
 from tvmconvgrad.schedules.cpu.winograd.channels import WinogradChannelsRule
@@ -20,12 +22,12 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     """The rules for an `llvm` target: with AMX's tile registers if the target has them, with Winograd's algorithm if
     it has `-algorithm=auto`. Of equal costs the first rule is taken."""
     machine = CpuMachine.of(target)
-    filters = [WeightsRule(machine, lanes) for lanes in ("o", "c", "groups")]
-    positions = [DataRule(machine, lanes) for lanes in ("channels", "groups", "positions", "k")]
+    filters = [WeightsRule(machine, axis) for axis in (WeightsAxis.O, WeightsAxis.C, WeightsAxis.GROUPS)]
+    positions = [DataRule(machine, axis) for axis in (DataAxis.N, DataAxis.GROUPS, DataAxis.M, DataAxis.K)]
     if machine.tile_registers:
-        filters.append(WeightsRule(machine, "o", in_tile_registers=True))
-        positions.append(DataRule(machine, "channels", in_tile_registers=True))
-    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_beside_sums))
+        filters.append(WeightsRule(machine, WeightsAxis.O, in_tile_registers=True))
+        positions.append(DataRule(machine, DataAxis.N, in_tile_registers=True))
+    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_zeros_and_bias))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))
     return direct

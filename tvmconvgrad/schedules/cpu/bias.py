@@ -52,8 +52,8 @@ class CacheBlocks:
     """Of the channels of dy."""
 
 
-def schedule_beside_sums(sch: Schedule, expression: Sum, beside: CacheBlocks | None = None) -> None:
-    """Schedule what an expression has beside its sums: stages of zeros, and the gradient by the bias. With `beside` the
+def schedule_zeros_and_bias(sch: Schedule, expression: Sum, fused: CacheBlocks | None = None) -> None:
+    """Schedule what an expression has beside its sums: stages of zeros, and the gradient by the bias. With `fused` the
     latter can be fused with a weights gradient in NXC that is split like this.
 
     Rows of zeros are filled in parallel. LLVM turns a row into a memset; vectorising it would fail, since TVM has no
@@ -64,8 +64,8 @@ def schedule_beside_sums(sch: Schedule, expression: Sum, beside: CacheBlocks | N
         sch.parallel(sch.fuse(*outer))
     for result in expression.bias:
         total = sch.get_sblock(SUM)
-        if beside is not None:
-            _sum_by_cache_blocks(sch, total, beside)
+        if fused is not None:
+            _sum_by_cache_blocks(sch, total, fused)
         elif _has_channels_last(sch, total):
             _sum_channels_last(sch, total)
         else:
@@ -84,13 +84,13 @@ def _has_channels_last(sch: Schedule, total: SBlockRV) -> bool:
     return bool(load.indices[-1].same_as(block.iter_vars[0].var))
 
 
-def _sum_by_cache_blocks(sch: Schedule, total: SBlockRV, beside: CacheBlocks) -> None:
+def _sum_by_cache_blocks(sch: Schedule, total: SBlockRV, fused: CacheBlocks) -> None:
     """Partial sums with vectors over channels, by the work items and the cache blocks of a weights gradient."""
     _, *positions = sch.get_loops(total)
-    split, _ = sch.split(blocks.split_cache_blocks(sch, positions, beside.size), [beside.split_k, None])
+    split, _ = sch.split(blocks.split_cache_blocks(sch, positions, fused.size), [fused.split_k, None])
     partial = sch.rfactor(split, 0)
     channel, split, cache_block, *positions = sch.get_loops(partial)
-    partition, channel = sch.split(channel, [beside.partitions, None])
+    partition, channel = sch.split(channel, [fused.partitions, None])
     sch.reorder(split, partition, cache_block, *positions, channel)
     _add_rows(sch, positions, channel)
     sch.parallel(sch.fuse(split, partition))

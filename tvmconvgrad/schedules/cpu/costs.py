@@ -22,8 +22,13 @@ those vectors, took 0.25 to 0.7 cycles for each element of data and result besid
 AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
 at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
 
-ADDING_PARTS = 0.35
-"""To add one part of K to a scratch accumulator. With 0.25 U-Net's down2_2 in NCX took K in 8 parts, and 1.05 times as
+CUT_LINES = 0.03
+"""To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.
+Without it, tiles of 8 positions were chosen in place of 16 for MobileNetV2's and EfficientNet's first forwards in NCX,
+which took 1.4 times as long (an Intel Xeon with AMX)."""
+
+ADDING_CACHE_BLOCKS = 0.35
+"""To add one cache block of K to a scratch accumulator. With 0.25 U-Net's down2_2 in NCX took K in 8, and 1.05 times as
 long; with 0.5 DeepLab's aspp_dilated18 took K in one, and 1.1 times as long (an Intel Xeon with AMX)."""
 
 GROUPING, REGROUPING = 1.0, 1.7
@@ -53,19 +58,20 @@ ADDING_LANES = 0.51
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 FAR_PANEL = 0.7
 ALONG_POSITIONS, APART, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 1.3)
-SUMMED_LANES, SUMMED_LANES_FAR = 1.0, 1.6
+K_VECTORS, K_VECTORS_FAR = 1.0, 1.6
 """What loading an operand costs, in FMAs: the scalar of a row of the register tile, and the vector of a column.
 
 PANELS: from a panel in L2. FAR_PANEL: the vector, from a panel that is too large for L2 and cannot be split along K.
 IN_PLACE: data that is read where it lies, from L2 or memory. ALONG_POSITIONS: vectors over positions, which cross cache
 lines; APART: the same, read in place, where channels lie far apart; ALONE: the same, of depthwise layers, where a
-vector serves one product only. SUMMED_LANES: vectors over K, where both operands are vectors; SUMMED_LANES_FAR: the
+vector serves one product only. K_VECTORS: vectors over K, where both operands are vectors; K_VECTORS_FAR: the
 same, if the filter does not fit L2. Vectors that cross no cache line cost half. None was measured on its own.
 """
 
 BROADCASTING = 0.3
-"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own (CPUs without
-AVX-512). Not measured on its own."""
+"""What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own: on CPUs without
+AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM broadcasts some. Not measured on its
+own."""
 
 SHARED = 3
 """A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured

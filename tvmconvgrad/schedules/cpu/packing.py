@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from math import gcd, prod
 
 from tvm import DataType
@@ -17,6 +18,18 @@ from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.annotations import LEAST_SIDE, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
+
+
+class Packs(str, Enum):
+    """Where an operand is packed."""
+
+    IN_PLACE = ""
+    """Nowhere: it is read in place."""
+    BEFORE = "before"
+    """Before all work items, in parallel."""
+    WORK_ITEM = "work_item"
+    """By each work item, what it reads."""
+
 
 AHEAD = 1024
 """Prefetch distance, in elements, of data that is packed along memory. Not measured on its own."""

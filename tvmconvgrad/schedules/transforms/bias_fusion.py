@@ -36,8 +36,8 @@ def fuse_bias(module: IRModule, total: str, bias: str) -> IRModule:
         blocks = _adding(parts, total)
         if [int(of_total.extent), int(blocks.extent)] != [int(of_bias.extent), int(of_blocks.extent)]:
             raise RuntimeError(f"{total} and {bias} differ in their work items or cache blocks")
-        beside = replaced(of_blocks.body, {of_blocks.loop_var: blocks.loop_var})
-        fused = with_body(blocks, tirx.SeqStmt([*_statements(beside), *_statements(blocks.body)]))
+        sums = replaced(of_blocks.body, {of_blocks.loop_var: blocks.loop_var})
+        fused = with_body(blocks, tirx.SeqStmt([*_statements(sums), *_statements(blocks.body)]))
         item = with_body(of_total, tirx.SeqStmt([*zero, *(fused if each.same_as(blocks) else each for each in parts)]))
         others = [item if each.same_as(of_total) else each for each in block.body.seq if not each.same_as(of_bias)]
         return with_parts(block, body=tirx.SeqStmt(others))

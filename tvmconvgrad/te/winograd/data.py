@@ -9,29 +9,30 @@ from tvm import te
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.bias import with_bias
-from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
-from tvmconvgrad.te.views import PaddedView, whole
+from tvmconvgrad.te.operands import PaddedData, padded_filter
+from tvmconvgrad.te.tensors import Index, OutputMap, Sum
+from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
 from tvmconvgrad.te.winograd.axes import Axis
 from tvmconvgrad.te.winograd.cook_toom import cook_toom
 from tvmconvgrad.te.zeros import with_zeros
 
 
-def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
-    """A data gradient or a forward convolution of `problem`, channels rounded up to `multiples`.
+def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[Axis], is_copied: bool) -> Sum:
+    """A data gradient or a forward convolution of `problem`; operands have so many `channels` (c, o), of which those
+    that the problem does not have are zero.
 
     If it `is_copied`, the result is a copy of a stage "untiled"; in NCX its rows then have the user's length.
     """
     geometry, is_data = problem.geometry, problem.gradient is Gradient.DATA
     first, second = tensors.placeholders(problem)
-    summed, columns = (geometry.o, geometry.c) if is_data else (geometry.c, geometry.o)
+    summed, columns = (channels[1], geometry.c) if is_data else (channels[0], geometry.o)
     reaches = [(axis.taps - 1) * axis.dilation for axis in axes]
     pads = [reach - pad if is_data else pad for reach, pad in zip(reaches, geometry.pads_begin)]
     sizes = geometry.y if is_data else geometry.x
     views = [PaddedView(size, axis.extent, pad) for size, axis, pad in zip(sizes, axes, pads)]
-    wanted = multiples.o if is_data else multiples.c
-    data = tensors.padded_data(first, problem, "y" if is_data else "x", "data", summed, views, multiples, wanted)
-    weights = tensors.padded_filter(second, problem, "filter", whole(geometry.k), multiples)
+    data = PaddedData(problem, "y" if is_data else "x", first, (1, summed), views).stage("data")
+    weights = padded_filter(problem, second, (1, *channels), "filter")
 
     def tap(*index: Index) -> Index:
         *at, s, j = index
@@ -40,8 +41,8 @@ def tiled_positions(problem: Problem, multiples: Multiples, axes: Sequence[Axis]
 
     matrices = [cook_toom(axis.tile, axis.taps) for axis in axes if axis.tiled]
     tiled_data = transforms.tiled("tiled_data", data, axes, [each.elements for each in matrices])
-    channels = weights.shape[:-3:-1] if is_data else weights.shape[-2:]
-    tiled_filter = transforms.tiled_filter(tap, axes, channels, [each.taps for each in matrices])
+    s_and_j = channels[::-1] if is_data else channels
+    tiled_filter = transforms.tiled_filter(tap, axes, s_and_j, [each.taps for each in matrices])
     total = _summed_channels(tiled_data, tiled_filter, axes)
     rows = [axis.covered for axis in axes]
     kept_order = total.shape[len(matrices) :]

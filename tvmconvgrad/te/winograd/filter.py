@@ -9,7 +9,8 @@ from tvm import te
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.bias import with_bias
-from tvmconvgrad.te.tensors import Index, Multiples, OutputMap, Sum
+from tvmconvgrad.te.operands import PaddedData
+from tvmconvgrad.te.tensors import Index, OutputMap, Sum
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
 from tvmconvgrad.te.winograd.axes import Axis
@@ -17,8 +18,9 @@ from tvmconvgrad.te.winograd.cook_toom import cook_toom
 from tvmconvgrad.te.winograd.transforms import Element
 
 
-def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence[Axis], is_copied: bool) -> Sum:
-    """The filter gradient of `problem`, by tiles of dy; channels are rounded up to `multiples`.
+def tiled_filter_gradient(problem: Problem, channels: tuple[int, int], axes: Sequence[Axis], is_copied: bool) -> Sum:
+    """The filter gradient of `problem`, by tiles of dy; operands have so many `channels` (c, o), of which those that
+    the problem does not have are zero.
 
     If it `is_copied`, the result is a copy of a stage "untiled" (*k, c, o), which has whole vectors of channels.
     """
@@ -27,8 +29,8 @@ def tiled_filter_gradient(problem: Problem, multiples: Multiples, axes: Sequence
     x, y = (second, first) if problem.transposed else (first, second)
     x_views = [PaddedView(size, axis.extent, pad) for size, axis, pad in zip(geometry.x, axes, geometry.pads_begin)]
     y_views = [PaddedView(size, axis.covered) for size, axis in zip(geometry.y, axes)]
-    x_data = tensors.padded_data(x, problem, "x", "x_data", geometry.c, x_views, multiples, multiples.c)
-    y_data = tensors.padded_data(y, problem, "y", "y_data", geometry.o, y_views, multiples, multiples.o)
+    x_data = PaddedData(problem, "x", x, (1, channels[0]), x_views).stage("x_data")
+    y_data = PaddedData(problem, "y", y, (1, channels[1]), y_views).stage("y_data")
     matrices = [cook_toom(axis.taps, axis.tile, divides_results=True) for axis in axes if axis.tiled]
     tiled_x = transforms.tiled("tiled_x", x_data, axes, [each.elements for each in matrices])
     tiled_y = transforms.tiled("tiled_y", y_data, axes, [each.taps for each in matrices])

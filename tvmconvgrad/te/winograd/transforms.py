@@ -28,9 +28,7 @@ def tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[M
     return _stage(name, matrices, outer, value)
 
 
-def tiled_filter(
-    tap: Element, axes: Sequence[Axis], channels: Sequence[Index], matrices: Sequence[Matrix]
-) -> te.Tensor:
+def tiled_filter(tap: Element, axes: Sequence[Axis], channels: Sequence[int], matrices: Sequence[Matrix]) -> te.Tensor:
     """The transformed filter (*f, *taps of other axes, s, j): s are the summed channels, j the result's."""
     direct = [axis.taps for axis in axes if not axis.tiled]
 

@@ -1,39 +1,80 @@
-"""A pass for bf16 dot-product pairs: each lane of a vector adds two products to its sum, by one instruction of
-AVX512_BF16.
+"""A pass for bf16 dot-product pairs: each lane of a vector adds two products to its sum, by one instruction: VDPBF16PS
+of AVX512_BF16, or BFDOT of AArch64.
 
     sum[lane] += a[lane, 0] * b[lane, 0] + a[lane, 1] * b[lane, 1]
 
 The two elements of a lane's pair are contiguous; one operand may be the same pair for all lanes. Both stay in 16 bits.
 
 A schedule annotates the loop over the lanes by `PAIRS`; the only loop inside of it is the one over a pair. TVM's code
-generator has no type for LLVM's bfloat, so the instruction is called through a function in LLVM IR.
+generator has no type for LLVM's bfloat, so the instruction is called through functions in LLVM IR.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
+from tvm.target import codegen
 
 from tvmconvgrad.tir.annotations import PAIRS
 from tvmconvgrad.tir.passes.statements import index, step_of, with_functions, without_binds
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten
 
 _FUNCTION = """
-declare <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(<{n} x float>, <{m} x bfloat>, <{m} x bfloat>)
+declare <{n} x float> @{intrinsic}(<{n} x float>, <{m} x bfloat>, <{m} x bfloat>)
 
 define <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %first, <{n} x i32> %second) {{
   %a = bitcast <{n} x i32> %first to <{m} x bfloat>
   %b = bitcast <{n} x i32> %second to <{m} x bfloat>
-  %total = call <{n} x float> @llvm.x86.avx512bf16.dpbf16ps.{bits}(
-      <{n} x float> %sums, <{m} x bfloat> %a, <{m} x bfloat> %b)
+  %total = call <{n} x float> @{intrinsic}(<{n} x float> %sums, <{m} x bfloat> %a, <{m} x bfloat> %b)
   ret <{n} x float> %total
 }}
 """
+_SHARED = """
+declare <{m} x bfloat> @llvm.arithmetic.fence.v{m}bf16(<{m} x bfloat>)
+
+define <{n} x float> @add_shared_pair_{n}(<{n} x float> %sums, <{n} x i32> %first, i32 %pair) {{
+  %alone = insertelement <{n} x i32> poison, i32 %pair, i32 0
+  %loaded = bitcast <{n} x i32> %alone to <{m} x bfloat>
+  %kept = call <{m} x bfloat> @llvm.arithmetic.fence.v{m}bf16(<{m} x bfloat> %loaded)
+  %element = bitcast <{m} x bfloat> %kept to <{n} x i32>
+  %second = shufflevector <{n} x i32> %element, <{n} x i32> poison, <{n} x i32> zeroinitializer
+  %total = call <{n} x float> @add_pairs_{n}(<{n} x float> %sums, <{n} x i32> %first, <{n} x i32> %second)
+  ret <{n} x float> %total
+}}
+"""
+"""Each lane adds the products with the same pair, an element of a vector register. LLVM 22 takes an element only from a
+value of type bfloat, and gives a loaded one another type (llvm-project's pull request 221745): the fence, for which
+there is no code, keeps its type."""
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    """The instruction of CPUs with a `feature`, by LLVM's name of it, for n lanes and m = 2 * n products."""
+
+    feature: str
+    intrinsic: str
+    by_element: bool
+    """Whether it takes a shared pair from an element of a vector register, otherwise from memory."""
+
+    def functions(self, lanes: int) -> str:
+        """The functions that add to so many lanes."""
+        sizes = {"n": lanes, "m": 2 * lanes}
+        text = _FUNCTION + _SHARED if self.by_element else _FUNCTION
+        return text.format(intrinsic=self.intrinsic.format(bits=32 * lanes, **sizes), **sizes)
+
+
+_INSTRUCTIONS = (
+    _Instruction("avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.{bits}", by_element=False),
+    _Instruction("bf16", "llvm.aarch64.neon.bfdot.v{n}f32.v{m}bf16", by_element=True),
+)
 
 
 def with_pairs(module: IRModule) -> IRModule:
     """`module` with each annotated loop replaced by one statement on vectors, and with the functions that these
     call."""
+    instruction = _instruction(module)
     widths: set[int] = set()
 
     def loop(marked: tirx.AttrStmt) -> tirx.Stmt:
@@ -43,15 +84,21 @@ def with_pairs(module: IRModule) -> IRModule:
         body = without_binds(lanes.body)
         if isinstance(body, tirx.BufferStore):  # it fills the sums with zeros
             return tirx.For(lanes.loop_var, lanes.min, lanes.extent, tirx.ForKind.VECTORIZED, lanes.body)
+        assert instruction is not None
         widths.add(int(lanes.extent))
-        return _add(lanes, body)
+        return _add(lanes, body, instruction.by_element)
 
     module = rewritten(module, (tirx.AttrStmt, loop))
-    functions = [_FUNCTION.format(n=lanes, m=2 * lanes, bits=32 * lanes) for lanes in sorted(widths)]
-    return with_functions(module, functions) if functions else module
+    return with_functions(module, map(instruction.functions, sorted(widths))) if instruction and widths else module
 
 
-def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
+def _instruction(module: IRModule) -> _Instruction | None:
+    """The instruction that the target's CPU has; None if it has none."""
+    targets = [function.attrs["target"] for function in module.functions.values()]
+    return next((each for each in _INSTRUCTIONS if codegen.llvm_cpu_has_features(each.feature, targets[0])), None)
+
+
+def _add(lanes: tirx.For, pair: tirx.For, by_element: bool) -> tirx.Stmt:
     """What all lanes add, each in a loop over a pair."""
     store = without_binds(pair.body)
     count, (place,) = int(lanes.extent), store.indices
@@ -65,14 +112,15 @@ def _add(lanes: tirx.For, pair: tirx.For) -> tirx.Stmt:
     def operand(load: TensorLoad) -> Expr:
         pairs = 1 if is_shared(load) else count
         bits = tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), 2 * pairs)])
-        if is_shared(load):
-            return tirx.Broadcast(tirx.reinterpret("uint32", bits), count)
-        return tirx.reinterpret(f"uint32x{count}", bits)
+        if not is_shared(load):
+            return tirx.reinterpret(f"uint32x{count}", bits)
+        element = tirx.reinterpret("uint32", bits)
+        return element if by_element else tirx.Broadcast(element, count)
 
     sums = tirx.Ramp(replaced(place, begin), index(1), count)
     total = tirx.call_extern(
         f"float32x{count}",
-        f"add_pairs_{count}",
+        f"add_shared_pair_{count}" if by_element and any(map(is_shared, loads)) else f"add_pairs_{count}",
         tirx.BufferLoad(store.buffer, [sums]),
         *map(operand, sorted(loads, key=is_shared)),  # a shared pair comes last: LLVM reads it from memory there
     )

@@ -29,6 +29,7 @@ from tvmconvgrad.tir.passes.statements import (
     begins_of,
     conjuncts,
     index,
+    is_bias,
     is_guarded,
     sequence,
     step_of,
@@ -57,11 +58,12 @@ class Row:
         if self.side == 1 or not isinstance(self.store, tirx.BufferStore):
             return None
         loads = nodes(self.store.value, tvm.ir.TensorLoad)  # several of the same, where it is rounded to bf16
-        steps = {step_of(load.indices, self.a) for load in loads}
+        moved = [load for load in loads if not is_bias(load)]
+        steps = {step_of(load.indices, self.a) for load in moved}
         if len(steps) != 1 or not step_of(self.store.indices, self.a):
             return None
         self.apart = steps.pop() or 0
-        if not 1 <= self.apart <= (1 if self.conditions else MOST_APART):
+        if not 1 <= self.apart <= (MOST_APART if len(moved) == len(loads) and not self.conditions else 1):
             return None
         guarded = is_guarded(self.store.value)
         if not self.conditions and adds_in_place(self.store):

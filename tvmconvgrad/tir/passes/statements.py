@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
 
-from tvmconvgrad.tir.annotations import LEAST_SIDE
+from tvmconvgrad.tir.annotations import BIAS, LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
 SIDES = (16, 8, LEAST_SIDE)
@@ -54,6 +54,11 @@ def is_guarded(value: tvm.ir.Expr) -> bool:
 def adds_in_place(store: tirx.BufferStore) -> bool:
     """Whether a store adds to what is there: to store an element twice would add it twice."""
     return any(load.source.same_as(store.buffer) for load in nodes(store.value, tvm.ir.TensorLoad))
+
+
+def is_bias(load: tvm.ir.TensorLoad) -> bool:
+    """Whether a load is of the bias, which is added to what a store copies."""
+    return str(load.source.name) == BIAS
 
 
 def begins_of(extent: int, side: int) -> list[int]:

@@ -11,13 +11,13 @@ from tvm import tirx
 from tvm_ffi.structural import structural_equal
 
 from tvmconvgrad.tir.annotations import MOST_APART
-from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_guarded, step_of
+from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_bias, is_guarded, step_of
 from tvmconvgrad.tir.rewriting import nodes, uses
 
 
 class TransposedCopy:
     """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
-    a `pair`, elements are pairs."""
+    a `pair`, elements are pairs. A bias is added before elements are moved, with vectors along the source."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -57,7 +57,7 @@ class TransposedCopy:
     @cached_property
     def loads(self) -> list[tvm.ir.TensorLoad]:
         """What is loaded from the source; for what is added to bf16, several times the same."""
-        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        loads = [load for load in nodes(self.store.value, tvm.ir.TensorLoad) if not is_bias(load)]
         return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
 
     @cached_property
@@ -88,7 +88,8 @@ class TransposedCopy:
             return False
         if self.rows == 2:
             return self.apart == self.stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
-        most = 1 if self.chooses or self.pair is not None else MOST_APART
+        has_bias = any(map(is_bias, nodes(self.store.value, tvm.ir.TensorLoad)))
+        most = 1 if self.chooses or self.pair is not None or has_bias else MOST_APART
         most_stored = 1 if self.pair is not None else MOST_APART
         return 1 <= self.apart <= most and 1 <= self.stored_apart <= most_stored
 

@@ -18,7 +18,7 @@ from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatch import derivatives
 from tvmconvgrad.torch.dispatch.dispatcher import KEYS
 from tvmconvgrad.torch.layers.description import backward_of, forward_of
-from tvmconvgrad.torch.layers.layer import Gradients, add_bias, sum_for_bias, weights_and_bias
+from tvmconvgrad.torch.layers.layer import Gradients, output, sum_for_bias, weights_and_bias
 from tvmconvgrad.torch.settings import DEVICES, Settings, parse_settings
 from tvmconvgrad.torch.steps.step import Step
 
@@ -88,7 +88,7 @@ def _settings() -> Settings:
 
 def _convolution(input: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
     layer = forward_of(_settings(), _device_of(input, weight, bias), input, weight, bias, *arguments)
-    return add_bias(_computed(layer.step, input, weight), bias)
+    return _computed(layer.step, input, weight, bias)
 
 
 def _conv_backward(
@@ -117,8 +117,8 @@ def _device_of(*tensors: Tensor | None) -> Device:
     return device
 
 
-def _computed(step: Step, first: Tensor, second: Tensor) -> Tensor:
-    result = step.compute(_kernel(step), first, second)
+def _computed(step: Step, first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tensor:
+    result = output(step, _kernel(step), first, second, bias)
     return _refuse(step) if result is None else result
 
 

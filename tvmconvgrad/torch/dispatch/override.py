@@ -55,7 +55,7 @@ class Override:
         numbers = arguments[:_NUMBERS]
         key = (
             *(device, input.shape, input.stride(), input.dtype, weight.shape, weight.stride(), weight.dtype),
-            *(None if bias is None else bias.shape, _hashable(*numbers)),
+            *(None if bias is None else (bias.shape, bias.stride(), bias.dtype), _hashable(*numbers)),
         )
         layer: Forward | None = called.forwards.get(key)
         if layer is None:

@@ -45,51 +45,53 @@ class Description:
             _per_axis(value, rank) for value in (stride, padding, dilation, output_padding)
         )
         numbers: Any = (stride, padding, dilation, output_padding, groups)
-        self.settings, self.device, self.tensors = settings, device, tensors
+        self.settings, self.device, self.tensors, self.bias = settings, device, tensors, bias
         shapes: Any = tuple(input.shape), tuple(weight.shape)
         self.reason = self._refusal_of_tensors(rank) or self._refusal_of_numbers(rank, transposed, *numbers)
         output: Any = () if self.reason else output_shape(transposed, *shapes, *numbers)
         dtype = DTYPES.get(input.dtype, str(input.dtype).removeprefix("torch."))
         described: Any = (*shapes, output, *numbers, dtype)
         self.conv = Convolution(transposed, *described)
-        self.reason = self.reason or self._refusal_of_result(bias)
+        self.reason = self.reason or self._refusal_of_result()
         self.channels_last = not self.reason and memory_formats.is_channels_last(
             input, weight, stride, padding, dilation, transposed, output_padding, groups, bias=bias
         )
 
     def step(self, part: Part, has_bias: bool = False) -> Step:
-        """A new step that computes a part; with `has_bias` its kernel also gives the gradient by the bias, if it is for
-        CPUs."""
+        """A new step that computes a part; with `has_bias` its kernel also adds the bias, or gives the gradient by it,
+        if it is for CPUs."""
         if self.reason:
             return self._left(part, self.reason)
         filter_last = self.channels_last if part is Part.WEIGHTS else self._filter_is_last(self.tensors["weight"])
-        first, second = (
-            self._copier(name, filter_last if name == "weight" else self.channels_last) for name in _READS[part]
-        )
+        copiers = [self._copier(name, filter_last if name == "weight" else self.channels_last) for name in _READS[part]]
         try:
             problem = problem_of(part, self.conv, channels_last=self.channels_last, filter_channels_last=filter_last)
         except ValueError as error:
             return self._left(part, str(error))
         if has_bias and self.device.gpu is None:
-            problem = replace(problem, epilogue=Epilogue(bias_delta=True))
+            option = Epilogue(bias=True) if part is Part.FORWARD else Epilogue(bias_delta=True)
+            problem = replace(problem, epilogue=option)
+        if problem.epilogue.bias and self.bias is not None:
+            copiers.append(None if self.bias.is_contiguous() else torch.Tensor.contiguous)
+        copies = tuple(copy is not None for copy in copiers)
         shape = getattr(self.conv, _WRITES[part])
         result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
         target = self.device.target(self.settings.algorithm)
-        contest = findings.contest(problem, self.device, target, (first is not None, second is not None))
+        contest = findings.contest(problem, self.device, target, copies)
         build = Build(problem, target, self.device.gpu)
-        layout = self._layout(part, filter_last, (first is not None, second is not None))
-        return Step(self.device, part, layout, (first, second), result, build, contest)
+        layout = self._layout(part, filter_last, copies)
+        return Step(self.device, part, layout, copiers, result, build, contest)
 
     def _left(self, part: Part, reason: str) -> Step:
         """A step that PyTorch computes."""
-        return Step(self.device, part, _format(self.channels_last), (None, None), None, None, Contest(), reason)
+        return Step(self.device, part, _format(self.channels_last), (), None, None, Contest(), reason)
 
-    def _layout(self, part: Part, filter_last: bool, copies: tuple[bool, bool]) -> str:
+    def _layout(self, part: Part, filter_last: bool, copies: Sequence[bool]) -> str:
         """The memory formats in which a kernel reads and writes, and which inputs are copied for that."""
         layout = _format(self.channels_last)
         if filter_last != self.channels_last:
             layout += f", weight {_format(filter_last)}"
-        copied = (name for name, is_copied in zip(_READS[part], copies) if is_copied)
+        copied = (name for name, is_copied in zip((*_READS[part], "bias"), copies) if is_copied)
         return layout + "".join(f", {'grad_output' if name == 'output' else name} copied" for name in copied)
 
     def _copier(self, name: str, channels_last: bool) -> Copier | None:
@@ -137,11 +139,13 @@ class Description:
             return "output_padding that no convolution has"
         return ""
 
-    def _refusal_of_result(self, bias: Tensor | None) -> str:
+    def _refusal_of_result(self) -> str:
         """The same for the shapes that follow, and for what the user's `layers` says, once `conv` is known."""
-        output = self.tensors.get("output")
+        output, bias = self.tensors.get("output"), self.bias
         if bias is not None and tuple(bias.shape) != self.conv.output[1:2]:
             return "a bias of another shape than the result's channels"
+        if bias is not None and bias.dtype != self.tensors["input"].dtype:
+            return "a bias of another type than the input's"
         if min(self.conv.output, default=1) <= 0:
             return "a result without elements"
         if output is not None and tuple(output.shape) != self.conv.output:
@@ -156,7 +160,8 @@ def forward_of(
 ) -> Forward:
     """A new layer for a call of `aten::convolution` on a device. `arguments` are those after the bias."""
     found = Description(settings, device, {"input": input, "weight": weight}, bias, *arguments)
-    return Forward(found.conv, found.step(Part.FORWARD), has_bias=bias is not None)
+    has_bias = bias is not None
+    return Forward(found.conv, found.step(Part.FORWARD, has_bias), has_bias)
 
 
 def backward_of(

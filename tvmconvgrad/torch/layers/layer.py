@@ -43,11 +43,7 @@ class Forward:
         if kernel is None:
             return step.by(None, theirs)  # type: ignore[no-any-return]
 
-        def ours() -> Tensor | None:
-            out = _compute(step, kernel, input, weight)
-            return None if out is None else add_bias(out, bias)
-
-        return step.by(ours, theirs)  # type: ignore[no-any-return]
+        return step.by(lambda: output(step, kernel, input, weight, bias), theirs)  # type: ignore[no-any-return]
 
 
 class Backward:
@@ -96,14 +92,19 @@ class Backward:
                 our_weights = partial(weights_and_bias, weights, for_weights, input, grad_output, wants_bias)
             by_weight, by_bias = weights.by(our_weights, lambda: theirs(asked)[1:])
         if wants_data:
-            our_data = None if for_data is None else partial(_compute, data, for_data, grad_output, weight)
+            our_data = None if for_data is None else partial(_compute, data, for_data, (grad_output, weight))
             by_input = data.by(our_data, lambda: theirs([True, False, False])[0])
         return by_input, by_weight, by_bias
 
 
-def add_bias(out: Tensor, bias: Tensor | None) -> Tensor:
-    """Add a bias (O,), if there is one, to an output (N, O, *spatial) in place. Returns the output."""
-    return out if bias is None else out.add_(bias.view(1, -1, *[1] * (out.ndim - 2)))
+def output(step: Step, kernel: Kernel, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Our output (N, O, *spatial) with a bias (O,), if there is one; None as for `Step.compute`."""
+    if bias is None:
+        return _compute(step, kernel, (input, weight))
+    if kernel.problem.epilogue.bias:
+        return _compute(step, kernel, (input, weight, bias))
+    out = _compute(step, kernel, (input, weight))
+    return None if out is None else out.add_(bias.view(1, -1, *[1] * (out.ndim - 2)))
 
 
 def sum_for_bias(grad_output: Tensor) -> Tensor:
@@ -118,16 +119,14 @@ def weights_and_bias(
     bias = None
     if kernel.problem.epilogue.bias_delta:
         bias = grad_output.new_empty(kernel.problem.bias_shape)
-    result = _compute(step, kernel, input, grad_output, bias)
+    result = _compute(step, kernel, (input, grad_output), bias)
     if result is not None and wants_bias and bias is None:
         bias = sum_for_bias(grad_output)
     return None if result is None else (result, bias)
 
 
-def _compute(
-    step: Step, kernel: Kernel, first: Tensor, second: Tensor, bias_delta: Tensor | None = None
-) -> Tensor | None:
+def _compute(step: Step, kernel: Kernel, read: Sequence[Tensor], bias_delta: Tensor | None = None) -> Tensor | None:
     if not _profiler_enabled():
-        return step.compute(kernel, first, second, bias_delta)
+        return step.compute(kernel, read, bias_delta)
     with record_function(_NAMES[step.part]):
-        return step.compute(kernel, first, second, bias_delta)
+        return step.compute(kernel, read, bias_delta)

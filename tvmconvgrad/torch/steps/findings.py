@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,10 +31,10 @@ _MOST = 1 << 26
 """Largest size of the file that is read, in bytes."""
 
 
-def contest(problem: Problem, device: Device, target: Target | None, copies: tuple[bool, bool]) -> Contest:
+def contest(problem: Problem, device: Device, target: Target | None, copies: Sequence[bool]) -> Contest:
     """A new contest for a problem, decided already if an earlier run has measured it.
 
-    `copies` says which of the two inputs are copied first: the copies are part of the time.
+    `copies` says which of the inputs are copied first: the copies are part of the time.
     """
     key = _key(problem, device, target, copies)
     found = load().get(key)
@@ -50,7 +51,7 @@ def forget() -> None:
 process.forgets(forget)
 
 
-def _key(problem: Problem, device: Device, target: Target | None, copies: tuple[bool, bool]) -> str:
+def _key(problem: Problem, device: Device, target: Target | None, copies: Sequence[bool]) -> str:
     facts = {
         "problem": json.loads(problem.key),
         **device.facts(target),

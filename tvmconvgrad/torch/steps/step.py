@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -31,8 +31,9 @@ class Result(NamedTuple):
 class Step:
     """A part of a layer, for tensors of certain shapes and strides on a device, which `layout` tells in words.
 
-    `copiers` make the two inputs dense in the memory format that the kernel reads; None for an input that is. `reason`
-    says why PyTorch always computes this part; then `result` and `build` are None. It is "" if a kernel can.
+    `copiers` make what the kernel reads, the two inputs and the bias if it adds one, dense in its memory format; None
+    for what is. `reason` says why PyTorch always computes this part; then `result` and `build` are None. It is "" if a
+    kernel can.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Step:
         device: Device,
         part: Part,
         layout: str,
-        copiers: tuple[Copier | None, Copier | None],
+        copiers: Sequence[Copier | None],
         result: Result | None,
         build: Build | None,
         contest: Contest,
@@ -113,24 +114,24 @@ class Step:
             return False
         return build.is_quiet and not self.device.is_recording()
 
-    def compute(self, kernel: Kernel, first: Tensor, second: Tensor, bias_delta: Tensor | None = None) -> Tensor | None:
+    def compute(self, kernel: Kernel, read: Sequence[Tensor], bias_delta: Tensor | None = None) -> Tensor | None:
         """The result of our kernel; None if PyTorch has to compute it. A kernel with the option writes `bias_delta`.
 
         That is so if an input has no memory, or if the kernel's call raises, as it does if the workspace does not fit.
         After an error PyTorch computes for good, and `reason` says why.
         """
-        copy_first, copy_second = self.copiers
-        one = first if copy_first is None else copy_first(first)
-        two = second if copy_second is None else copy_second(second)
+        dense = [tensor if copy is None else copy(tensor) for tensor, copy in zip(read, self.copiers)]
         shape, strides, dtype = self.result  # type: ignore[misc]
         out = torch.empty_strided(shape, strides, dtype=dtype, device=self.device.where)
-        addresses = one.data_ptr(), two.data_ptr()
+        addresses = [tensor.data_ptr() for tensor in dense]
         if not all(addresses):
             return None
-        if (addresses[0] | addresses[1]) % self.device.alignment(dtype):  # as torch.frombuffer() may return it
-            return self.compute(kernel, one.clone(), two.clone(), bias_delta)
+        alignment = self.device.alignment(dtype)
+        if any(address % alignment for address in addresses):  # as torch.frombuffer() may return it
+            return self.compute(kernel, [tensor.clone() for tensor in dense], bias_delta)
+        one, two, *bias = dense
         try:
-            self.device.run(kernel, one, two, out, bias_delta)
+            self.device.run(kernel, one, two, out, bias[0] if bias else bias_delta)
         except Exception as error:  # nothing is written yet: PyTorch computes, and the report shows it
             self._reason = first_line(error)
             return None

@@ -5,7 +5,7 @@ What it is asked: candidates.py.
 
 from __future__ import annotations
 
-from tvmconvgrad.compiler.alone import import_tvm
+from tvmconvgrad.compiler.import_tvm import import_tvm
 from tvmconvgrad.workers.serving import serve
 
 

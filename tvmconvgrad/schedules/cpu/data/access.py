@@ -12,22 +12,28 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import ROOM, SHARED
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
+from tvmconvgrad.schedules.expressions import Blocking
+from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.annotations import LEAST_SIDE
 
-SUMMED = 16
-"""BLOCK_K: so many channels of K are innermost in packed operands. It is a cache line of f32."""
+BLOCK_K = 16
+"""So many channels of K are innermost in packed operands. It is a cache line of f32."""
 
 LEAST_FMAS = 48
 """FMAs that an iteration of the innermost loop should have on CPUs with 16 vector registers. Their tiles are small, and
 a loop of 12 FMAs waits for its instructions while another thread shares the core: with 48, 71 gradients were 1.034
 times as fast in the mean (Zen 3)."""
+
+ELEMENTS_AHEAD = 2
+"""CPUs whose FMAs multiply by an element of a vector add as many channels in an iteration as a vector has, if the
+registers that sums and vectors leave hold so many elements of each row: LLVM loads two with one instruction, before the
+first is used. With 1 and 4 channels, tiles of 4 x 16 make 7.5 and 7.9 products in a cycle of a Neoverse N2 (of 8) and
+13.4 and 15.7 of a V2 (of 16), says llvm-mca 19; of 6 x 16, which leave too few, 7.6 and 7.3, and 13.1 and 14.6."""
 
 FEW_ROWS, FEW_ROWS_FAR = 256, 16
 """A filter that need not be transposed is packed if at least so many positions use a panel; the second number is for a
@@ -42,8 +48,8 @@ its own."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than L2 delivers
-(`CpuMachine.l2_bytes_per_cycle`). Not measured on their own. Where parts of K are added up in the result itself, a
-panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below
+(`CpuMachine.l2_bytes_per_cycle`). Not measured on their own. Where cache blocks of K are added up in the result itself,
+a panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below
 0.99 (an Intel Xeon with AMX)."""
 
 
@@ -58,7 +64,7 @@ class DataAccess:
     @property
     def along(self) -> bool:
         """Whether the tile's vectors are contiguous in the user's data and result."""
-        return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis == "positions")
+        return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis is DataAxis.M)
 
     # ---- what is read ----
 
@@ -68,28 +74,28 @@ class DataAccess:
         vectors over groups, K must be long enough for pairs to be transposed in registers."""
         if not self.machine.multiplies_pairs or self.sizes.problem.dtype != "bf16":
             return False
-        if self.tile.vector_axis == "groups":
+        if self.tile.vector_axis is DataAxis.GROUPS:
             return self.along and self.sizes.k >= 2 * LEAST_SIDE
-        return self.tile.vector_axis == "channels" and self.sizes.k > 1
+        return self.tile.vector_axis is DataAxis.N and self.sizes.k > 1
 
     @property
     def bytes(self) -> int:
         """Bytes of an operand's element."""
         return BF16_BYTES if self.pairs else F32_BYTES
 
-    def summed(self, in_place: bool) -> int:
+    def block_k(self, in_place: bool) -> int:
         """BLOCK_K in channels, for data that is read in place or packed."""
-        if self.tile.vector_axis == "positions":
+        if self.tile.vector_axis is DataAxis.M:
             return 1
-        if self.tile.vector_axis == "k":
+        if self.tile.vector_axis is DataAxis.K:
             return self.machine.lanes
         run = largest_divisor if in_place else nearest_run
-        return 2 * run(-(-self.sizes.k // 2), SUMMED) if self.pairs else run(self.sizes.k, SUMMED)
+        return 2 * run(-(-self.sizes.k // 2), BLOCK_K) if self.pairs else run(self.sizes.k, BLOCK_K)
 
     @cached_property
     def products(self) -> int:
         """Multiply-adds, including what tiles and BLOCK_K round up, without taps that are left out as padding."""
-        sizes, run = self.sizes, self.summed(self.data_in_place)
+        sizes, run = self.sizes, self.block_k(self.data_in_place)
         return sizes.products(self.tile) // sizes.k * ceil_to(sizes.k, run)
 
     @property
@@ -101,13 +107,16 @@ class DataAccess:
         """
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         leaves_one = any(size.positions[-1] % self.tile.positions == 1 for size in self.sizes.sums)
-        if self.tile.vector_axis != "channels" or self.machine.registers > 16 or columns == 1 or leaves_one:
+        if self.tile.vector_axis is not DataAxis.N or columns == 1 or leaves_one:
             return 1
-        return max(LEAST_FMAS // (rows * columns), 1)
+        if self.machine.by_element:
+            left = self.machine.registers - rows * columns - columns
+            return self.machine.lanes if ELEMENTS_AHEAD * rows <= left else 1
+        return 1 if self.machine.registers > 16 else max(LEAST_FMAS // (rows * columns), 1)
 
-    def multiples(self, in_place: bool, implicit_axes: int = 0) -> Multiples:
-        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
-        return self.sizes.multiples(self.tile, self.summed(in_place), implicit_axes, self.pairs)
+    def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
+        """The blocks that the tensor expression is rounded up to, and the type of its operands."""
+        return self.sizes.blocking(self.tile, self.block_k(in_place), implicit_axes, self.pairs)
 
     @property
     def implicit_axes(self) -> int:
@@ -121,29 +130,29 @@ class DataAccess:
         and the rows that a tile reads side by side do not displace each other from L1. Tile registers need K blocks
         that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
-        if not self.along or tile.vector_axis == "groups":
+        if not self.along or tile.vector_axis is DataAxis.GROUPS:
             return False
-        if tile.tile_rows and self.summed(in_place=True) < LEAST_CHANNELS:
+        if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
             return False
-        if tile.vector_axis == "channels" and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
+        if tile.vector_axis is DataAxis.N and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
             return False
-        if tile.vector_axis == "positions":
+        if tile.vector_axis is DataAxis.M:
             near = self.sizes.k <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
-        return data_is_plain(problem, self.multiples(in_place=True))
+        return data_is_plain(problem, self.blocking(in_place=True))
 
     @cached_property
     def filter_in_place(self) -> bool:
         """Whether the filter is read in place: its N channels are contiguous, and few positions would use a panel."""
-        if self.tile.vector_axis == "k":
+        if self.tile.vector_axis is DataAxis.K:
             return True
         problem, sizes = self.sizes.problem, self.sizes
-        if self.pairs or self.tile.vector_axis != "channels" or not problem.filter_axes.endswith(sizes.column_axis):
+        if self.pairs or self.tile.vector_axis is not DataAxis.N or not problem.filter_axes.endswith(sizes.column_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2_blocks
-        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.multiples(in_place=True))
+        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.blocking(in_place=True))
 
     @property
     def filter_stays(self) -> bool:
@@ -153,10 +162,10 @@ class DataAccess:
     @cached_property
     def panel(self) -> int:
         """Elements of a panel that a work item packs; 0 if the filter is read in place."""
-        if self.tile.vector_axis != "channels" or self.filter_in_place:
+        if self.tile.vector_axis is not DataAxis.N or self.filter_in_place:
             return 0
         products = max((size.products for size in self.sizes.sums), default=0)
-        return products * self.tile.n // (self.parts if self.may_add else 1)
+        return products * self.tile.n // (self.k_cache_blocks if self.may_add else 1)
 
     @cached_property
     def has_panels(self) -> bool:
@@ -176,25 +185,26 @@ class DataAccess:
 
     @cached_property
     def may_add(self) -> bool:
-        """Whether K may be split into parts that are added up in memory: tiles are contiguous in the result, or its
-        rows are long enough to be transposed."""
-        if self.tile.vector_axis != "channels":
+        """Whether K may have several cache blocks, which are added up in memory: tiles are contiguous in the result, or
+        its rows are long enough to be transposed."""
+        if self.tile.vector_axis is not DataAxis.N:
             return False
         if self.along:
             return self.writes_whole_lines
         return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
-    def adds_aside(self, parts: int) -> bool:
-        """Whether so many K-parts are added up in a scratch accumulator, since the result has another order or type."""
-        return parts > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
+    def has_scratch_accumulator(self, k_cache_blocks: int) -> bool:
+        """Whether so many cache blocks of K are added up in a scratch accumulator, since the result has another order
+        or type."""
+        return k_cache_blocks > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
         """Bytes of its panel that a tile of so many positions reads in a cycle, if its FMAs do not wait."""
         return self.machine.fmas * F32_BYTES * self.machine.lanes / positions
 
     @cached_property
-    def parts(self) -> int:
-        """The number of K-parts for which a panel fits its share of a cache, beside data."""
+    def k_cache_blocks(self) -> int:
+        """The number of cache blocks of K for which a panel fits its share of a cache, beside data."""
         products = max((size.products for size in self.sizes.sums), default=1)
         return -(-self.bytes * products * self.tile.n // self._panel_room)
 
@@ -202,7 +212,7 @@ class DataAccess:
     def _panel_room(self) -> int:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not read again, so K is split
         for it only if a panel would be too large for L2."""
-        if self.may_add and not self.adds_aside(parts=2) and not self.stores_non_temporally:
+        if self.may_add and not self.has_scratch_accumulator(k_cache_blocks=2) and not self.stores_non_temporally:
             return self.machine.l1_blocks
         waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
         share = SMALL_PANEL if self.may_add and waits else PANEL
@@ -220,9 +230,9 @@ class DataAccess:
         (NXC). All tiles must be whole: others are written element by element."""
         tile = self.tile
         by_channels = self.sizes.problem.data_format == "NXC"
-        if tile.vector_axis not in (("groups",) if by_channels else ("channels", "groups")):
+        if tile.vector_axis not in ((DataAxis.GROUPS,) if by_channels else (DataAxis.N, DataAxis.GROUPS)):
             return False
-        lanes = tile.groups if tile.vector_axis == "groups" else tile.n
+        lanes = tile.groups if tile.vector_axis is DataAxis.GROUPS else tile.n
         side = min(tile.n if by_channels else tile.positions, lanes)
         whole = self.sizes.problem.geometry.groups % tile.groups == 0 and all(
             size.positions[-1] % tile.positions == 0 and size.n % tile.n == 0 for size in self.sizes.sums
@@ -234,10 +244,10 @@ class DataAccess:
         """Whether tiles are written by rows (tir/passes/rows.py): some vector may reach beyond the end of a row of the
         result, or of a position's channels."""
         sizes, tile = self.sizes, self.tile
-        if tile.vector_axis == "channels":
+        if tile.vector_axis is DataAxis.N:
             in_order = {size.n for size in sizes.sums} == {sizes.n}
             return self.along and in_order and sizes.n % tile.n > 0
-        if tile.vector_axis != "positions":
+        if tile.vector_axis is not DataAxis.M:
             return False
         # With fewer channels in NXC several positions share a cache line, and LLVM's own code is as fast.
         cut = sizes.n >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
@@ -247,9 +257,9 @@ class DataAccess:
     def writes_whole_lines(self) -> bool:
         """Whether a tile's vectors are contiguous in the result and none reaches beyond its end."""
         sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
-        if tile.vector_axis == "groups":
+        if tile.vector_axis is DataAxis.GROUPS:
             return sizes.n == 1 and geometry.groups % tile.groups == 0
-        if tile.vector_axis == "positions":
+        if tile.vector_axis is DataAxis.M:
             return self.along and not self.writes_apart
         if geometry.groups > 1 and sizes.n * F32_BYTES % CACHE_LINE:
             return False  # groups share a cache line, which is fetched and written back for each of them
@@ -261,11 +271,16 @@ class DataAccess:
         """Whether tiles may be written by non-temporal stores: each tile fills whole cache lines, which need not be
         read before."""
         tile, row = self.tile, self.sizes.problem.output_shape[-1]
-        if not self.machine.non_temporal or tile.vector_axis == "k" or not self.along or not self.writes_whole_lines:
+        if (
+            not self.machine.non_temporal
+            or tile.vector_axis is DataAxis.K
+            or not self.along
+            or not self.writes_whole_lines
+        ):
             return False
         if not self.sizes.problem.may_bypass_caches:
             return False
-        run = tile.positions if tile.vector_axis == "positions" else tile.n * tile.groups
+        run = tile.positions if tile.vector_axis is DataAxis.M else tile.n * tile.groups
         return row % self.sizes.line == 0 and run % self.sizes.line == 0
 
     @property

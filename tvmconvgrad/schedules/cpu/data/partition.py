@@ -14,6 +14,7 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
@@ -34,7 +35,7 @@ NEAR = 0.1
 """What a byte of contiguous panels costs from the last-level cache, as a share of a byte from memory. Not measured on
 its own."""
 
-BESIDE = 2 * CACHE_LINE
+POSITION_BYTES = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and
 data gradients of MobileNetV2 had 0.95 to 1.31 times the speed that they had with one, 1.08 in the mean; with 4 or 8
 lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with
@@ -128,20 +129,20 @@ class DataPartitioning:
         return self.partitions.surplus * n_partitions if self.may_pack_by_work_item(n_partitions) else 1.0
 
     @property
-    def may_have_groups_beside(self) -> bool:
+    def may_have_inner_group_blocks(self) -> bool:
         """Whether several group blocks may be computed at each M block: the channels of a position, each a group, are
         contiguous."""
         access = self.access
-        return access.tile.vector_axis == "groups" and access.along and access.sizes.is_depthwise
+        return access.tile.vector_axis is DataAxis.GROUPS and access.along and access.sizes.is_depthwise
 
     @property
-    def groups_beside(self) -> int:
+    def inner_group_blocks(self) -> int:
         """How many group blocks are computed at each M block: as many as read two cache lines, if moving the tensors
         takes longer than the sums. Otherwise one, since the rows that its taps read again then stay in L1."""
         problem = self.access.sizes.problem
         if multiplying(self.access) > self.access.machine.memory_cycles_per_byte * problem.tensor_bytes:
             return 1
-        return max(BESIDE // (ITEM_BYTES[problem.dtype] * self.access.tile.groups), 1)
+        return max(POSITION_BYTES // (ITEM_BYTES[problem.dtype] * self.access.tile.groups), 1)
 
     def work_items_correspond(self, partition_tiles: int, n_partitions: int) -> bool:
         """Whether all sums have the same number of work items, so they can be fused
@@ -190,32 +191,34 @@ class DataPartitioning:
         return Partitions(prod(inner), work_items, surplus, traffic, read)
 
     def _stays(self, inner: Sequence[int], read: int, work_items: int) -> bool:
-        """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one part; in
-        NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took 1.1 times
-        as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in NXC: with
-        it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
+        """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one cache
+        block; in NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took
+        1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
+        NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
-        parts = access.parts if access.may_add else 1  # one after the other
-        held = access.bytes * read * together * sizes.k // parts
-        if access.adds_aside(parts) and not access.along:
+        k_cache_blocks = access.k_cache_blocks if access.may_add else 1  # one after the other
+        held = access.bytes * read * together * sizes.k // k_cache_blocks
+        if access.has_scratch_accumulator(k_cache_blocks) and not access.along:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
-        return held <= (access.machine.l2 if self._reads_panels_once(work_items, parts) else access.machine.l2_blocks)
+        return held <= (
+            access.machine.l2 if self._reads_panels_once(work_items, k_cache_blocks) else access.machine.l2_blocks
+        )
 
-    def _reads_panels_once(self, work_items: int, parts: int) -> bool:
+    def _reads_panels_once(self, work_items: int, k_cache_blocks: int) -> bool:
         """Whether there is a single partition in NCX, with all of K and one tap, whose panels come from beyond L2: it
         reads each only once, which pays even if its data fills L2. On an Intel Xeon with 2 MiB of L2 ConvNeXt's
         stage4_project, DeepLab's block4_reduce and ResNet-50's res5a_branch2a and res5b_branch2a took 0.75 to 0.90 of
-        the time. It does not pay in NXC (res4b_branch2a took 1.13 times as long), with several parts of K (ConvNeXt's
-        stage4_expand, 1.21), several output phases (stage4_halve, 1.04) or taps (DeepLab's block4_dilated2, 1.03), or
-        for a filter that L2 holds (MobileNetV2's block7_project, 1.04)."""
+        the time. It does not pay in NXC (res4b_branch2a took 1.13 times as long), with several cache blocks of K
+        (ConvNeXt's stage4_expand, 1.21), several output phases (stage4_halve, 1.04) or taps (DeepLab's block4_dilated2,
+        1.03), or for a filter that L2 holds (MobileNetV2's block7_project, 1.04)."""
         access, sizes = self.access, self.access.sizes
-        transposes = access.tile.vector_axis == "channels" and not access.along
+        transposes = access.tile.vector_axis is DataAxis.N and not access.along
         far = access.bytes * prod(sizes.problem.input_shapes[1]) >= access.machine.l2
         one_tap = [(size.n, size.products) for size in sizes.sums] == [(sizes.n, sizes.k)]
-        return transposes and far and one_tap and work_items == parts == 1
+        return transposes and far and one_tap and work_items == k_cache_blocks == 1
 
     @cached_property
     def _extents(self) -> list[int]:
@@ -236,7 +239,7 @@ class DataPartitioning:
         times as much; they took 2.1 and 1.5 times as long (an Intel Xeon with AMX)."""
         sizes, access = self.access.sizes, self.access
         channels = sizes.problem.geometry.groups * sizes.k
-        before = sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
+        before = sizes.packed(access.blocking(in_place=False, implicit_axes=access.implicit_axes))
         return self._read(self._extents) * channels / before
 
     def _may_pack_again(self, surplus: float) -> bool:
@@ -248,7 +251,7 @@ class DataPartitioning:
         """Whether a work item takes whole images of some groups: in depthwise layers with vectors over positions groups
         share no data, and the image of one fits half of L2."""
         sizes = self.access.sizes
-        by_rows = self.access.tile.vector_axis == "positions" and sizes.problem.data_format == "NCX"
+        by_rows = self.access.tile.vector_axis is DataAxis.M and sizes.problem.data_format == "NCX"
         return by_rows and sizes.is_depthwise and self._image <= self.access.machine.l2_blocks // 2
 
     @property
@@ -261,7 +264,7 @@ class DataPartitioning:
         """Whether output phases of a depthwise gradient write to the same rows, one after the other. What they write,
         several times what they read, should stay in L2 until the last phase has written."""
         sizes = self.access.sizes
-        return self.access.tile.vector_axis == "groups" and len(sizes.sums) > 1 and sizes.k == 1
+        return self.access.tile.vector_axis is DataAxis.GROUPS and len(sizes.sums) > 1 and sizes.k == 1
 
     @property
     def _most_tiles(self) -> int:

@@ -15,15 +15,16 @@ from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.data.tiles import cost, packing_again, tiles
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions.plain import filter_is_plain
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, least_divisor
 from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te.plain import filter_is_plain
 
-MOST_BESIDE = 8
-"""A search may have so many group blocks beside each other. MobileNetV2's depthwise forwards with 8 took 0.97 to 1.02
+MOST_INNER_GROUP_BLOCKS = 8
+"""A search may compute so many group blocks at each M block. MobileNetV2's depthwise forwards with 8 took 0.97 to 1.02
 times as long as with 2 (an Intel Xeon with AMX)."""
 
 
@@ -34,21 +35,21 @@ class DataPlan:
     tile: DataTile
     block_k: int
     """Channels of K that are innermost in packed operands."""
-    packs: str
-    """Where the data is packed: in each "work_item", "before" all work items, or "", which reads it in place."""
-    packs_filter: str
+    packs: Packs
+    """Where the data is packed."""
+    packs_filter: Packs
     """Where panels are packed, likewise."""
     prefetch: int
     """Prefetch distance of data that is read in place, in positions; 0: none."""
-    k_parts: int
-    """The number of parts of K that are added to the result one after the other."""
+    k_cache_blocks: int
+    """The number of cache blocks of K, which are added to the result one after the other."""
     non_temporal: int
     """1 if results are written by non-temporal stores, else 0."""
     partition_tiles: int
     """Tiles along positions that a partition should have."""
     group_partitions: int
     n_partitions: int
-    groups_beside: int | None
+    inner_group_blocks: int | None
     """Group blocks that are computed at each M block, one after the other; None for all but depthwise sums in NXC."""
 
 
@@ -57,7 +58,7 @@ class DataPlanner:
     """Plans the sums of these sizes, with vectors over `vector_axis`, for a machine."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: DataAxis
     sizes: DataSizes
     in_tile_registers: bool = False
 
@@ -67,19 +68,19 @@ class DataPlanner:
             return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis)))
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
-        if self.vector_axis == "k":
+        if self.vector_axis is DataAxis.K:
             return self._may_sum_lanes()
-        return not (self.vector_axis == "groups" and geometry.groups == 1) and not (
-            self.vector_axis == "positions" and apart
+        return not (self.vector_axis is DataAxis.GROUPS and geometry.groups == 1) and not (
+            self.vector_axis is DataAxis.M and apart
         )
 
     def _may_sum_lanes(self) -> bool:
         """Whether the channels of K are contiguous in the data and in the filter, in whole vectors."""
         problem, sizes = self.sizes.problem, self.sizes
         last = "O" if problem.gradient is Gradient.DATA else "C"
-        beside = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
+        contiguous = problem.data_format == "NXC" and problem.filter_axes.endswith(last)
         tile = DataTile(1, 1, 1, self.vector_axis)
-        return beside and bool(sizes.sums) and filter_is_plain(problem, sizes.multiples(tile, self.machine.lanes))
+        return contiguous and bool(sizes.sums) and filter_is_plain(problem, sizes.blocking(tile, self.machine.lanes))
 
     def access(self, tile: DataTile) -> DataAccess:
         """How a tile reads and writes."""
@@ -107,45 +108,47 @@ class DataPlanner:
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
         prefetch = 0
-        if not packs and tile.vector_axis == "channels":
+        if packs is Packs.IN_PLACE and tile.vector_axis is DataAxis.N:
             prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
-        summed = access.summed(in_place=not packs)
-        parts = 1
+        block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
+        k_cache_blocks = 1
         if access.may_add:
-            blocks = -(-self.sizes.k // summed)
-            parts = decisions.draw("parts", divisors(blocks), least_divisor(blocks, access.parts))
+            blocks = -(-self.sizes.k // block_k)
+            least = least_divisor(blocks, access.k_cache_blocks)
+            k_cache_blocks = decisions.draw("k_cache_blocks", divisors(blocks), least)
         non_temporal = 0
-        if access.may_store_non_temporally and parts == 1:
+        if access.may_store_non_temporally and k_cache_blocks == 1:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
-        beside = None
-        if partitioning.may_have_groups_beside:
+        inner_group_blocks = None
+        if partitioning.may_have_inner_group_blocks:
             count = groups // group_partitions
-            counts = [part for part in divisors(count) if part <= MOST_BESIDE]
-            beside = decisions.draw("groups_beside", counts, largest_divisor(count, partitioning.groups_beside))
+            counts = [part for part in divisors(count) if part <= MOST_INNER_GROUP_BLOCKS]
+            default = largest_divisor(count, partitioning.inner_group_blocks)
+            inner_group_blocks = decisions.draw("inner_group_blocks", counts, default)
         return DataPlan(
             tile,
-            summed,
+            block_k,
             packs,
             packs_filter,
             prefetch,
-            parts,
+            k_cache_blocks,
             non_temporal,
             partition_tiles,
             group_partitions,
             n_partitions,
-            beside,
+            inner_group_blocks,
         )
 
-    def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> str:
+    def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then
         used at once."""
         access = partitioning.access
         if access.filter_in_place:
-            return ""
-        if access.tile.vector_axis != "channels":
-            return "before"
+            return Packs.IN_PLACE
+        if access.tile.vector_axis is not DataAxis.N:
+            return Packs.BEFORE
         by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_stays
-        return ("before", "work_item")[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
+        return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
 
     def _draw_packs(
         self,
@@ -153,25 +156,25 @@ class DataPlanner:
         partitioning: DataPartitioning,
         partition_tiles: int,
         n_partitions: int,
-        packs_filter: str,
-    ) -> str:
+        packs_filter: Packs,
+    ) -> Packs:
         """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
         access, partitions = partitioning.access, partitioning.partitions
-        places, default = ["before"], "before"
+        places, default = [Packs.BEFORE], Packs.BEFORE
         if partitioning.work_items_correspond(partition_tiles, n_partitions):
-            places.append("work_item")
+            places.append(Packs.WORK_ITEM)
             saves = 2 * partitions.surplus <= partitions.work_items and not self._has_room(access, packs_filter)
             if saves or partitioning.may_pack_by_work_item(n_partitions):
-                default = "work_item"
+                default = Packs.WORK_ITEM
         if access.data_in_place:
-            places.append("")
-            default = ""
+            places.append(Packs.IN_PLACE)
+            default = Packs.IN_PLACE
         return places[decisions.draw("packs", range(len(places)), places.index(default))]
 
-    def _has_room(self, access: DataAccess, packs_filter: str) -> bool:
+    def _has_room(self, access: DataAccess, packs_filter: Packs) -> bool:
         """Whether all that is packed before the work items takes no more memory than the tensors."""
-        data = self.sizes.packed(access.multiples(in_place=False, implicit_axes=access.implicit_axes))
-        panels = prod(self.sizes.problem.filter_shape) if packs_filter == "before" else 0
+        data = self.sizes.packed(access.blocking(in_place=False, implicit_axes=access.implicit_axes))
+        panels = prod(self.sizes.problem.filter_shape) if packs_filter is Packs.BEFORE else 0
         return access.has_room(data + panels)
 
 

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
+from tvmconvgrad.schedules.expressions import Blocking
+from tvmconvgrad.schedules.expressions.plain import data_views
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import Part, parts
-from tvmconvgrad.te.forward import positions_of
-from tvmconvgrad.te.plain import data_views
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
+
+
+class DataAxis(str, Enum):
+    """The vectorised axis of a data gradient or a forward, with the name that its rule has."""
+
+    N = "channels"
+    M = "positions"
+    K = "k"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, order=True)
@@ -26,7 +35,7 @@ class DataTile:
     positions: int
     n: int
     groups: int
-    vector_axis: str
+    vector_axis: DataAxis
     rows: int = 1
     """Positions along the last axis but one; more than one only with vectors over positions, or in tile registers."""
     tile_rows: int | None = None
@@ -47,12 +56,12 @@ class DataTile:
     def vectors(self, lanes: int) -> tuple[int, int, int]:
         """(rows, columns, lanes used) of the tile, in vector registers of so many lanes. A step loads an operand for
         each row and a vector for each column (two vectors with vectors over K), for rows x columns FMAs."""
-        if self.vector_axis == "k":
+        if self.vector_axis is DataAxis.K:
             return self.positions, self.n, lanes
         rows, elements = (
-            (self.n, self.positions) if self.vector_axis == "positions" else (self.positions, self.n * self.groups)
+            (self.n, self.positions) if self.vector_axis is DataAxis.M else (self.positions, self.n * self.groups)
         )
-        used = gcd(self.groups if self.vector_axis == "groups" else elements, lanes)
+        used = gcd(self.groups if self.vector_axis is DataAxis.GROUPS else elements, lanes)
         return rows, self.rows * elements // used, used
 
 
@@ -96,7 +105,7 @@ class Size:
         """The number of positions along each axis."""
         return tuple(axis.positions for axis in self.axes)
 
-    def met(self, tile: DataTile) -> int:
+    def computed(self, tile: DataTile) -> int:
         """Pairs of position and tap that are computed with such tiles."""
         return prod(_computed(axis, extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
@@ -115,7 +124,7 @@ class DataSizes:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
             axes = tuple(Axis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
             return [Size(axes, self.n, self.k * prod(geometry.k))]
-        found = parts(self.problem, Multiples())
+        found = parts(self.problem)
         return [Size(_axes(part), part.channels, self.k * part.taps) for part in found]
 
     @property
@@ -140,7 +149,7 @@ class DataSizes:
         """Whether all positions of a sum have the same filter, and all its channels the same phase."""
         if self.problem.gradient is Gradient.FORWARD:
             return True
-        found = parts(self.problem, Multiples())
+        found = parts(self.problem)
         return not any(any(part.over_y) or any(p.phases > 1 for p in part.phase_groups) for part in found)
 
     @property
@@ -171,33 +180,33 @@ class DataSizes:
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
-        found = parts(self.problem, Multiples())
+        found = parts(self.problem)
         return [
             max((p.phase_groups[axis].taps - 1) * p.phase_groups[axis].dilation for p in found)
             for axis in range(geometry.rank)
         ]
 
-    def multiples(self, tile: DataTile, summed: int, implicit_axes: int = 0, pairs: bool = False) -> Multiples:
-        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
+    def blocking(self, tile: DataTile, block_k: int, implicit_axes: int = 0, pairs: bool = False) -> Blocking:
+        """The blocks that the tensor expression is rounded up to, and the type of its operands."""
         by_c = self.problem.gradient is Gradient.DATA
-        c, o = (tile.n, summed) if by_c else (summed, tile.n)
-        return Multiples(tile.groups, c, o, tile.positions, implicit_axes=implicit_axes, pairs=pairs)
+        c, o = (tile.n, block_k) if by_c else (block_k, tile.n)
+        return Blocking(tile.groups, c, o, tile.positions, implicit_axes=implicit_axes, pairs=pairs)
 
-    def packed(self, multiples: Multiples) -> int:
+    def packed(self, blocking: Blocking) -> int:
         """Elements of the data when it is packed before all work items."""
         geometry = self.problem.geometry
-        views = data_views(self.problem, multiples)
-        summed = multiples.o if self.problem.gradient is Gradient.DATA else multiples.c
-        channels = ceil_to(geometry.groups, multiples.groups) * ceil_to(self.k, summed)
+        views = data_views(self.problem, blocking)
+        groups, c, o = blocking.operand_extents(self.problem)
+        channels = groups * (o if self.problem.gradient is Gradient.DATA else c)
         return geometry.batch * channels * prod(view.extent for view in views)
 
-    def positions(self, tile: DataTile) -> list[list[int]]:
+    def positions(self, tile: DataTile) -> list[tuple[int, ...]]:
         """For each sum the number of positions along each axis, rounded up to a tile. If a tile's channels are of
         several phases whose first positions differ by one, it is one more than each phase needs."""
-        multiples = self.multiples(tile, 1)
+        blocking = self.blocking(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
-            return [positions_of(self.problem, multiples)]
-        return [part.positions for part in parts(self.problem, multiples)]
+            return [blocking.positions(self.problem)]
+        return [part.positions for part in parts(self.problem, blocking.c, blocking.position)]
 
     def row_blocks(self, tile: DataTile) -> list[list[int]]:
         """For each sum the number of images, and of tiles along each axis."""
@@ -218,7 +227,7 @@ class DataSizes:
             geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(size.met(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
+            * sum(size.computed(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
         )
 
 

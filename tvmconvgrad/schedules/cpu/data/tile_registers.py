@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import (
     COLUMNS,
     LEAST_CHANNELS,
@@ -35,14 +35,14 @@ def may_use(access: DataAccess) -> bool:
 
 def tiles(sizes: DataSizes) -> Iterator[DataTile]:
     """All blocks of tile registers."""
-    positions = sizes.positions(DataTile(1, COLUMNS, 1, "channels"))
+    positions = sizes.positions(DataTile(1, COLUMNS, 1, DataAxis.N))
     height = gcd(*(each[-2] for each in positions)) if len(positions[0]) > 1 else 1
     for m, n in shapes():
         for high in divisors(m):
             if height % high == 0:
                 along = m // high
                 rows = even_rows(max(each[-1] for each in positions), along)
-                yield DataTile(along * rows, n * COLUMNS, 1, "channels", high, rows)
+                yield DataTile(along * rows, n * COLUMNS, 1, DataAxis.N, high, rows)
 
 
 def cycles(access: DataAccess) -> float:
@@ -52,4 +52,4 @@ def cycles(access: DataAccess) -> float:
     m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
     near = access.bytes * access.panel <= access.machine.l1_blocks // 2
     each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
-    return access.products / (tile.tile_rows * COLUMNS * access.summed(access.data_in_place)) * each
+    return access.products / (tile.tile_rows * COLUMNS * access.block_k(access.data_in_place)) * each

@@ -13,58 +13,59 @@ from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
+    ADDING_CACHE_BLOCKS,
     ADDING_LANES,
-    ADDING_PARTS,
     ALONE,
     ALONG_POSITIONS,
     APART,
     BORDERED,
     BROADCASTING,
+    CUT_LINES,
     DISPERSING,
     FAR_PANEL,
     IN_PLACE,
+    K_VECTORS,
+    K_VECTORS_FAR,
     NON_TEMPORAL,
     PACKING,
     PACKING_POSITIONS,
     PANELS,
     SCATTERING,
     STRIDED_STORES,
-    SUMMED_LANES,
-    SUMMED_LANES_FAR,
     TRANSPOSING,
     WRITE_BACK,
     WRITING_POSITIONS,
 )
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.schedules.expressions.plain import data_is_plain
 from tvmconvgrad.schedules.factors import divisors
-from tvmconvgrad.te.plain import data_is_plain
 from tvmconvgrad.te.tensors import ceil_to
 
 
-def tiles(machine: CpuMachine, lanes: str, sizes: DataSizes) -> list[DataTile]:
-    """All tiles with vectors over the axis `lanes`, including those whose sums don't stay in registers."""
+def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[DataTile]:
+    """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
     registers = machine.registers
     columns = {size.n for size in sizes.sums} or {sizes.n}
     few = sorted({d for count in columns for d in divisors(count) if d <= registers})
     shapes: list[tuple[int, ...]]
-    if lanes == "groups":
+    if vector_axis is DataAxis.GROUPS:
         lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
         widths = sorted({*machine.vectors, *lines})
         shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
-    elif lanes == "k":
+    elif vector_axis is DataAxis.K:
         fitting = [n for n in few if all(count % n == 0 for count in columns)]
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
-    elif lanes == "positions":
+    elif vector_axis is DataAxis.M:
         vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
-        sums = {n: sizes.positions(DataTile(1, n, 1, lanes)) for n in few}
+        sums = {n: sizes.positions(DataTile(1, n, 1, vector_axis)) for n in few}
         shapes = [
             (w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w, sums[n]) if m * n * r < registers
         ]
     else:
         shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
-    return [DataTile(m, n, groups, lanes, *more) for m, n, groups, *more in shapes]
+    return [DataTile(m, n, groups, vector_axis, *more) for m, n, groups, *more in shapes]
 
 
 def _rows(sizes: DataSizes, width: int, sums: Sequence[Sequence[int]]) -> Sequence[int]:
@@ -86,7 +87,7 @@ def cost(access: DataAccess) -> float:
     data, weights = problem.input_shapes
     packing = 0.0 if access.data_in_place else _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
-    moving = packing * prod(data) + panels * prod(weights) + _placing(access) * prod(problem.output_shape)
+    moving = packing * prod(data) + panels * prod(weights) + _epilogue(access) * prod(problem.output_shape)
     return products + moving
 
 
@@ -100,7 +101,7 @@ def packing_again(access: DataAccess, times: float) -> float:
 
 def _packs_positions(access: DataAccess) -> bool:
     """Whether data in NCX is transposed for f32 vectors over channels."""
-    return access.tile.vector_axis == "channels" and not access.along and not access.pairs
+    return access.tile.vector_axis is DataAxis.N and not access.along and not access.pairs
 
 
 def multiplying(access: DataAccess) -> float:
@@ -118,39 +119,40 @@ def _efficiency(access: DataAccess) -> float:
     rows, columns, used = tile.vectors(machine.lanes)
     if not machine.holds(rows, columns):
         return 0.0
-    if tile.vector_axis == "groups":
+    if tile.vector_axis is DataAxis.GROUPS:
         # Each sum has its own data, which LLVM keeps in registers for the next tap if K is one channel. 8 sums are
         # enough, since these sums are short and several tiles are in flight.
         fits = rows * (columns + 1) < machine.registers
         loading = PANELS if access.sizes.k == 1 else IN_PLACE
         return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
-    if tile.vector_axis == "positions" and access.sizes.is_depthwise:
+    if tile.vector_axis is DataAxis.M and access.sizes.is_depthwise:
         # The same; and taps in three rows read different data, which must fit the registers together.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
     # With vectors over K a 3 x 3 tile, of 9 sums, was 1.2 to 1.9 times as fast as 12 x 1. 11.7: not measured on its
     # own.
-    enough = 10 if tile.vector_axis == "k" else 11.7
+    enough = 10 if tile.vector_axis is DataAxis.K else 11.7
     return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
 
 
 def _panel_is_far(access: DataAccess) -> bool:
-    """Whether a panel is too large for L2 and K cannot be split into parts."""
-    return access.tile.vector_axis == "channels" and not access.may_add and access.parts > 1
+    """Whether a panel is too large for L2 and K cannot have several cache blocks."""
+    return access.tile.vector_axis is DataAxis.N and not access.may_add and access.k_cache_blocks > 1
 
 
 def _loading(access: DataAccess) -> tuple[float, float]:
     """What loading a row's and a column's operand costs, in FMAs."""
-    if access.tile.vector_axis == "k":
+    if access.tile.vector_axis is DataAxis.K:
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the share of vectors that cross no cache line
-        each = (SUMMED_LANES if access.filter_stays else SUMMED_LANES_FAR) * (1 - within / 2)
+        each = (K_VECTORS if access.filter_stays else K_VECTORS_FAR) * (1 - within / 2)
         return each, each
-    if access.tile.vector_axis == "positions":
+    if access.tile.vector_axis is DataAxis.M:
         row, column = APART if access.data_in_place else ALONG_POSITIONS
     else:
         row, column = IN_PLACE if access.data_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column
-    return row if access.machine.broadcasts else row + BROADCASTING, column
+    by_element = access.machine.by_element and access.steps > 1
+    return row if access.machine.broadcasts or by_element else row + BROADCASTING, column
 
 
 def _packing(access: DataAccess) -> float:
@@ -158,46 +160,47 @@ def _packing(access: DataAccess) -> float:
     sizes, tile = access.sizes, access.tile
     if _packs_positions(access):
         return PACKING_POSITIONS
-    if not access.along or (tile.vector_axis == "groups" and sizes.k > 1):
+    if not access.along or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):
         return TRANSPOSING
-    if tile.vector_axis != "positions" or sizes.is_depthwise:
+    if tile.vector_axis is not DataAxis.M or sizes.is_depthwise:
         return PACKING
-    return PACKING if data_is_plain(sizes.problem, sizes.multiples(tile, 1)) else BORDERED
+    return PACKING if data_is_plain(sizes.problem, sizes.blocking(tile, 1)) else BORDERED
 
 
 def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
-    last blocks of a tile overlap, and small ones fill no vector. Parts of K are added up first, and then transposed by
-    whole rows."""
+    last blocks of a tile overlap, and small ones fill no vector. Cache blocks of K are added up first, and then
+    transposed by whole rows."""
     tile = access.tile
-    if tile.vector_axis != "channels" or access.pairs:
+    if tile.vector_axis is not DataAxis.N or access.pairs:
         return TRANSPOSING
-    parts = access.parts if access.may_add else 1
-    positions = tile.positions if parts == 1 else max(size.positions[-1] for size in access.sizes.sums)
+    k_cache_blocks = access.k_cache_blocks if access.may_add else 1
+    positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
-    adding = ADDING_PARTS * parts if parts > 1 else 0.0
-    return adding + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    adding = ADDING_CACHE_BLOCKS * k_cache_blocks if k_cache_blocks > 1 else 0.0
+    cut = CUT_LINES if positions * F32_BYTES % CACHE_LINE else 0.0
+    return adding + cut + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:
     """Cycles for each element to pack the filter into panels."""
     sizes = access.sizes
-    along = access.tile.vector_axis == "channels" and sizes.problem.filter_axes.endswith(sizes.column_axis)
+    along = access.tile.vector_axis is DataAxis.N and sizes.problem.filter_axes.endswith(sizes.column_axis)
     return PACKING if along else TRANSPOSING
 
 
-def _placing(access: DataAccess) -> float:
+def _epilogue(access: DataAccess) -> float:
     """Cycles for each element to write the result."""
-    if access.tile.vector_axis == "k":
+    if access.tile.vector_axis is DataAxis.K:
         return WRITE_BACK + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.along:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
-    if access.transposes_result or (access.may_add and not access.along and access.parts > 1):
+    if access.transposes_result or (access.may_add and not access.along and access.k_cache_blocks > 1):
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
         return spreading if access.writes_apart else _transposing(access)
-    by_groups = access.tile.vector_axis == "groups" and access.sizes.n > 1
-    if by_groups or not (access.along or access.tile.vector_axis == "positions"):
+    by_groups = access.tile.vector_axis is DataAxis.GROUPS and access.sizes.n > 1
+    if by_groups or not (access.along or access.tile.vector_axis is DataAxis.M):
         return DISPERSING
     if access.stores_non_temporally:
         return NON_TEMPORAL

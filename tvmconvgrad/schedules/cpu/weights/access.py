@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from math import prod
 from typing import TypeVar
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import SHARED
+from tvmconvgrad.schedules.expressions import Blocking
+from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.te.views import map_accesses
 
 T = TypeVar("T")
 
@@ -34,32 +35,40 @@ FEW_READS = 8
 own."""
 
 
+class WeightsAxis(str, Enum):
+    """The vectorised axis of a filter gradient, with the name that its rule has: channels of x or of dy, or groups."""
+
+    C = "c"
+    O = "o"  # noqa: E741 -- the field's letter
+    GROUPS = "groups"
+
+
 @dataclass(frozen=True, order=True)
 class WeightsTile:
-    """The register tile: `taps`, `c` and `o` channels, and `groups`, with vectors over `vector_axis`: "c", "o" or
-    "groups"."""
+    """The register tile: `taps`, `c` and `o` channels, and `groups`, with vectors over `vector_axis`."""
 
     taps: tuple[int, ...]
     """Taps along each axis."""
     c: int
     o: int
     groups: int
-    vector_axis: str
+    vector_axis: WeightsAxis
     tile_rows: int | None = None
     """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `c`."""
 
     @property
     def vector(self) -> tuple[str, int]:
         """The vectorised axis, "G", "C" or "O", and how many of its elements the tile has."""
-        return {"groups": ("G", self.groups), "c": ("C", self.c), "o": ("O", self.o)}[self.vector_axis]
+        vectors = {WeightsAxis.GROUPS: ("G", self.groups), WeightsAxis.C: ("C", self.c), WeightsAxis.O: ("O", self.o)}
+        return vectors[self.vector_axis]
 
     def loops(self, taps: Sequence[T], c: T, o: T, groups: T) -> list[T]:
         """The tile's loops in their order, the vectorised one last."""
-        channels = {"o": [c, o, groups], "c": [o, c, groups], "groups": [c, o, groups]}
-        return [*taps, *channels[self.vector_axis]]
+        channels = [o, c] if self.vector_axis is WeightsAxis.C else [c, o]
+        return [*taps, *channels, groups]
 
 
-def _met(geometry: Geometry, axis: int) -> int:
+def _inside(geometry: Geometry, axis: int) -> int:
     """Pairs of position and tap along an axis that read data instead of padding."""
     k, stride, dilation, pad = (
         of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
@@ -85,7 +94,7 @@ class WeightsAccess:
         If the halves share the middle row, each takes it at weight 1/2. A zero in one half would not do: times an
         infinite x it is NaN.
         """
-        able = self.machine.multiplies_pairs and self.tile.vector_axis != "groups"
+        able = self.machine.multiplies_pairs and self.tile.vector_axis is not WeightsAxis.GROUPS
         return (
             able and self.problem.dtype == "bf16" and (self.problem.geometry.batch % 2 == 0 or self._image_halves_pay)
         )
@@ -95,21 +104,20 @@ class WeightsAccess:
         """Whether image halves take fewer steps than single rows do. Of single rows, those that read only padding at a
         tap are left out; of halves none are."""
         g = self.problem.geometry
-        return -(-g.y[0] // 2) * g.k[0] < _met(g, 0)
+        return -(-g.y[0] // 2) * g.k[0] < _inside(g, 0)
 
     @cached_property
-    def multiples(self) -> Multiples:
-        """The multiples that the tensor expression is rounded up to, and the type of its operands."""
+    def blocking(self) -> Blocking:
+        """The blocks that the tensor expression is rounded up to, and how its operands are stored."""
         tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
         # In tile registers a row of x has positions side by side.
-        return Multiples(
-            tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, phases=bool(tile.tile_rows)
-        )
+        by_phases = bool(tile.tile_rows)
+        return Blocking(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, x_by_phases=by_phases)
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The extents of K: images, or pairs of images or halves, and positions along each axis."""
-        geometry, image_halves = self.problem.geometry, self.multiples.image_halves
+        geometry, image_halves = self.problem.geometry, self.blocking.image_halves
         images = geometry.batch * image_halves // (2 if self.pairs else 1)
         return (images, -(-geometry.y[0] // image_halves), *geometry.y[1:])
 
@@ -122,7 +130,11 @@ class WeightsAccess:
         """
         c_block, o_block = self.packed_blocks
         c_group, o_group = group_sizes(self.problem.geometry)
-        if self.tile.vector_axis == "groups" and self.problem.data_format == "NXC" and self.problem.dtype == "f32":
+        if (
+            self.tile.vector_axis is WeightsAxis.GROUPS
+            and self.problem.data_format == "NXC"
+            and self.problem.dtype == "f32"
+        ):
             # With one channel a group, vectors over groups are contiguous in memory, and a position is padding for all
             # lanes or for none. So operands are read in place; but x is packed if several blocks of taps read it.
             whole = self.problem.geometry.groups % self.tile.groups == 0
@@ -161,12 +173,12 @@ class WeightsAccess:
         """The number of axes along which padding is implicit in x that is packed before all work items: all if a tile
         has a single tap and images are whole, otherwise none. In tile registers, not along the last axis."""
         rank = self.problem.geometry.rank - (1 if self.tile.tile_rows else 0)
-        return rank if max(self.tile.taps) == 1 and self.multiples.image_halves == 1 else 0
+        return rank if max(self.tile.taps) == 1 and self.blocking.image_halves == 1 else 0
 
     @cached_property
     def packed(self) -> tuple[int, int]:
         """Elements of x, and of y, when they are packed before all work items."""
-        geometry, tile, image_halves = self.problem.geometry, self.tile, self.multiples.image_halves
+        geometry, tile, image_halves = self.problem.geometry, self.tile, self.blocking.image_halves
         accesses = map_accesses(geometry, geometry.y, self.implicit_axes)
         x_extents = [access.view.extent for access in accesses]
         x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * accesses[0].stride
@@ -175,11 +187,11 @@ class WeightsAccess:
         return images * x_channels * prod(x_extents), images * y_channels * prod(self.extents[1:])
 
     @property
-    def met(self) -> float:
-        """The share of all pairs of position and tap that read data; the others read padding and are left out."""
+    def density(self) -> float:
+        """The share of all pairs of position and tap that read data. The others read padding and are left out."""
         geometry = self.problem.geometry
         axes = range(geometry.rank)
-        return prod(_met(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
+        return prod(_inside(geometry, axis) / (geometry.k[axis] * geometry.y[axis]) for axis in axes)
 
     @cached_property
     def sums(self) -> int:
@@ -204,7 +216,7 @@ class WeightsAccess:
         """Whether the vectors of a matrix product with one tap are read in place, in tensors too large for the
         caches."""
         far = self.problem.tensor_bytes > SHARED * self.machine.l3
-        block = self.blocks[self.tile.vector_axis == "o"]
+        block = self.blocks[self.tile.vector_axis is WeightsAxis.O]
         return far and self.is_whole_product and prod(self.problem.geometry.k) == 1 and block == 0
 
     @property
@@ -212,7 +224,7 @@ class WeightsAccess:
         """Whether the rows that a cache block reads in place displace each other from L1: they share few of its
         sets."""
         c_group, o_group = group_sizes(self.problem.geometry)
-        channels = o_group if self.tile.vector_axis == "o" else c_group
+        channels = o_group if self.tile.vector_axis is WeightsAxis.O else c_group
         return self.machine.rows_apart(F32_BYTES * channels) < CACHE_BLOCK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
@@ -221,7 +233,7 @@ class WeightsAccess:
         problem, tile = self.problem, self.tile
         if problem.dtype != "f32" or problem.data_format != "NXC" or problem.geometry.o % tile.o:
             return False
-        seldom = tile.vector_axis == "o" and problem.geometry.groups == 1 and self._y_reads <= FEW_READS
+        seldom = tile.vector_axis is WeightsAxis.O and problem.geometry.groups == 1 and self._y_reads <= FEW_READS
         return problem.geometry.o == o_block or (seldom and not self.is_whole_product)
 
     @property
@@ -243,7 +255,7 @@ class WeightsAccess:
     @property
     def writes_along(self) -> bool:
         """Whether the tile's vectors are contiguous in the user's filter."""
-        return self.problem.filter_axes.endswith(self.tile.vector_axis.upper())
+        return self.problem.filter_axes.endswith(self.tile.vector_axis.value.upper())
 
     @property
     def writes_result(self) -> bool:

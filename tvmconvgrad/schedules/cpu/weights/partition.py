@@ -15,8 +15,9 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import ROOM
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights import tile_registers
-from tvmconvgrad.schedules.cpu.weights.access import CACHE_BLOCK_IN_PLACE, LEAST_CACHE_BLOCK, WeightsAccess
+from tvmconvgrad.schedules.cpu.weights.access import CACHE_BLOCK_IN_PLACE, LEAST_CACHE_BLOCK, WeightsAccess, WeightsAxis
 from tvmconvgrad.schedules.factors import divisors, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import group_sizes
@@ -119,10 +120,10 @@ def _panels_in_l1(access: WeightsAccess) -> int:
     delivers. A strided tile uses only every stride-th set of L1. If few of the products read data and not padding, a
     cache block takes more positions, so that each sum still gets as many products."""
     geometry, tile = access.problem.geometry, access.tile
-    apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis == "c" else 1
+    apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis is WeightsAxis.C else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
-    met = access.met or 1.0  # without any products the size does not matter
-    return max(int(access.machine.l1_blocks / (F32_BYTES * (apart * c + o)) / met), LEAST_CACHE_BLOCK)
+    density = access.density or 1.0  # without any products the size does not matter
+    return max(int(access.machine.l1_blocks / (F32_BYTES * (apart * c + o)) / density), LEAST_CACHE_BLOCK)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class WeightsPartitioning:
         if has_small_groups(self.access):
             return 1
         if any(self.blocks):
-            partitions_are_free = "before" in self._packs(self._partitions(split_k, ANYWHERE), ANYWHERE)
+            partitions_are_free = Packs.BEFORE in self._packs(self._partitions(split_k, ANYWHERE), ANYWHERE)
         else:
             partitions_are_free = 4 * F32_BYTES * self.access.sums * split_k >= operands
         if (
@@ -180,7 +181,7 @@ class WeightsPartitioning:
         partitions, _ = min(fitting, key=lambda each: self._reading(*each))
         return partitions
 
-    def packs(self, split_k: int, partitions: Sequence[int]) -> tuple[str, str]:
+    def packs(self, split_k: int, partitions: Sequence[int]) -> tuple[Packs, Packs]:
         """Where x, and y, are packed: before all work items if so many partitions would pack it too often, and if there
         is room; otherwise by each work item."""
         fitting = [may for may in PLACES if self._has_room(split_k, partitions, may)] or PLACES[-1:]
@@ -194,7 +195,7 @@ class WeightsPartitioning:
         """Whether what is packed before all work items, and all partial sums, take no more memory than the tensors."""
         access, packs = self.access, self._packs(partitions, may)
         operands = zip(access.packed, self.blocks, packs)
-        packed = sum(size for size, block, where in operands if block and where == "before")
+        packed = sum(size for size, block, where in operands if block and where is Packs.BEFORE)
         sums = 0 if access.writes_result and split_k == 1 else split_k * access.sums
         if access.finishes_by_work_item(split_k, partitions):
             sums //= prod(partitions)
@@ -223,10 +224,12 @@ class WeightsPartitioning:
 
         return [g_partitions, *min(enough, key=cost)]
 
-    def _packs(self, partitions: Sequence[int], may: tuple[bool, bool]) -> tuple[str, str]:
+    def _packs(self, partitions: Sequence[int], may: tuple[bool, bool]) -> tuple[Packs, Packs]:
         """The cheapest place to pack each operand, if it `may` be packed before all work items, or may not."""
         ways = zip(may, self._ways(partitions))
-        x, y = ("before" if able and before < by_work_item else "work_item" for able, (by_work_item, before) in ways)
+        x, y = (
+            Packs.BEFORE if able and before < by_work_item else Packs.WORK_ITEM for able, (by_work_item, before) in ways
+        )
         return x, y
 
     def _reading(self, partitions: Sequence[int], may: tuple[bool, bool]) -> float:
@@ -256,4 +259,4 @@ class WeightsPartitioning:
         geometry = self.access.problem.geometry
         axes = zip(self.cache_block[1:], self.access.extents[1:], geometry.strides, geometry.k, geometry.dilations)
         read = prod(y // part * ((part - 1) * s + (k - 1) * d + 1) for part, y, s, k, d in axes)
-        return float(read * self.access.multiples.image_halves / prod(geometry.x))
+        return float(read * self.access.blocking.image_halves / prod(geometry.x))

@@ -14,8 +14,9 @@ from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights import tile_registers
-from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
@@ -41,8 +42,8 @@ class WeightsPlan:
     c_block: int
     o_block: int
     """How many channels c, and o, are packed together; 0: the operand is read in place."""
-    packs: tuple[str, str]
-    """Where x, and y, are packed: by each "work_item", or "before" all work items."""
+    packs: tuple[Packs, Packs]
+    """Where x, and y, are packed if they are."""
     cache_block: tuple[int, ...]
     """Images, and positions along each axis, of a cache block."""
     prefetch: int
@@ -63,7 +64,7 @@ class WeightsPlan:
     def prefetches_blocks(self) -> bool:
         """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
         is in memory by now."""
-        packed = self.c_block > 0 and self.packs[0] == "before"
+        packed = self.c_block > 0 and self.packs[0] is Packs.BEFORE
         return packed and self.tile.groups == 1 and not self.tile.tile_rows
 
 
@@ -72,7 +73,7 @@ class WeightsPlanner:
     """Plans a filter gradient, with vectors over `vector_axis`, for a machine."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: WeightsAxis
     problem: Problem
     in_tile_registers: bool = False
 
@@ -81,7 +82,7 @@ class WeightsPlanner:
         if self.in_tile_registers:
             taps = (1,) * self.problem.geometry.rank
             return tile_registers.may_use(self.access(WeightsTile(taps, 1, 1, 1, self.vector_axis)))
-        return self.vector_axis != "groups" or self.problem.geometry.groups > 1
+        return self.vector_axis is not WeightsAxis.GROUPS or self.problem.geometry.groups > 1
 
     def access(self, tile: WeightsTile) -> WeightsAccess:
         """How a tile reads and writes."""
@@ -125,25 +126,31 @@ class WeightsPlanner:
 
     def _draw_packs(
         self, decisions: Decisions, partitioning: WeightsPartitioning, split_k: int, partitions: Sequence[int]
-    ) -> tuple[str, str]:
+    ) -> tuple[Packs, Packs]:
         """Where x, and y, are packed."""
         default = partitioning.packs(split_k, partitions)
         if not any(partitioning.blocks):
             return default
-        places = list(product(("work_item", "before"), repeat=2))
+        places = list(product((Packs.WORK_ITEM, Packs.BEFORE), repeat=2))
         x_packs, y_packs = places[decisions.draw("packs", range(len(places)), places.index(default))]
         return x_packs, y_packs
 
     def _draw_prefetch(
-        self, decisions: Decisions, partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str]
+        self,
+        decisions: Decisions,
+        partitioning: WeightsPartitioning,
+        blocks: tuple[int, int],
+        packs: tuple[Packs, Packs],
     ) -> int:
         """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
         prefetched for the next cache block while this one is summed. What vectors over groups read is prefetched
         `AHEAD` positions ahead. If both operands are packed, 0."""
         c_block, o_block = blocks
-        if self.vector_axis == "groups" and (partitioning.access.packs_to_registers or not (c_block and o_block)):
+        if self.vector_axis is WeightsAxis.GROUPS and (
+            partitioning.access.packs_to_registers or not (c_block and o_block)
+        ):
             ahead = AHEAD
-        elif not c_block or (packs[1] == "work_item" and not o_block):
+        elif not c_block or (packs[1] is Packs.WORK_ITEM and not o_block):
             ahead = prod(partitioning.cache_block)
         else:
             return 0
@@ -160,7 +167,7 @@ def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
 
 
 def _whole_blocks(
-    partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[str, str], partitions: Sequence[int]
+    partitioning: WeightsPartitioning, blocks: tuple[int, int], packs: tuple[Packs, Packs], partitions: Sequence[int]
 ) -> tuple[int, int]:
     """Packed blocks, of fewer tiles where a partition would otherwise begin inside of a block that it packs: conditions
     would then cut off a part of the block."""
@@ -168,7 +175,7 @@ def _whole_blocks(
     tile = partitioning.access.tile
     channels = c_parts // c_partitions * tile.c, o_parts // o_partitions * tile.o
     c_block, o_block = (
-        gcd(block, size) if block and where == "work_item" and count > 1 else block
+        gcd(block, size) if block and where is Packs.WORK_ITEM and count > 1 else block
         for block, size, where, count in zip(blocks, channels, packs, (c_partitions, o_partitions))
     )
     return c_block, o_block

@@ -24,9 +24,9 @@ Why it is fast.
 5. A step prefetches what a later one reads in place, or from x that was packed before all work items
    (transforms/prefetch.py). What a work item packs next is prefetched while it sums
    (transforms/software_pipelining.py).
-6. On CPUs with AVX512_BF16 bf16 operands keep their 16 bits, and an instruction adds up the same position of two images
-   (tir/passes/pairs.py). With an odd number of images, two halves of an image take their place. If it has an odd number
-   of rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
+6. On CPUs with AVX512_BF16, or AArch64's BF16, bf16 operands keep their 16 bits, and an instruction adds up the same
+   position of two images (tir/passes/pairs.py). With an odd number of images, two halves of an image take their place.
+   If it has an odd number of rows, both halves share the middle row at weight 1/2, which is exact for normal bf16.
 
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both.
@@ -49,13 +49,15 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
-from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -63,24 +65,23 @@ from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, LINE, PREFETCH_READS, prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import express
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
 
 
 @dataclass(frozen=True)
 class WeightsRule:
-    """Weights gradients with vectors over `vector_axis`: channels "o" of dy, channels "c" of x, or "groups"."""
+    """Weights gradients with vectors over `vector_axis`."""
 
     machine: CpuMachine
-    vector_axis: str
+    vector_axis: WeightsAxis
     in_tile_registers: bool = False
     """Whether sums stay in AMX's tile registers; vectors then only add them up in memory."""
 
     @property
     def name(self) -> str:
         """`weights-` and the vectorised axis, or `weights-tiles`."""
-        return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis}"
+        return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis.value}"
 
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about; None for other gradients, and where there is nothing to vectorise over."""
@@ -96,29 +97,28 @@ class WeightsRule:
         plan = planner.plan(decisions)
         tile = plan.tile
         access = planner.access(tile)
-        direct, multiples = access.writes_result, access.multiples
-        implicit_axes = access.implicit_axes if plan.packs[0] == "before" and plan.c_block else 0
-        expression = express(
-            problem, replace(multiples, direct=direct, blocks=(plan.c_block, plan.o_block), implicit_axes=implicit_axes)
-        )
+        in_place, channel_blocks = access.writes_result, (plan.c_block, plan.o_block)
+        implicit_axes = access.implicit_axes if plan.packs[0] is Packs.BEFORE and plan.c_block else 0
+        blocking = replace(access.blocking, in_place=in_place, packed=channel_blocks, implicit_axes=implicit_axes)
+        expression = express(problem, blocking)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        nest = _nest_sum(sch, problem, plan, self.machine.lanes, direct, access.pairs)
+        nest = _nest_sum(sch, problem, plan, self.machine.lanes, in_place, access.pairs)
         ahead, shapes = _ahead(problem, plan.prefetch), (problem.x_shape, problem.y_shape)
         for name, channels, where, distance, shape in zip(
-            expression.operands, (plan.c_block, plan.o_block), plan.packs, ahead, shapes
+            expression.operands, channel_blocks, plan.packs, ahead, shapes
         ):
-            block, at = sch.get_sblock(name), nest.packing if where == "work_item" else None
+            block, at = sch.get_sblock(name), nest.packing if where is Packs.WORK_ITEM else None
             if channels:
                 how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
                 packing.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
             else:
                 sch.compute_inline(block)
-        if not direct:
+        if not in_place:
             work_item = nest.work_items[-1] if access.finishes_by_work_item(plan.split_k, plan.partitions) else None
             self._finish(sch, problem, tile, work_item)
-        beside = _beside(problem, plan, access)
-        schedule_beside_sums(sch, expression, beside)
+        bias_blocks = _bias_blocks(problem, plan, access)
+        schedule_zeros_and_bias(sch, expression, bias_blocks)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         names = [tensor.op.name for tensor in expression.inputs]
@@ -128,13 +128,15 @@ class WeightsRule:
         # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
         views = expression.views[:-1] if tile.tile_rows else expression.views
         module = elide_padding(prefetch_reads(sch.mod, distances), replace(expression, views=views))
-        packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
+        packed = zip(expression.operands, channel_blocks, plan.packs)
         if tile.groups == 1:
-            module = pipeline_packing(module, [name for name, block, where in packed if block and where == "work_item"])
-        if beside is not None:
+            module = pipeline_packing(
+                module, [name for name, block, where in packed if block and where is Packs.WORK_ITEM]
+            )
+        if bias_blocks is not None:
             module = fuse_bias(module, "sum", SUM)
         module = apply_output_maps(module, expression, problem)
-        if direct and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
+        if in_place and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = prefetch_results(module, "sum")
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
@@ -162,10 +164,10 @@ class WeightsRule:
             sch.parallel(sch.fuse(*rows))
 
 
-def _beside(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
+def _bias_blocks(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
     """How the gradient by the bias is split to be summed beside this one; None if it is summed by itself: dy must be
     read as a whole, once, and along its channels."""
-    image_halves, partitions = access.multiples.image_halves, plan.g_partitions * plan.o_partitions
+    image_halves, partitions = access.blocking.image_halves, plan.g_partitions * plan.o_partitions
     is_whole = not problem.transposed and problem.crop is None and image_halves == 1 and plan.c_partitions == 1
     along = problem.data_format == "NXC" and problem.geometry.o % partitions == 0
     if not (problem.epilogue.bias_delta and is_whole and along):
@@ -184,9 +186,11 @@ def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
     return [rows * geometry.strides[-len(within)], *within], [rows, *within]
 
 
-def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, direct: bool, pairs: bool) -> FilterNest:
-    """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up; `direct`: in
-    place, in the result."""
+def _nest_sum(
+    sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, in_place: bool, pairs: bool
+) -> FilterNest:
+    """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up; `in_place`:
+    in the result."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions, pair = sch.get_loops(total)[3 + rank :], []
     if pairs:
@@ -201,7 +205,7 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, di
     tile = sch.rfactor(cache_blocks, 0)
     stored = tile_registers.keep(sch, tile) if plan.tile.tile_rows else tile
     sch.set_scope(tile, 0, "local")
-    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if direct else [total])]:
+    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if in_place else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
     return _nest_tile(sch, problem, plan, lanes, pairs, tile, stored, partial)
 

@@ -18,7 +18,7 @@ from tvmconvgrad.schedules.cpu.tile_registers import (
     even_rows,
     shapes,
 )
-from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import group_sizes
@@ -62,7 +62,7 @@ def tiles(problem: Problem) -> Iterator[WeightsTile]:
     taps = (1,) * problem.geometry.rank
     for m, n in shapes():
         rows = even_rows(c_group, m)
-        yield WeightsTile(taps, m * rows, n * COLUMNS, 1, "o", rows)
+        yield WeightsTile(taps, m * rows, n * COLUMNS, 1, WeightsAxis.O, rows)
 
 
 def positions(extent: int) -> int:

@@ -11,7 +11,7 @@ from math import inf, prod
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
 from tvmconvgrad.schedules.cpu.weights import tile_registers
-from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsTile
+from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
@@ -34,24 +34,24 @@ FEW_CHANNELS = 4
 the loads of different positions."""
 
 
-def tiles(machine: CpuMachine, lanes: str, problem: Problem) -> list[WeightsTile]:
-    """All tiles with vectors over the axis `lanes`, including those whose sums don't stay in registers."""
+def tiles(machine: CpuMachine, vector_axis: WeightsAxis, problem: Problem) -> list[WeightsTile]:
+    """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
     c_group, o_group = group_sizes(problem.geometry)
     *outer, last = problem.geometry.k
     ones = (1,) * len(outer)
     taps = {(*ones, 1)}
-    if lanes == "groups" or min(c_group, o_group) < FEW_CHANNELS:
+    if vector_axis is WeightsAxis.GROUPS or min(c_group, o_group) < FEW_CHANNELS:
         taps |= {(*ones, last), (*outer, last)}
-    elif lanes == "c" and _is_one_vector(machine, problem):
+    elif vector_axis is WeightsAxis.C and _is_one_vector(machine, problem):
         taps |= {(*ones, last)}
     sizes: list[tuple[int, int, int]]
-    if lanes == "groups":
+    if vector_axis is WeightsAxis.GROUPS:
         few_c, few_o = ([d for d in divisors(size) if d <= machine.registers] for size in (c_group, o_group))
         sizes = [(c, o, w) for c in few_c for o in few_o for w in machine.vectors]
     else:
-        few = range(1, min(o_group if lanes == "c" else c_group, machine.registers) + 1)
-        sizes = [(w, n, 1) if lanes == "c" else (n, w, 1) for n in few for w in machine.widths]
-    return [WeightsTile(t, *size, lanes) for t in sorted(taps) for size in sizes]
+        few = range(1, min(o_group if vector_axis is WeightsAxis.C else c_group, machine.registers) + 1)
+        sizes = [(w, n, 1) if vector_axis is WeightsAxis.C else (n, w, 1) for n in few for w in machine.widths]
+    return [WeightsTile(t, *size, vector_axis) for t in sorted(taps) for size in sizes]
 
 
 def _is_one_vector(machine: CpuMachine, problem: Problem) -> bool:
@@ -101,13 +101,13 @@ def _efficiency(access: WeightsAccess) -> float:
     machine, problem, tile = access.machine, access.problem, access.tile
     taps = prod(tile.taps)
     enough = 12 if machine.broadcasts else 15  # 15: in a short loop broadcasts take issue slots. Not measured alone
-    if tile.vector_axis == "groups":
+    if tile.vector_axis is WeightsAxis.GROUPS:
         rows = taps * tile.c
         # Neighbouring positions read the same x at neighbouring taps, and LLVM keeps it in registers.
         fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
         return machine.tile_efficiency(rows, tile.o, tile.groups, enough=enough) if fits else 0.0
-    vector = min(tile.o if tile.vector_axis == "o" else tile.c, machine.lanes)
-    if tile.vector_axis == "o":
+    vector = min(tile.o if tile.vector_axis is WeightsAxis.O else tile.c, machine.lanes)
+    if tile.vector_axis is WeightsAxis.O:
         rows, columns, costs = taps * tile.c, tile.o // vector, OPERANDS
     else:
         rows, columns, costs = tile.o, taps * tile.c // vector, VECTORS_OF_TAPS

@@ -206,7 +206,7 @@ class RowsPlanner:
     def _efficiency(self, tile: RowsTile) -> float:
         """The share of peak FLOPs that a tile may reach. Each row of x that it reads is loaded for every tap along the
         last axis, and each row of dy once."""
-        rows = self._rows_met(tile)
+        rows = self._rows_read(tile)
         apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
         loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
         fmas = tile.rows * tile.sums
@@ -214,7 +214,7 @@ class RowsPlanner:
         loading = LOADING if self._is_depthwise else many
         return min(1.0, tile.sums / self.machine.fmas_in_flight) * fmas / (fmas + loading * loads)
 
-    def _rows_met(self, tile: RowsTile) -> int:
+    def _rows_read(self, tile: RowsTile) -> int:
         """The number of rows of x that a tile reads."""
         geometry = self.problem.geometry
         if geometry.rank == 1:

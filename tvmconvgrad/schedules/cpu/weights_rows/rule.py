@@ -39,15 +39,16 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.annotations import MASK
 
 FEW_LANES = 4
@@ -72,10 +73,9 @@ class RowsRule:
         planner = RowsPlanner(self.machine, problem)
         plan = planner.plan(decisions)
         tile = plan.tile
-        direct = problem.output_dtype == "f32"
-        expression = express(
-            problem, Multiples(c=tile.c, o=tile.o, position=tile.lanes, direct=direct, phases=not plan.in_place)
-        )
+        writes_result = problem.output_dtype == "f32"
+        blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, in_place=writes_result)
+        expression = express(problem, replace(blocking, x_by_phases=not plan.in_place))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest_sum(sch, problem.geometry.rank, plan)
@@ -85,10 +85,10 @@ class RowsRule:
                 sch.compute_inline(block)
             else:
                 packing.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
-        if not direct:
+        if not writes_result:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
         module = prefetch_reads(sch.mod, {tensor.op.name: (plan.prefetch, 0) for tensor in expression.inputs})

@@ -36,7 +36,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
@@ -45,7 +45,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
@@ -68,7 +68,8 @@ class WinogradChannelsRule:
         plan = cheapest(self._planners(problem), decisions).plan(decisions)
         axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
         copies = bool(plan.copies_result)
-        expression = tiled_filter_gradient(problem, Multiples(c=plan.c_block, o=plan.o), axes, copies)
+        channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
+        expression = tiled_filter_gradient(problem, channels, axes, copies)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         nest = _nest(sch, problem, axes, plan, self.machine.lanes)
@@ -76,7 +77,7 @@ class WinogradChannelsRule:
         x, y = Data("x_data", "tiled_x", many, plan.c_block), Data("y_data", "tiled_y", many, plan.o)
         transform_data(sch, x, problem.data_format, lanes, *nest.work_items)
         transform_data(sch, y, problem.data_format, lanes, nest.packing, in_parallel=True)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(*nest.work_items)
         sch.decompose_reduction(nest.tile, nest.position)
         if copies:

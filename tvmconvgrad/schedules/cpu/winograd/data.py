@@ -52,7 +52,8 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -60,8 +61,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples
-from tvmconvgrad.te.tensors import Index
+from tvmconvgrad.te.tensors import Index, ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
 from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
@@ -85,8 +85,9 @@ class WinogradDataRule:
         plan = planner.plan(decisions)
         is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
+        channels = ceil_to(problem.geometry.c, c), ceil_to(problem.geometry.o, o)
         axes, lanes = axes_of(problem, plan.products, plan.multiples), self.machine.lanes
-        expression = tiled_positions(problem, Multiples(c=c, o=o), axes, copied)
+        expression = tiled_positions(problem, channels, axes, copied)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         result = sch.get_sblock("result")
@@ -99,9 +100,9 @@ class WinogradDataRule:
         total = sch.get_sblock("sum")
         reduction, panels = _nest_sum(sch, total, work_item, axes, plan, lanes)
         data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), plan.block_k)
-        transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs == "before")
-        _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs == "before" else [])
-        schedule_beside_sums(sch, expression)
+        transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs is Packs.BEFORE)
+        _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs is Packs.BEFORE else [])
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(work_item)
         sch.decompose_reduction(total, reduction)
         module = apply_output_maps(sch.mod, expression, problem)
@@ -135,7 +136,7 @@ def _nest_result(
         _nest_tiles(sch, inner[1:], j, axes, lanes)
         if plan.non_temporal:
             sch.annotate(g, NON_TEMPORAL, 1)
-    if plan.packs == "before":
+    if plan.packs is Packs.BEFORE:
         return sch.fuse(*outer), n_partition
     work_item = sch.fuse(*outer, n_partition)
     return work_item, work_item
@@ -169,7 +170,7 @@ def _nest_sum(
     j0, j1 = sch.split(j, [None, plan.n])
     s0, s1 = sch.split(s, [None, plan.block_k])
     outer, inner = ([pieces[i] for pieces in m_loops] for i in (0, 1))
-    panels = [j0, *f] if plan.packs == "before" else [*f, j0]
+    panels = [j0, *f] if plan.packs is Packs.BEFORE else [*f, j0]
     sch.reorder(*panels, *outer, s0, *taps, s1, *inner, j1)
     written = sch.cache_write(total, 0, "local")
     sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)

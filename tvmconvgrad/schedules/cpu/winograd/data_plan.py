@@ -10,6 +10,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.sizes import (
     BLOCK_K,
     K_BLOCKS,
@@ -54,8 +55,8 @@ class WinogradDataPlan:
     partition: tuple[int, ...]
     """Images, and tiles or positions along each axis, of a work item; interleaved tiles count as one."""
     n_partitions: int
-    packs: str
-    """Where data is transformed: in each "work_item", or "before" all work items, which then transform the filter."""
+    packs: Packs
+    """Where data is transformed; before all work items if these transform the filter."""
     non_temporal: int
     """Whether results are written by non-temporal stores."""
 
@@ -210,7 +211,7 @@ class WinogradDataPlanner:
         non_temporal = 0
         if self._may_store_non_temporally:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(self._has_large_output))
-        packs = "work_item" if by_work_item else "before"
+        packs = Packs.WORK_ITEM if by_work_item else Packs.BEFORE
         return WinogradDataPlan(
             self.products, tile.m, tile.n, tile.multiples, self.block_k, found, partitions, packs, non_temporal
         )

@@ -36,7 +36,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.bias import schedule_beside_sums
+from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -45,7 +45,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples
+from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
@@ -67,9 +67,9 @@ class WinogradWeightsRule:
         decisions = Decisions(given or {})
         planner = cheapest(self._planners(problem), decisions)
         plan = planner.plan(decisions)
-        multiples = Multiples(c=plan.c_block, o=plan.o)
         axes = axes_of(problem, plan.products, plan.multiples)
-        expression = tiled_filter_gradient(problem, multiples, axes, planner.copies_result)
+        channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
+        expression = tiled_filter_gradient(problem, channels, axes, planner.copies_result)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         lanes, many = self.machine.lanes, sum(axis.tiled for axis in axes)
@@ -78,7 +78,7 @@ class WinogradWeightsRule:
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
             transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.split_k == 1)
         _nest_result(sch, problem, axes, planner.copies_result, lanes)
-        schedule_beside_sums(sch, expression)
+        schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         module = apply_output_maps(sch.mod, expression, problem)

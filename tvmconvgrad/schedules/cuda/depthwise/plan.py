@@ -18,7 +18,6 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import Part, parts
 from tvmconvgrad.te.tensors import Index
 
@@ -94,7 +93,7 @@ class DepthwisePlanner(ABC):
     @cached_property
     def phase_groups(self) -> list[Part]:
         """The phases of a data gradient."""
-        return parts(self.problem, Multiples()) if self.problem.gradient is Gradient.DATA else []
+        return parts(self.problem) if self.problem.gradient is Gradient.DATA else []
 
     def cost(self) -> float | None:
         """Microseconds, about: the longer of memory's time and the products'. None for problems outside of the

@@ -53,8 +53,9 @@ from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.stages import Stage, stages
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, express, tensors
+from tvmconvgrad.te import Sum, tensors
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class DepthwiseRule:
         """The program that the module's text describes."""
         decisions = Decisions(given or {})
         plan = self._planner(problem).plan(decisions)
-        expression = express(problem, Multiples())
+        expression = express(problem)
         module = _Program(problem, expression, plan).module()
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
 
@@ -95,7 +96,7 @@ class _Program:
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
         phase_groups: list[Phase] = []
-        for total, output_map in zip(self.expression.sums, output_maps(self.problem, self.expression, Multiples())):
+        for total, output_map in zip(self.expression.sums, output_maps(self.problem, self.expression, found)):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
             results = Results(product, out, output_map)

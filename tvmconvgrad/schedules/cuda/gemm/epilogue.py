@@ -6,7 +6,7 @@ bytes; otherwise neighbouring threads write neighbouring elements. Sums are roun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,9 +17,9 @@ from tvmconvgrad.schedules.cuda.clusters import Cluster
 from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
+from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, tensors
-from tvmconvgrad.te.filter_gradient import output_map_of_sum
+from tvmconvgrad.te import Sum, filter_gradient, tensors
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap
 
 THREADS = 256
@@ -35,10 +35,10 @@ def result(problem: Problem) -> tirx.Buffer:
     return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
 
 
-def output_maps(problem: Problem, expression: Sum, multiples: Multiples) -> list[Callable[..., OutputMap]]:
-    """For each sum, the map from its elements to the user's tensor."""
+def output_maps(problem: Problem, expression: Sum, found: Mapping[str, Stage]) -> list[Callable[..., OutputMap]]:
+    """For each sum, the map from its elements to the user's tensor; `found` are the expression's stages."""
     if problem.gradient is Gradient.FILTER:
-        return [output_map_of_sum(problem, multiples)]
+        return [filter_gradient.output_map(problem, found[total].shape) for total in expression.sums]
     return list(expression.output_maps[len(expression.zeros) :])
 
 

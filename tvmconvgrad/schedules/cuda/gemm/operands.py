@@ -49,9 +49,9 @@ class Operand:
         """The operand of a stage: in place if its vectors are contiguous, else packed."""
         what = operands(problem)[number]
         is_filter, last = what == "filter", _last_axis(problem, what)
-        direct = lies_in_vectors(problem, what)
-        axis = last if direct and last else _packed_axis(problem, is_filter, number)
-        packed = None if direct else _packed(problem, stage, is_filter)
+        in_vectors = lies_in_vectors(problem, what)
+        axis = last if in_vectors and last else _packed_axis(problem, is_filter, number)
+        packed = None if in_vectors else _packed(problem, stage, is_filter)
         return cls(problem, stage, is_filter, packed, _role(problem, axis, number))
 
     def vector(self, index: list[Index]) -> tuple[Index, Index]:

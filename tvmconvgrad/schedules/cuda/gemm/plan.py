@@ -19,9 +19,9 @@ from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, oper
 from tvmconvgrad.schedules.cuda.gemm.sizes import Size, sizes
 from tvmconvgrad.schedules.cuda.gemm.tiles import GemmTile, Units
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
@@ -88,13 +88,13 @@ class GemmPlanner:
         dtype = self.problem.dtype
         return Units(self.machine, "tf32" if dtype == "f32" and self.may_round else dtype)
 
-    def multiples(self, tile: GemmTile) -> Multiples:
-        """The multiples that the expression is rounded up to: channels come in whole vectors. In a data gradient, a
-        tile along N has channels of one phase, or all phases share their first positions."""
+    def blocking(self, tile: GemmTile) -> Blocking:
+        """The blocks that the expression is rounded up to: channels come in whole vectors. In a data gradient, a tile
+        along N has channels of one phase, or all phases share their first positions."""
         lanes = vector_lanes(self.problem)
         if self.problem.gradient is Gradient.DATA:
-            return Multiples(c=tile.block_n, o=lanes)
-        return Multiples(c=lanes, o=lanes)
+            return Blocking(c=tile.block_n, o=lanes)
+        return Blocking(c=lanes, o=lanes)
 
     def least_cost(self) -> float | None:
         """Microseconds, about, of the best choice; None if the sums are no matrix products, or the GPU is too old."""
@@ -139,7 +139,7 @@ class GemmPlanner:
         """Whether all sums are matrix products."""
         if self.problem.gradient is not Gradient.DATA:
             return True
-        found = parts(self.problem, self.multiples(self.units.tiles[0]))
+        found = parts(self.problem, self.units.tiles[0].block_n)
         return bool(found) and not any(by_y for part in found for by_y in part.over_y)
 
     def plan(self, decisions: Decisions) -> GemmPlan:

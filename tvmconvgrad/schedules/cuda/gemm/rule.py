@@ -49,8 +49,9 @@ from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan, GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.product import Product
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,8 @@ class GemmRule:
         decisions = Decisions(given or {})
         planner = GemmPlanner(self.machine, problem, self.may_round)
         plan = planner.plan(decisions)
-        multiples = planner.multiples(plan.tile)
-        expression = express(problem, multiples)
-        module = _Program(problem, expression, plan, multiples).module()
+        expression = express(problem, planner.blocking(plan.tile))
+        module = _Program(problem, expression, plan).module()
         return Scheduled(expression, module, self.name, plan.numbers(), decisions.candidates)
 
 
@@ -82,7 +82,6 @@ class _Program:
     problem: Problem
     expression: Sum
     plan: GemmPlan
-    multiples: Multiples
 
     def module(self) -> IRModule:
         """The program: kernels that pack operands, fill zeros, multiply, and add up splits."""
@@ -90,9 +89,8 @@ class _Program:
         out = epilogue.result(self.problem)
         operands: dict[str, Operand] = {}
         blocks: list[Block] = []
-        for total, output_map in zip(
-            self.expression.sums, epilogue.output_maps(self.problem, self.expression, self.multiples)
-        ):
+        output_maps = epilogue.output_maps(self.problem, self.expression, found)
+        for total, output_map in zip(self.expression.sums, output_maps):
             product = Product.of(self.problem, found[total], self.plan.channel_block)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)

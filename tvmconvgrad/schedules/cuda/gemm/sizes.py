@@ -15,7 +15,6 @@ from math import ceil, prod
 from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
 from tvmconvgrad.spec import Geometry, Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te import Multiples
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
@@ -119,7 +118,7 @@ def _each_size(problem: Problem) -> Iterator[Size]:
     elif problem.gradient is Gradient.FORWARD:
         yield Size(positions, o, taps * c, _axes(geometry, geometry.y), c, item, False)
     else:
-        for part in parts(problem, Multiples()):
+        for part in parts(problem):
             axes = (Axis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
             m = geometry.batch * prod(part.positions)
             yield Size(m, part.channels, part.taps * o, tuple(axes), o, item, False)

@@ -39,7 +39,7 @@ A_VECTOR_CYCLES = 24 / 4
 products, on four schedulers."""
 MOST_COPIED = 8
 """In f32, a thread copies at most so many vectors of A in a stage, since it keeps their addresses in registers."""
-BESIDE = 1.15
+OVERHEAD = 1.15
 """The factor of units other than `wgmma` for what warps do besides multiplying: copies, addresses, barriers."""
 RESERVED_BYTES = 1 << 10
 """Shared memory that CUDA reserves for each block."""
@@ -253,7 +253,7 @@ class Units:
         moved = 0.0 if tile.a_from_registers else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
         way = (a * loads.a + b * loads.b) / L2_BYTES
         found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
-        return found * (BESIDE if self.is_tensor and not self.by_groups(tile) else 1.0)
+        return found * (OVERHEAD if self.is_tensor and not self.by_groups(tile) else 1.0)
 
     def loaded(self, tile: GemmTile, loads: Loads) -> float:
         """Bytes that a block loads from L2 for one element of K."""

@@ -23,9 +23,10 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconvgrad.machines.gpu import LAUNCH
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Multiples, Sum, express
+from tvmconvgrad.te import Sum
 
 BLOCKS = (64, 128, 256, 512)
 """The numbers of threads that a block may have."""
@@ -51,14 +52,14 @@ class NaiveRule:
         """The program that the module's text describes."""
         decisions = Decisions(given or {})
         threads = decisions.draw("threads", BLOCKS, 256)
-        expression = express(problem, Multiples())
+        expression = express(problem)
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
         for operand in expression.operands:
             sch.compute_inline(sch.get_sblock(operand))
         fill_zeros(sch, expression, threads)
         axes = order(problem)
-        for name, result in zip(expression.sums, expression.summed):
+        for name, result in zip(expression.sums, expression.sum_results):
             total = sch.get_sblock(name)
             loops = sch.get_loops(total)
             thread = _bind(sch, [loops[axis] for axis in axes], threads)

@@ -117,8 +117,8 @@ class TmaTiles:
         *_, column = self.product.sum.variables
         across = column if self.tile.by_position else self.product.sum.summed[-1]
         none = dict.fromkeys(self.product.extents, 0)
-        beside = [_value(each, {**none, across: 1}) - _value(each, none) for each in self._index]
-        return beside.index(1)
+        distances = [_value(each, {**none, across: 1}) - _value(each, none) for each in self._index]
+        return distances.index(1)
 
     @property
     def _tensor(self) -> tirx.Buffer:

@@ -21,7 +21,7 @@ _LATEST = 0.05
 _STACK = 16 << 20  # bytes: a compiler's recursion is deep, and the usual size may be small
 
 
-def aside(work: Callable[[], T]) -> T:
+def uninterrupted(work: Callable[[], T]) -> T:
     """What `work` returns or raises; or what a signal's handler raises meanwhile.
 
     At its end a process waits for work that has been left. The caller does the work itself where there is no further

@@ -1,6 +1,4 @@
-"""The operators as a user calls them: the specification's attributes, compiled on demand."""
-
-# ruff: noqa: D101 -- the classes have the specification's docstrings
+"""What every operator can do besides holding attributes: its call, and its kernels."""
 
 from __future__ import annotations
 
@@ -16,22 +14,19 @@ from tvmconvgrad.common import process
 from tvmconvgrad.common.process import computed_once
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.machines.targets import DEFAULT, Target, parse_target
+from tvmconvgrad.operators.inputs import bind, shape_of
 from tvmconvgrad.runtime import memory, tensors
 from tvmconvgrad.runtime.arrays import WrongDevice
 from tvmconvgrad.runtime.cuda import tensors as gpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.epilogue import Epilogue, parse_epilogue
-from tvmconvgrad.spec.names import NEW_NAMES
-from tvmconvgrad.spec.values import nearest, parse_bool, parse_ints, plain, show
+from tvmconvgrad.spec.values import parse_bool, plain, show
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
-_OPTIONS = ("out", "target", "accumulate", "bias_delta", "result_dtype")
-"""The other names that a call takes."""
-
 _MOST_SEEN = 4096
 """Kernels that are found quickly, of all operators: as many are kept by what is quick to compare, and by shapes."""
 
@@ -46,6 +41,7 @@ class Compiled(spec.Operator):
         target: TargetLike = None,
         accumulate: bool = False,
         bias_delta: Any = None,
+        bias: Any = None,
         result_dtype: Any = None,
         **named: Any,
     ) -> Any:
@@ -57,12 +53,13 @@ class Compiled(spec.Operator):
         attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
         it the result is a tensor of the first input's kind. `accumulate=True` adds to what `out` has. `bias_delta`
         receives the gradient by the bias in the same call: the sum of output_delta over images and positions, one
-        element a channel, of the result's type; with `accumulate` it is added, too. `result_dtype="f32"` keeps the sums
-        of 16-bit inputs in f32. The three are for CPUs. Autograd sees no call: an input that requires grad is
+        element a channel, of the result's type; with `accumulate` it is added, too. `bias` is added to the result where
+        that is data, and has an element for each of its channels, of the inputs' type. `result_dtype="f32"` keeps the
+        sums of 16-bit inputs in f32. The four are for CPUs. Autograd sees no call: an input that requires grad is
         refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or
         TypeError for what does not fit, before any kernel runs.
         """
-        options = accumulate, bias_delta is not None, result_dtype
+        options = result_dtype, accumulate, bias_delta is not None, bias is not None
         if len(inputs) == 2 and not named and target is None:
             # The quick way for plain arrays seen before; the kernel itself checks all that it is passed.
             first, second = inputs
@@ -74,19 +71,19 @@ class Compiled(spec.Operator):
                     kernel = None
                 try:
                     if kernel is not None:
-                        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
+                        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta, bias=bias)
                 except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
                     pass
-        first, second, wanted = self._bind(inputs, named)
+        first, second, wanted = bind(self, inputs, named)
         kernel = self._kernel_for(first, second, wanted, _parsed(target), options)
         plain = wanted is None and target is None and not kernel.target.backend.is_gpu
         if plain and tensors.known_kind(first) and tensors.known_kind(second):
             _shortcuts.make_room(self)
             self._seen[first.shape, second.shape, first.dtype, second.dtype, options, registry.generation] = kernel
-        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta)
+        return kernel(first, second, out, accumulate=accumulate, bias_delta=bias_delta, bias=bias)
 
     def _kernel_for(
-        self, first: Any, second: Any, wanted: Any, target: Target | None, options: tuple[Any, bool, Any]
+        self, first: Any, second: Any, wanted: Any, target: Target | None, options: tuple[Any, Any, bool, bool]
     ) -> Kernel:
         names = self.input_names
         gpu = gpus.common(names, (first, second)) if target is None or target.backend.is_gpu else None
@@ -94,9 +91,8 @@ class Compiled(spec.Operator):
         one, two = (understand(name, value) for name, value in zip(names, (first, second)))
         if one.dtype != two.dtype:
             raise ValueError(f"{names[1]}: dtype {two.dtype} differs from {names[0]}'s {one.dtype}, expected the same")
-        accumulate, bias_delta, result_dtype = options
-        epilogue = parse_epilogue(one.dtype, result_dtype, accumulate, bias_delta)
-        shapes = one.shape, two.shape, self._shape(wanted)
+        epilogue = parse_epilogue(one.dtype, self.gradient is spec.Gradient.FILTER, *options)
+        shapes = one.shape, two.shape, shape_of(self, wanted)
         return _kernel(self, *shapes, one.dtype, epilogue, target, gpu, registry.generation)
 
     @computed_once
@@ -120,17 +116,18 @@ class Compiled(spec.Operator):
         tuned: bool = True,
         accumulate: bool = False,
         bias_delta: bool = False,
+        bias: bool = False,
         result_dtype: Any = None,
     ) -> Kernel:
         """The kernel for inputs of these shapes, from the cache or built now.
 
         `shape_input` is the result's shape; it overrides the attribute. `dtype` is f32, f16 or bf16. `target` is a
         string such as "llvm -mcpu=znver3" or "cuda -arch=sm_90", or TVM's dict; by default this machine's CPU.
-        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. `accumulate`, `bias_delta` and
-        `result_dtype` ask for a kernel that is called with these options; see `Kernel` and the operator's call. Raises
-        ValueError or TypeError for wrong arguments.
+        `schedule` forces a rule by its name. `tuned=False` ignores tuning logs. `accumulate`, `bias_delta`,
+        `bias` and `result_dtype` ask for a kernel that is called with these options; see `Kernel` and the operator's
+        call. Raises ValueError or TypeError for wrong arguments.
         """
-        options = result_dtype, accumulate, bias_delta
+        options = result_dtype, accumulate, bias_delta, bias
         problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
         return get_kernel(problem, *_how(target, schedule, tuned))
 
@@ -146,6 +143,7 @@ class Compiled(spec.Operator):
         tuned: bool = True,
         accumulate: bool = False,
         bias_delta: bool = False,
+        bias: bool = False,
         result_dtype: Any = None,
     ) -> Future[Kernel]:
         """A future of the kernel that `compile` returns, which is built in the background, several at a time.
@@ -157,94 +155,23 @@ class Compiled(spec.Operator):
         with process.lock:
             from tvmconvgrad.futures import in_background
 
-        options = result_dtype, accumulate, bias_delta
+        options = result_dtype, accumulate, bias_delta, bias
         problem = self._asked((first_shape, second_shape, shape_input), dtype, options)
         return in_background(problem, *_how(target, schedule, tuned))
 
-    def _asked(self, shapes: tuple[Shape, Shape, Any], dtype: Any, options: tuple[Any, object, object]) -> spec.Problem:
+    def _asked(
+        self, shapes: tuple[Shape, Shape, Any], dtype: Any, options: tuple[Any, object, object, object]
+    ) -> spec.Problem:
         """The problem that a kernel is asked for, checked."""
         first, second, wanted = shapes
-        result_dtype, accumulate, bias_delta = options
+        result_dtype, accumulate, bias_delta, bias = options
         return self.problem(
-            *(first, second, self._shape(wanted), dtype),
+            *(first, second, shape_of(self, wanted), dtype),
             result_dtype=result_dtype,
             accumulate=accumulate,
             bias_delta=bias_delta,
+            bias=bias,
         )
-
-    def _bind(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """The three inputs, whether they came by position or by name."""
-        slots = _input_spellings(type(self))
-        if len(inputs) > len(slots):
-            raise TypeError(f"{type(self).__name__} takes {len(slots)} inputs, {len(inputs)} were given")
-        bound: dict[int, Any] = dict(enumerate(inputs))
-        for name, value in named.items():
-            place = next((i for i, spellings in enumerate(slots) if name in spellings), None)
-            if place is None:
-                known = ", ".join("/".join(spellings) for spellings in slots)
-                close = nearest(name, [*(word for spellings in slots for word in spellings), *_OPTIONS])
-                options = f"{', '.join(_OPTIONS[:-1])} or {_OPTIONS[-1]}"
-                raise TypeError(f"{type(self).__name__} has no input {name!r}{close}, expected {known}, {options}")
-            if place in bound:
-                raise TypeError(f"{name}: given twice, also as {'/'.join(slots[place])} by position or other spelling")
-            bound[place] = value
-        for place, name in enumerate(self.input_names):
-            if place not in bound:
-                raise TypeError(f"{name}: missing; {type(self).__name__} needs {' and '.join(self.input_names)}")
-        return bound[0], bound[1], bound.get(2)
-
-    def _shape(self, wanted: Any) -> tuple[int, ...] | None:
-        """The shape input's value: a 1-D s32 tensor, or a sequence of ints."""
-        if wanted is None:
-            return None
-        name = self.spelled(self.shape_attribute) if self.shape_attribute else "shape_input"
-        if isinstance(wanted, (list, tuple)):
-            return parse_ints(name, wanted, low=0)
-        if not hasattr(wanted, "__dlpack__"):
-            raise TypeError(f"{name}: {show(wanted)} is neither a 1-D s32 tensor nor a sequence of ints")
-        return parse_ints(name, tensors.understand_shape(name, wanted), low=0)
-
-
-class ConvolutionBackpropFilters(Compiled, spec.ConvolutionBackpropFilters):
-    __doc__ = spec.ConvolutionBackpropFilters.__doc__
-
-
-class ConvolutionBackwardWeights(Compiled, spec.ConvolutionBackwardWeights):
-    __doc__ = spec.ConvolutionBackwardWeights.__doc__
-
-
-class ConvolutionBackpropData(Compiled, spec.ConvolutionBackpropData):
-    __doc__ = spec.ConvolutionBackpropData.__doc__
-
-
-class ConvolutionBackwardData(Compiled, spec.ConvolutionBackwardData):
-    __doc__ = spec.ConvolutionBackwardData.__doc__
-
-
-class ConvTransposeBackpropFilters(Compiled, spec.ConvTransposeBackpropFilters):
-    __doc__ = spec.ConvTransposeBackpropFilters.__doc__
-
-
-class ConvTransposeBackwardWeights(Compiled, spec.ConvTransposeBackwardWeights):
-    __doc__ = spec.ConvTransposeBackwardWeights.__doc__
-
-
-class ConvTransposeBackpropData(Compiled, spec.ConvTransposeBackpropData):
-    __doc__ = spec.ConvTransposeBackpropData.__doc__
-
-
-class ConvTransposeBackwardData(Compiled, spec.ConvTransposeBackwardData):
-    __doc__ = spec.ConvTransposeBackwardData.__doc__
-
-
-def _input_spellings(kind: type[Compiled]) -> list[tuple[str, ...]]:
-    """The names of each input, old and new."""
-    if kind.gradient is spec.Gradient.FILTER:
-        tensors = ["input_forward", "output_delta"]
-    else:
-        tensors = ["output_delta", "filter"]
-    inputs = [*tensors, *([kind.shape_attribute] if kind.shape_attribute else [])]
-    return [(name, NEW_NAMES[name]) for name in inputs]
 
 
 class _Shortcuts:

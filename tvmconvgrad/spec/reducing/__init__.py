@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tvmconvgrad.spec.cropping import cropped
-from tvmconvgrad.spec.merging import merged
 from tvmconvgrad.spec.problem import Problem
+from tvmconvgrad.spec.reducing.cropping import cropped
+from tvmconvgrad.spec.reducing.merging import merged
 
 
 def reduced(problem: Problem) -> Problem:
@@ -16,5 +16,7 @@ def needs_no_code(problem: Problem) -> bool:
     """Whether a call does nothing but fill with zeros, or, if it accumulates, nothing at all."""
     epilogue, delta = problem.epilogue, problem.input_shapes[problem.delta_input]
     if epilogue.bias_delta and 0 not in delta:
+        return False
+    if epilogue.bias and 0 not in problem.output_shape:
         return False
     return problem.is_empty or (epilogue.accumulate and reduced(problem).is_zero)
