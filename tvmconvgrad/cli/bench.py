@@ -95,7 +95,7 @@ def bench(
         chosen = parse_target(target)
         if chosen.backend.is_gpu:
             raise UserError(f"--target: {str(chosen)!r} is a GPU's; benchmarks/gpu.py measures those")
-        base = variants.ours(str(chosen))
+        base = variants.ours(target)  # as it was given: another checkout resolves native for itself
         more = [variants.ours_too(text, base) for text in ours_too]
         others = variants.peers(_peers(peers))
         cpus = choose_cpus(threads)
