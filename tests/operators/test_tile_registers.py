@@ -110,6 +110,18 @@ def test_every_number_that_a_search_may_draw(operator: str, way: str) -> None:
         check(case, way, {name: values[-1]})
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tile", range(6))
+def test_blocks_of_a_single_row_begin_at_zero(tile: int, way: str) -> None:
+    """One after the other, in the same work item."""
+    for conv in (Convolution(1, 1, 17, 100, (1,), (1,), (1,), (1,), (1,), (0,), (0,)), CONVOLUTIONS[3]):
+        check(
+            Case("ConvTransposeBackpropData", conv, dtype="bf16"),
+            way,
+            {"tile": tile, "n_partitions": 1, "partition_tiles": 64},
+        )
+
+
 def test_sums_of_which_some_are_a_single_work_item() -> None:
     """Those have no loop over work items, which would configure the tile registers."""
     conv = Convolution(1, 1, 32, 64, (9, 6), (5, 6), (3, 1), (2, 1), ONE, (1, 0), (1, 0))

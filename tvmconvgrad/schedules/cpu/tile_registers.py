@@ -62,6 +62,13 @@ def annotate(sch: Schedule, m: Sequence[LoopRV], rows: int) -> LoopRV:
     return fused
 
 
+def zero(sch: Schedule, zeroed: SBlockRV, rows: int) -> None:
+    """Set sums to zero in tile registers: the block that TVM makes of it has no loop over M where M is a single row."""
+    *_, m, n = sch.get_loops(zeroed)
+    if TILES not in sch.get(m).annotations:
+        annotate(sch, [sch.add_unit_loop(n)], rows)
+
+
 def store(sch: Schedule, stored: SBlockRV, at: LoopRV, rows: int, m_loops: int = 1) -> None:
     """Store a block's sums inside of the loop `at`, which adds up all of them; the last `m_loops` loops but one are
     those over M."""

@@ -136,9 +136,12 @@ def with_tiles(module: IRModule) -> IRModule:
     marked = [mark for mark in nodes(module, tirx.AttrStmt) if mark.attr_key == TILES]
     if not marked:
         return module
-    blocks = {nest.block for nest in map(_Nest, marked) if nest.multiplies}
+    nests = [_Nest(mark) for mark in marked]
+    blocks = {nest.block for nest in nests if nest.multiplies}
     if len(blocks) != 1:
         raise RuntimeError(f"a program has blocks of tiles of several shapes: {blocks}")
+    if sum(nest.multiplies for nest in nests) != sum(not nest.loads for nest in nests):
+        raise RuntimeError("a block of tiles adds to sums that nobody has set to zero")
     (block,) = blocks
 
     def statement(mark: tirx.AttrStmt) -> tirx.Stmt:

@@ -59,7 +59,7 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Scheduled, numbers_of
-from tvmconvgrad.schedules.cpu import packing
+from tvmconvgrad.schedules.cpu import packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.epilogue import convert_scratch, transpose_tile, write_tile
@@ -155,7 +155,9 @@ class DataRule:
                 sch.compute_inline(panel)
         for nest in nests:
             sch.parallel(sch.fuse(*nest.work_items))
-            sch.decompose_reduction(nest.block, nest.reduction)
+            zeroed = sch.decompose_reduction(nest.block, nest.reduction)
+            if tile.tile_rows:
+                tile_registers.zero(sch, zeroed, tile.tile_rows)
 
     def _with_data(
         self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess

@@ -122,7 +122,9 @@ class WeightsRule:
         bias_blocks = _bias_blocks(problem, plan, access)
         schedule_zeros_and_bias(sch, expression, bias_blocks)
         sch.parallel(sch.fuse(*nest.work_items))
-        sch.decompose_reduction(nest.tile, nest.position)
+        zeroed = sch.decompose_reduction(nest.tile, nest.position)
+        if tile.tile_rows:
+            tile_registers.zero(sch, zeroed, tile.tile_rows)
         names = [tensor.op.name for tensor in expression.inputs]
         distances = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.prefetch else {}
         if plan.prefetches_blocks:
