@@ -11,7 +11,15 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tvmconvgrad"
 ORDER = (
-    *("version", "spec", "common", "files", "csrc", "workers"),  # what needs neither a target nor a kernel
+    *(
+        "version",
+        "computed_once",
+        "spec",
+        "common",
+        "files",
+        "csrc",
+        "workers",
+    ),  # what needs neither a target nor a kernel
     *("nvidia", "machines"),  # what kernels are for
     *("te", "tir", "cache", "records", "schedules", "compiler"),  # how a kernel comes about
     *("layers", "reference"),  # what kernels are built for, and compared with
@@ -102,3 +110,11 @@ def late():
     assert set(imported(text)) == found
     assert "spec imports cli" in upward({"spec": found})
     assert "cli imports te" not in upward({"cli": found})
+
+
+def test_no_attribute_of_a_caller_has_a_lock_that_a_fork_may_leave_taken() -> None:
+    """functools.cached_property has one before Python 3.12. Compilers are in processes that do not fork."""
+    theirs = ("te", "tir", "schedules", "compiler", "bench", "tuning", "demo", "cli")
+    texts = {name: path.read_text(encoding="utf-8") for name, path in MODULES.items() if part(name) not in theirs}
+    assert len(texts) > 100
+    assert not [name for name, text in texts.items() if "import cached_property" in text or "@functools.cached" in text]

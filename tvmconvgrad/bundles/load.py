@@ -15,7 +15,7 @@ from tvmconvgrad.bundles.errors import BundleError
 from tvmconvgrad.bundles.manifest import CUDA, FILE, BundledKernel, BundleTarget, Manifest, parse_manifest
 from tvmconvgrad.bundles.statuses import explain
 from tvmconvgrad.common import process
-from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.files.regular_file import UnfitFile, open_regular
 from tvmconvgrad.machines.host import host_architecture, missing_features
 from tvmconvgrad.machines.targets import Target, parse_target

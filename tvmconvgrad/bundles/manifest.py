@@ -12,7 +12,7 @@ from tvmconvgrad import spec
 from tvmconvgrad.bundles import fields
 from tvmconvgrad.bundles.errors import BundleError
 from tvmconvgrad.cache.entry import canonical
-from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.nvidia.launches import Launch
 from tvmconvgrad.spec import Problem

@@ -10,10 +10,10 @@ filter's taps backwards, so nothing is moved for that.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.jax.arrangement import Arrangement, arrangement
 from tvmconvgrad.jax.convolution import LHS, OUT, RHS, Convolution
@@ -66,7 +66,7 @@ class Reading:
         """The groups of the sum."""
         return max(self.conv.feature_group_count, self.conv.batch_group_count)  # one of them is 1
 
-    @cached_property
+    @computed_once
     def windows(self) -> tuple[Window, ...]:
         """The numbers of each spatial axis."""
         conv, roles = self.conv, self.roles
@@ -77,7 +77,7 @@ class Reading:
             for (big, small, kernel), stride, dilation, (pad, _) in numbers
         )
 
-    @cached_property
+    @computed_once
     def cuts(self) -> tuple[tuple[int, int], ...]:
         """How many elements the operator's big side lacks at both ends of each axis of JAX's array."""
         found = [(0, 0)] * (self.conv.rank + 2)
@@ -85,7 +85,7 @@ class Reading:
             found[axis] = each.cut_begin, each.cut_end
         return tuple(found)
 
-    @cached_property
+    @computed_once
     def arrangements(self) -> dict[str, Arrangement]:
         """From the order of axes of "lhs", "rhs" and "out" in JAX to the kernel's."""
         return {tensor: self._arrangement(tensor) for tensor in (LHS, RHS, OUT)}

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from tvmconvgrad import spec
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.common import process
-from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.kernels import get_kernel
 from tvmconvgrad.machines.targets import DEFAULT, Target, parse_target
 from tvmconvgrad.operators.inputs import bind, shape_of

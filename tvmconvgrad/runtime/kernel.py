@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from tvmconvgrad.common import verbose
-from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.runtime.arrays import Shape, Tensor

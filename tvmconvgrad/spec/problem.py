@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from math import prod
 from typing import Any
 
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.dtypes import ITEM_BYTES, parse_dtype
 from tvmconvgrad.spec.epilogue import PLAIN, Epilogue, epilogue_from_dict
@@ -108,17 +108,17 @@ class Problem:
             return tuple(size - begin - taps for size, begin, taps in zip(self.whole.k, found, self.geometry.k))
         return found
 
-    @cached_property
+    @computed_once
     def x_shape(self) -> Shape:
         """Shape of the big side, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.x)
 
-    @cached_property
+    @computed_once
     def y_shape(self) -> Shape:
         """Shape of the small side, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.y)
 
-    @cached_property
+    @computed_once
     def filter_shape(self) -> Shape:
         """Shape of the filter or of its gradient, in its layout."""
         g = self.geometry
@@ -134,7 +134,7 @@ class Problem:
         """The filter's layout as the attribute spells it, "XIO" for example."""
         return next(name for name, axes in _filter_formats(self.operator).items() if axes == self.filter_axes)
 
-    @cached_property
+    @computed_once
     def input_shapes(self) -> tuple[Shape, Shape]:
         """Shapes of the two inputs, in the operator's order."""
         if self.gradient is Gradient.DATA:
@@ -143,7 +143,7 @@ class Problem:
             return self.x_shape, self.filter_shape
         return (self.y_shape, self.x_shape) if self.transposed else (self.x_shape, self.y_shape)
 
-    @cached_property
+    @computed_once
     def output_shape(self) -> Shape:
         """Shape of the result."""
         shapes = {
@@ -183,7 +183,7 @@ class Problem:
         """Floating-point operations, two per product; padding is counted."""
         return self.geometry.flops
 
-    @cached_property
+    @computed_once
     def tensor_bytes(self) -> int:
         """Bytes of the inputs and the result."""
         inputs = sum(tensor_bytes(shape, self.dtype) for shape in self.input_shapes)

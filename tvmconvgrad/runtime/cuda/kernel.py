@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, cast
 
 from tvmconvgrad.common import verbose
-from tvmconvgrad.common.process import computed_once
+from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.runtime.arrays import Shape, Tensor
 from tvmconvgrad.runtime.cuda import tensors
