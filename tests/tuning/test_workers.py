@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,11 +128,11 @@ def test_a_worker_ends_with_its_parent() -> None:
         "worker = Worker('tvmconvgrad.tuning.workers.measure_worker')\n"
         "worker.start()\nprint(worker.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)"
     )
-    done = subprocess.run(["python", "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
     assert done.stdout.strip(), "no worker was started"
     worker = Path(f"/proc/{done.stdout.strip()}/cmdline")
     for _ in range(100):
-        if not worker.exists() or b"measuring" not in worker.read_bytes():
+        if not worker.exists() or b"measure_worker" not in worker.read_bytes():
             return
         __import__("time").sleep(0.1)
     pytest.fail("the worker lives on")
