@@ -82,7 +82,8 @@ def closest_generation() -> str:
 
 def _llvm_name(generation: Any) -> str | None:
     """LLVM's name of one of archspec's generations."""
-    import archspec.cpu
+    with process.lock:
+        import archspec.cpu
 
     try:
         flags = generation.optimization_flags("clang", _NEWEST_CLANG)
