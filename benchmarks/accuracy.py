@@ -2,7 +2,8 @@
 
     python benchmarks/accuracy.py
 
-Relative errors in the Euclidean norm, of f32, for inputs drawn from a normal distribution; 3x3 layers.
+Relative errors in the Euclidean norm, of f32, for inputs drawn from a normal distribution; 3x3 layers, and data
+gradients of 4x4 layers with stride 2.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from tvmconvgrad.reference import reference
 
 LAYERS = [(4, 56, 64), (4, 28, 128), (4, 14, 256), (2, 14, 512)]
 """Images, rows and columns, channels of both sides."""
+
+STRIDED = [(4, 32, 128, 256), (4, 16, 256, 512)]
+"""Images, rows and columns of the big side, channels of the big side and of the small one."""
 
 TARGETS = {"direct": "llvm -mcpu=native", "auto": "llvm -mcpu=native -algorithm=auto"}
 
@@ -31,10 +35,21 @@ def main() -> None:
             (cg.ConvolutionBackpropData(**window, output_shape=data), (data, weights)),
         ]
         for op, shapes in gradients:
-            found = errors(op, *(rng.standard_normal(shape, np.float32) for shape in shapes))
-            shown = "".join(f"{error:10.1e}" for error in found)
-            layer = f"{images}x{size}x{size}x{channels}"
-            print(f"{layer:20}{type(op).__name__:30}{shown}{found[1] / found[0]:8.2f}")
+            show(
+                f"{images}x{size}x{size}x{channels}", op, *(rng.standard_normal(shape, np.float32) for shape in shapes)
+            )
+    for images, size, c, o in STRIDED:
+        window = {"strides": (2, 2), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
+        op = cg.ConvolutionBackpropData(**window, output_shape=(images, size, size, c))
+        shapes = [(images, size // 2, size // 2, o), (4, 4, c, o)]
+        show(f"{images}x{size}x{size}x{c}, {o}", op, *(rng.standard_normal(shape, np.float32) for shape in shapes))
+
+
+def show(layer: str, op: Compiled, first: np.ndarray, second: np.ndarray) -> None:
+    """Print one line."""
+    found = errors(op, first, second)
+    shown = "".join(f"{error:10.1e}" for error in found)
+    print(f"{layer:20}{type(op).__name__:30}{shown}{found[1] / found[0]:8.2f}")
 
 
 def errors(op: Compiled, first: np.ndarray, second: np.ndarray) -> list[float]:

@@ -120,11 +120,12 @@ def _large(random: Random, operator: str) -> Case:
 
 
 def _tileable(random: Random, operator: str) -> Case:
-    """A layer for Winograd's tiles, or AMX's: taps of a few sizes, strides 1, whole and other vectors of channels."""
+    """A layer for Winograd's tiles, or AMX's: few taps of each output phase, strides that are mostly 1, whole and other
+    vectors of channels."""
     axes = [_tileable_axis(random) for _ in range(random.choice((1, 2, 2, 2, 3)))]
-    x, y, k, ones, dilations, begin, end = zip(*axes)
+    x, y, k, strides, dilations, begin, end = zip(*axes)
     c, o = (random.choice((1, 8, 16, 16, 24, 32, 33, 48, 64)) for _ in range(2))
-    conv = Convolution(random.randint(1, 3), 1, c, o, x, y, k, ones, dilations, begin, end)
+    conv = Convolution(random.randint(1, 3), 1, c, o, x, y, k, strides, dilations, begin, end)
     formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
     return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
@@ -132,10 +133,11 @@ def _tileable(random: Random, operator: str) -> Case:
 
 def _tileable_axis(random: Random) -> tuple[int, ...]:
     """The same numbers as `_huge_axis`, of one axis."""
-    k, dilation = random.choice((1, 2, 3, 3, 3, 3, 4, 5)), random.choice((1, 1, 1, 2, 3))
+    stride, dilation = random.choice((1, 1, 1, 1, 2, 2, 3)), random.choice((1, 1, 1, 2, 3))
+    k = stride * random.choice((1, 2, 3, 3, 3, 3, 4, 5) if stride == 1 else (2, 2, 3))
     y, begin, end = random.randint(1, 14), random.randint(0, k), random.randint(0, k)
-    x = y - 1 + (k - 1) * dilation + 1 - begin - end
-    return (x, y, k, 1, dilation, begin, end) if x > 0 else _tileable_axis(random)
+    x = stride * (y - 1) + (k - 1) * dilation + 1 - begin - end
+    return (x, y, k, stride, dilation, begin, end) if x > 0 else _tileable_axis(random)
 
 
 def _huge(random: Random, operator: str) -> Case:

@@ -13,5 +13,7 @@ of dy take the place of the taps: F(k, m).
 Rounding errors grow with n (docs/concepts.md has figures). With n = 4 the factors are 1 and 1/2, so sums of small
 integers stay exact. An infinity or a NaN reaches all results of the tiles that read it: in a filter gradient all taps.
 
-With dilation d the elements of a tile lie d apart, and d tiles interleave. Other axes are summed directly.
+With dilation d the elements of a tile lie d apart, and d tiles interleave. Other axes are summed directly. A strided
+data gradient has tiles of the positions of each output phase (te/data_gradient.py), if all phases have the same number
+of taps: 4x4 taps with stride 2 are four sums of 2x2 taps.
 """

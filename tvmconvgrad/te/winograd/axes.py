@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
+from tvmconvgrad.te.data_gradient import Part
+from tvmconvgrad.te.phases import axis_phase_groups
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.te.winograd.cook_toom import POINTS
 
-PRODUCTS = {1: ((4,), (6,)), 2: ((4, 4), (4, 6), (6, 6))}
+PRODUCTS = {1: ((4,), (5,), (6,)), 2: ((4, 4), (4, 6), (5, 5), (5, 6), (6, 5), (6, 6))}
 """For one and two tiled axes, the numbers of products that a tile may have along each."""
+
+TAPS = {4: range(2, 4), 5: range(2, 3), 6: range(3, 6)}
+"""For each number of products along an axis, how many taps may have it. For two taps, tiles of 6 x 6 products would
+have 1.8 times the error of 5 x 5, and data gradients of DCGAN's layers took longer with them."""
 
 MOST_PRODUCTS = {Gradient.FILTER: 24, Gradient.DATA: 36, Gradient.FORWARD: 36}
 """The most products of a tile: so many that the error stays within 4 times that of direct sums. With 36, filter
@@ -27,7 +32,8 @@ that pays was not measured."""
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis: its `positions`, of which `tile` form a tile, and its taps."""
+    """One spatial axis: its `positions`, of which `tile` form a tile, and its taps. In a data gradient they are those
+    of one output phase."""
 
     tile: int
     """Results of a data gradient's tile, or elements of dy that a filter gradient's tile reads; 1: no tiles."""
@@ -36,11 +42,20 @@ class Axis:
     dilation: int
     multiple: int = 1
     """The number of tiles is rounded up to a multiple of this; interleaved tiles count once."""
+    phases: int = 1
+    """The number of output phases of a data gradient."""
+    shifts: int = 1
+    """The phases' first positions are so many neighbours, from which tiles begin."""
 
     @property
     def tiled(self) -> bool:
         """Whether Winograd's algorithm applies along this axis."""
         return self.tile > 1
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether tiles begin from several neighbours."""
+        return self.tiled and self.shifts > 1
 
     @property
     def products(self) -> int:
@@ -71,8 +86,8 @@ class Axis:
 
     @property
     def extent(self) -> int:
-        """The number of elements that those positions read."""
-        return self.covered + (self.taps - 1) * self.dilation
+        """The number of elements that those positions read, in all phases."""
+        return self.covered + (self.taps - 1) * self.dilation + self.shifts - 1
 
     def begin(self, tile: Index) -> Index:
         """The first position of a tile."""
@@ -87,36 +102,67 @@ class Axis:
         return position // self.dilation % self.tile
 
 
+@lru_cache(maxsize=64)  # a planner asks for each tile that it may take
+def phases_of(problem: Problem) -> Part | None:
+    """The sum of a data gradient whose output phases all have the same number of taps, with the channels (r, c) of all
+    phases r; None if they differ."""
+    g = problem.geometry
+    numbers = zip(g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin)
+    per_axis = [axis_phase_groups(*axis) for axis in numbers]
+    if any(len(found) != 1 for found in per_axis):
+        return None
+    part = Part(problem, tuple(group for (group,) in per_axis), (False,) * g.rank, apart=True)
+    return replace(part, positions=part.needed)
+
+
+@lru_cache(maxsize=64)
+def _untiled(problem: Problem) -> tuple[Axis, ...]:
+    """A problem's spatial axes without tiles; none if it is no sum with stride 1, nor several of the same taps."""
+    geometry = problem.geometry
+    if problem.gradient is not Gradient.DATA:
+        axes = zip(geometry.y, geometry.k, geometry.dilations)
+        return tuple(Axis(1, *axis) for axis in axes) if max(geometry.strides) == 1 else ()
+    part = phases_of(problem)
+    if part is None:
+        return ()
+    return tuple(
+        Axis(1, size, group.taps, group.dilation, 1, group.phases, max(group.firsts) - min(group.firsts) + 1)
+        for size, group in zip(part.positions, part.phase_groups)
+    )
+
+
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     """For each axis, whether Winograd's algorithm may apply: along the last `MOST_AXES` of those with several taps, and
     fewer than the largest tile has products.
 
-    Along none if a stride is greater than one, if there are several groups, if a filter gradient is zero for some taps,
-    or if a dilation is larger than the tensor.
+    Along none if a stride is greater than one, except in a data gradient whose output phases have the same number of
+    taps. Along none if there are several groups, if a filter gradient is zero for some taps, or if a dilation is larger
+    than the tensor.
     """
-    geometry = problem.geometry
+    geometry, axes = problem.geometry, _untiled(problem)
     taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
     sizes = geometry.y if problem.gradient is Gradient.DATA else geometry.x
-    has_gaps = any(k > 1 and d > size for k, d, size in zip(geometry.k, geometry.dilations, sizes))
-    if geometry.groups > 1 or max(geometry.strides) > 1 or taps_are_zero or has_gaps:
+    has_gaps = any(axis.taps > 1 and axis.dilation > size for axis, size in zip(axes, sizes))
+    if not axes or geometry.groups > 1 or taps_are_zero or has_gaps:
         return (False,) * geometry.rank
-    able = [1 < k < max(POINTS) for k in geometry.k]
-    return tuple(is_able and sum(able[axis:]) <= MOST_AXES for axis, is_able in enumerate(able))
+    able = [any(axis.taps in taps for taps in TAPS.values()) for axis in axes]
+    return tuple(is_able and sum(able[place:]) <= MOST_AXES for place, is_able in enumerate(able))
 
 
 def tile_products(problem: Problem) -> list[tuple[int, ...]]:
-    """The numbers of products that a problem's tiles may have along each tiled axis: all choices of `PRODUCTS` by which
-    tiles have several positions."""
-    taps = [k for k, is_tiled in zip(problem.geometry.k, tiled_axes(problem)) if is_tiled]
+    """The numbers of products that a problem's tiles may have along each tiled axis: all choices of `PRODUCTS` that
+    `TAPS` allows."""
+    taps = [axis.taps for axis, is_tiled in zip(_untiled(problem), tiled_axes(problem)) if is_tiled]
     most = MOST_PRODUCTS[problem.gradient]
     choices = [products for products in PRODUCTS.get(len(taps), ()) if prod(products) <= most]
-    return [products for products in choices if all(map(operator.lt, taps, products))]
+    return [products for products in choices if all(k in TAPS[n] for k, n in zip(taps, products))]
 
 
 def axes_of(problem: Problem, products: Sequence[int], multiples: Sequence[int]) -> list[Axis]:
     """A problem's spatial axes: of the result, or, for a filter gradient, of dy. Tiles have so many products along
     those that are tiled, and tiles along each are rounded up to `multiples`."""
-    geometry, along = problem.geometry, iter(products)
-    sizes = geometry.x if problem.gradient is Gradient.DATA else geometry.y
-    tiles = [next(along) + 1 - k if tiled else 1 for k, tiled in zip(geometry.k, tiled_axes(problem))]
-    return [Axis(*axis) for axis in zip(tiles, sizes, geometry.k, geometry.dilations, multiples)]
+    along = iter(products)
+    return [
+        replace(axis, tile=next(along) + 1 - axis.taps if is_tiled else 1, multiple=multiple)
+        for axis, is_tiled, multiple in zip(_untiled(problem), tiled_axes(problem), multiples)
+    ]

@@ -15,16 +15,25 @@ Element = Callable[..., Index]
 
 
 def tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[Matrix]) -> te.Tensor:
-    """A stage of data (n, g, s, *elements) as (*f, n, *tiles, s): along tiled axes, row f of the matrix combines each
-    tile's elements; other axes stay as they are."""
+    """A stage of data (n, g, s, *elements) as (*f, *shifts, n, *tiles, s): along tiled axes, row f of the matrix
+    combines each tile's elements; other axes stay as they are. Where tiles begin from several neighbours
+    (`Axis.shifts`), there is an axis of these."""
     extents = [axis.tiles if axis.tiled else extent for axis, extent in zip(axes, data.shape[3:])]
-    many = len(matrices)
+    shifts = [axis.shifts for axis in axes if axis.is_shifted]
+    many, outer_at = len(matrices), len(matrices) + len(shifts)
 
     def value(*index: Index) -> Index:
-        inner, (n, *t, s) = iter(index[:many]), index[many:]
-        return data(n, 0, s, *(a.begin(at) + next(inner) * a.dilation if a.tiled else at for a, at in zip(axes, t)))
+        inner, shifted, (n, *t, s) = iter(index[:many]), iter(index[many:outer_at]), index[outer_at:]
 
-    outer = (data.shape[0], *extents, data.shape[2])
+        def element(axis: Axis, at: Index) -> Index:
+            if not axis.tiled:
+                return at
+            place = axis.begin(at) + next(inner) * axis.dilation
+            return place + next(shifted) if axis.is_shifted else place
+
+        return data(n, 0, s, *map(element, axes, t))
+
+    outer = (*shifts, data.shape[0], *extents, data.shape[2])
     return _stage(name, matrices, outer, value)
 
 

@@ -1,8 +1,8 @@
 """Data gradients and forward convolutions with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
-Pattern. Stride 1, one group, two to five taps along one or two axes; in NCX whole vectors of N. For each of a tile's
-products there is a GEMM: M are the tiles of the result, N its channels, K the channels of the data and the taps of
-other axes.
+Pattern. One group, two to five taps along one or two axes; stride 1, or a data gradient whose output phases all have
+so many taps. In NCX, and with several phases, whole vectors of N. For each of a tile's products there is a GEMM: M are
+the tiles of the result, N its channels in all phases, K the channels of the data and the taps of other axes.
 
 Loop nest:
 
@@ -35,10 +35,14 @@ Why it is fast.
 3. A tile's elements are loaded once, as vectors of channels, and transformed in registers or L1 (transforms.py).
 4. Results in NCX, or with channels that don't fill vectors, are transformed back into scratch memory of the work item,
    and copied from there.
+5. A work item has one output phase. Data is transformed once for all phases that begin at the same position.
+6. With several output phases, K is summed in registers by cache blocks, which are added up in the cache: this keeps
+   rounding errors within the bound, and takes few cycles.
 
-Not done: strides, dilations larger than the tensor, and larger tiles, whose rounding errors are greater. Nor is a plan
-taken by default whose workspace would be larger than the tensors. Results are rounded differently than direct sums, and
-an infinity reaches a whole tile, so only targets with `-algorithm=auto` have this rule.
+Not done: strided forward convolutions, phases with different numbers of taps, dilations larger than the tensor, and
+larger tiles, whose rounding errors are greater. Nor is a plan taken by default whose workspace would be larger than the
+tensors. Results are rounded differently than direct sums, and an infinity reaches a whole tile, so only targets with
+`-algorithm=auto` have this rule.
 """
 
 from __future__ import annotations
@@ -97,14 +101,14 @@ class WinogradDataRule:
             sch.compute_at(untiled, work_item, preserve_unit_loops=True)
             *_, j = loops = sch.get_loops(untiled)
             _nest_tiles(sch, loops[-1 - len(axes) : -1], j, axes, lanes)
-        total = sch.get_sblock("sum")
-        reduction, panels = _nest_sum(sch, total, work_item, axes, plan, lanes)
-        data = Data("data", "tiled_data", sum(axis.tiled for axis in axes), plan.block_k)
+        tile, reduction, panels = _nest_sum(sch, sch.get_sblock("sum"), work_item, axes, plan, lanes)
+        many, shifted = sum(axis.tiled for axis in axes), sum(axis.is_shifted for axis in axes)
+        data = Data("data", "tiled_data", many, plan.block_k, shifted)
         transform_data(sch, data, problem.data_format, lanes, partition, in_parallel=plan.packs is Packs.BEFORE)
         _transform_filter(sch, problem, axes, plan, lanes, panels if plan.packs is Packs.BEFORE else [])
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(work_item)
-        sch.decompose_reduction(total, reduction)
+        sch.decompose_reduction(tile, reduction)
         module = apply_output_maps(sch.mod, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
 
@@ -153,17 +157,23 @@ def _nest_tiles(sch: Schedule, y: list[LoopRV], j: LoopRV, axes: list[Axis], lan
 
 def _nest_sum(
     sch: Schedule, total: SBlockRV, work_item: LoopRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int
-) -> tuple[LoopRV, list[LoopRV]]:
-    """The products of a work item, by register tiles. Returns the outermost loop over K, and the loops over panels:
-    over N blocks, and over the products along the first tiled axis if there are two.
+) -> tuple[SBlockRV, LoopRV, list[LoopRV]]:
+    """The products of a work item, by register tiles. Returns the tile's block and its outermost loop over K, and the
+    loops over panels: over N blocks, and over the products along the first tiled axis if there are two.
 
     If the work item transforms the filter, all products of one N block follow each other, since its panels were just
     made. Otherwise all N blocks of one product do, and share its data.
     """
-    many, rank = sum(axis.tiled for axis in axes), len(axes)
-    count = len(sch.get_loops(total))
-    sch.compute_at(total, work_item, preserve_unit_loops=True)
-    loops = sch.get_loops(total)[-count:]
+    many, rank, block = sum(axis.tiled for axis in axes), len(axes), total
+    if plan.k_cache_blocks > 1:
+        cache_block, _ = sch.split(sch.get_loops(total)[-1], [plan.k_cache_blocks, None])
+        block = sch.rfactor(cache_block, 0)
+        sch.set_scope(block, 0, "local")
+        sch.compute_at(total, work_item, preserve_unit_loops=True)
+    count = len(sch.get_loops(block))
+    sch.compute_at(block, work_item, preserve_unit_loops=True)
+    loops = sch.get_loops(block)[-count:]
+    cache_blocks, loops = loops[: plan.k_cache_blocks > 1], loops[plan.k_cache_blocks > 1 :]
     f, (n, *rest) = loops[:many], loops[many:]
     tiles, (j, *taps, s) = rest[:rank], rest[rank:]
     m_loops = [sch.split(loop, [None, size]) for loop, size in zip([n, *tiles], plan.m)]
@@ -171,9 +181,9 @@ def _nest_sum(
     s0, s1 = sch.split(s, [None, plan.block_k])
     outer, inner = ([pieces[i] for pieces in m_loops] for i in (0, 1))
     panels = [j0, *f] if plan.packs is Packs.BEFORE else [*f, j0]
-    sch.reorder(*panels, *outer, s0, *taps, s1, *inner, j1)
-    written = sch.cache_write(total, 0, "local")
-    sch.reverse_compute_at(written, outer[-1], preserve_unit_loops=True)
+    sch.reorder(*panels, *outer, *cache_blocks, s0, *taps, s1, *inner, j1)
+    written = total if cache_blocks else sch.cache_write(total, 0, "local")
+    sch.reverse_compute_at(written, [*outer, *cache_blocks][-1], preserve_unit_loops=True)
 
     def by_blocks(*index: Index) -> tuple[Index, ...]:
         f, (n, *t, j) = index[:many], index[many:]
@@ -182,7 +192,7 @@ def _nest_sum(
     blocks.transform_written(sch, written, by_blocks)
     blocks.vectorize_tile(sch, [*inner, j1], lanes)
     blocks.vectorize_tile(sch, sch.get_loops(written)[-rank - 2 :], lanes)
-    return s0, [j0, *f[:-1]]
+    return block, s0, [j0, *f[:-1]]
 
 
 def _transform_filter(

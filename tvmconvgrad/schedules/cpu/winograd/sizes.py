@@ -70,8 +70,23 @@ class WinogradSizes:
         return prod(axis.taps for axis in self.axes if not axis.tiled)
 
     @property
+    def phase_taps(self) -> int:
+        """Taps of an output phase, along all axes."""
+        return prod(axis.taps for axis in self.axes)
+
+    @property
+    def phases(self) -> int:
+        """Output phases of a data gradient: so many times its channels does the result of the sum have."""
+        return prod(axis.phases for axis in self.axes)
+
+    @property
+    def shifts(self) -> int:
+        """So many tiles that begin from neighbours are made of the data for one tile of each phase."""
+        return prod(axis.shifts for axis in self.axes if axis.tiled)
+
+    @property
     def tiles(self) -> int:
-        """All tiles, of all images."""
+        """All tiles of a phase, of all images."""
         return self.problem.geometry.batch * prod(axis.tiles for axis in self.axes)
 
     @property

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.te.tensors import Index
+
+AnyIndex = TypeVar("AnyIndex")
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,19 @@ class Data:
     name: str
     tiled: int
     channels: int
+    shifted: int = 0
+    """Along so many axes tiles begin from several neighbours."""
+
+    def parts(self, index: Sequence[AnyIndex]) -> tuple[Sequence[AnyIndex], Sequence[AnyIndex], Sequence[AnyIndex]]:
+        """f, the shifts, and (n, *tiles, channel) of an index or of loops."""
+        shifts = self.tiled + self.shifted
+        return index[: self.tiled], index[self.tiled : shifts], index[shifts:]
 
     def by_blocks(self, *index: Index) -> tuple[Index, ...]:
-        """The storage index of (*f, n, *tiles, channel): in the order in which a register tile reads it, with a block
-        of channels for each tile."""
-        f, (n, *tiles, channel) = index[: self.tiled], index[self.tiled :]
-        return (n, *f, channel // self.channels, *tiles, channel % self.channels)
+        """The storage index of (*f, *shifts, n, *tiles, channel): in the order in which a register tile reads it, with
+        a block of channels for each tile."""
+        f, shifts, (n, *tiles, channel) = self.parts(index)
+        return (n, *shifts, *f, channel // self.channels, *tiles, channel % self.channels)
 
 
 def transform_data(
@@ -44,11 +54,10 @@ def transform_data(
     blocks.transform_written(sch, block, data.by_blocks)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
-    loops = sch.get_loops(block)[-count:]
-    f, (n, *tiles, channel) = loops[: data.tiled], loops[data.tiled :]
+    f, shifts, (n, *tiles, channel) = data.parts(sch.get_loops(block)[-count:])
     vectors = -(-data.channels // lanes)
     channel0, vector, lane = sch.split(channel, [None, vectors, data.channels // vectors])
-    sch.reorder(n, channel0, *tiles, vector, *f, lane)
+    sch.reorder(n, channel0, *shifts, *tiles, vector, *f, lane)
     transform_tile(sch, data.name, vector, f, lane)
     place = sch.fuse(n, channel0) if in_parallel or at is None else n
     packing.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
