@@ -34,10 +34,11 @@ DATA_SHARE = 0.7
 """Where work items transform the filter, the data of a partition may take this share of the workspace; their panels and
 sums take the rest. Not measured on its own."""
 
-CACHE_BLOCK = 128
-"""With several output phases, at most so many channels of K are summed in registers before they are added to the sums
-in the cache. With 1024 in one run the error of a 4x4 data gradient with stride 2 was 6.9 times that of direct sums,
-which have several cache blocks of K, instead of 2.6 times."""
+CACHE_BLOCK = 64
+"""At most so many channels of K are summed in registers before they are added to the sums in the cache. With 128 the
+error of 3x3 data gradients was up to 4.8 times that of direct sums, which have cache blocks of K too, and with all of
+512 channels 8.6 times; with 64 it is 3.7 times (benchmarks/accuracy.py), and 40 layers took as long as with all (0.99
+to 1.01 in the mean of a suite, an Intel Xeon with AMX)."""
 
 FROM_MEMORY = 1.5
 """Packing costs so many times as much if the filter does not fit the last-level cache. Not measured on its own."""
@@ -211,8 +212,6 @@ class WinogradDataPlanner:
     @property
     def _k_cache_blocks(self) -> int:
         """The number of cache blocks of K."""
-        if self.sizes().phases == 1:
-            return 1
         k_blocks = -(-self.channels[0] // self.block_k)
         return k_blocks // largest_divisor(k_blocks, CACHE_BLOCK // self.block_k)
 

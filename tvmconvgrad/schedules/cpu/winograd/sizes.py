@@ -25,10 +25,11 @@ their own."""
 PANELS_FAR = 0.02
 """Cycles for a byte of a transformed operand from beyond L2 that each work item reads. Not measured on its own."""
 
-WORTH = 1.4
+WORTH = 1.36
 """Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32
-for which the model promises less, 3D U-Net's down4_2 took 1.7 times as long as direct sums, and the others 0.81 to 0.95
-times (an Intel Xeon with AMX)."""
+for which the model promises little more, direct sums took 1.03 to 1.17 times as long (WaveNet's dilated1 and causal,
+DeepLab's aspp_dilated6, VGG-19's conv5_1). Of those for which it promises less, 3D U-Net's down4_2 took 1.7 times as
+long as direct sums, and the others 0.81 to 0.95 times (an Intel Xeon with AMX)."""
 
 BLOCK_K = 16
 """Channels of K that are innermost in packed operands: a cache line of f32."""
