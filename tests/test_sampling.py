@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, product
 
 from tests.support.random_cases import random_cases
-from tests.support.sampling import covering, kinds_of
+from tests.support.sampling import covering, in_turn, kinds_of
 
 
 def lanes(size: int, **how: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
@@ -23,6 +23,16 @@ def test_each_pair_and_each_triple_is_met() -> None:
         for places in combinations(range(7), strength):
             assert {tuple(each[i] for i in places) for each in chosen} == set(product(range(2), repeat=strength))
     assert len(quick) < 12 < len(second) < 30  # of 128
+
+
+def test_values_in_turn_meet_each_pair_of_the_other_axes() -> None:
+    found = in_turn(3, "abcd", range(3), "xyz")
+    assert len(found) == 36
+    quick = [each.values for each in found if not each.marks]
+    assert len(quick) == 12
+    for one, other in combinations(range(3), 2):
+        pairs = {(each.values[one], each.values[other]) for each in found}
+        assert {(values[one], values[other]) for values in quick} == pairs
 
 
 def test_a_lane_may_have_none() -> None:

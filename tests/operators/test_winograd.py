@@ -16,7 +16,7 @@ import tvmconvgrad as cg
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_close_by_tiles, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
-from tests.support.sampling import covering, kinds_of
+from tests.support.sampling import covering, every, kinds_of
 from tests.support.scheduled import kernel, run
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
@@ -160,7 +160,7 @@ def test_the_larger_ones_are_of_every_plan() -> None:
     assert split_k == packs == {True, False}
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", every(2, OPERATORS))
 @pytest.mark.parametrize(
     "conv",
     [pytest.param(LARGER[0], id="2-D"), pytest.param(CONVOLUTIONS[12], id="3-D", marks=pytest.mark.slow)],

@@ -11,6 +11,7 @@ import tvmconvgrad as cg
 from tests.support import layouts, reference
 from tests.support.case import DTYPES, Case, assert_same
 from tests.support.convolution import Convolution, operands
+from tests.support.sampling import every, in_turn
 from tvmconvgrad.spec import Problem
 
 CONVOLUTIONS = [
@@ -47,7 +48,7 @@ def _cases() -> list[Case]:
     return [*cases, Case(OPERATORS[0], CONVOLUTIONS[1], "NCX", "OIX", "f32")]
 
 
-@pytest.mark.parametrize("case", _cases(), ids=str)
+@pytest.mark.parametrize("case", every(3, _cases()))
 def test_every_candidate_computes_the_same(case: Case) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
@@ -64,9 +65,10 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("conv", PADDED, ids=["dilated", "long rows", "grouped, strided", "3-D strided"])
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@pytest.mark.parametrize(
+    ("operator", "conv", "data_format"),
+    in_turn(2, OPERATORS, PADDED, ("NXC", "NCX")),  # the quick lane has each pair of operator and layer
+)
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules
@@ -88,14 +90,14 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
     assert len(places) > 1
 
 
-@pytest.mark.parametrize("rows", ["whole", "split"])
-@pytest.mark.parametrize("operator", OPERATORS[1:])
 @pytest.mark.parametrize(
-    ("data_format", "filter_format", "dtype"),
-    [("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")],
+    ("formats", "operator", "rows"),
+    in_turn(
+        2, (("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")), OPERATORS[1:], ("whole", "split")
+    ),
 )
-def test_parts_of_sums_that_are_added_up_aside(
-    operator: str, data_format: str, filter_format: str, dtype: str, rows: str
+def test_cache_blocks_of_k_that_a_scratch_accumulator_adds_up(
+    formats: tuple[str, str, str], operator: str, rows: str
 ) -> None:
     """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
     from tests.support.scheduled import run
@@ -103,8 +105,9 @@ def test_parts_of_sums_that_are_added_up_aside(
     from tvmconvgrad.machines.host import missing_features
     from tvmconvgrad.machines.targets import parse_target
 
+    data_format, _, dtype = formats
     conv = SPLIT_ROWS if rows == "split" else PADDED[2] if data_format == "NXC" else WHOLE_TILES
-    case = Case(operator, conv, data_format, filter_format, dtype)
+    case = Case(operator, conv, *formats)
     problem, target = _problem(case), parse_target("llvm -mcpu=x86-64-v3" if rows == "split" else None)
     if rows == "split" and missing_features({"avx2"}):
         pytest.skip("this CPU has no AVX2")

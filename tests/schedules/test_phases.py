@@ -10,6 +10,7 @@ import pytest
 from tests.support import layouts, reference
 from tests.support.case import Case, assert_same
 from tests.support.convolution import Convolution, operands
+from tests.support.sampling import in_turn
 from tests.support.scheduled import run
 
 DATA = "ConvolutionBackpropData"
@@ -24,8 +25,10 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("formats", [("NXC", "XIO"), ("NCX", "OIX")], ids="-".join)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize(
+    ("name", "formats"),
+    in_turn(2, list(CONVOLUTIONS), [("NXC", "XIO"), ("NCX", "OIX")]),
+)
 def test_every_schedule_of_phases_made_alike(name: str, formats: tuple[str, str]) -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import combinations
-from typing import TypeVar
+from itertools import combinations, product
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -20,6 +20,16 @@ def every(step: int, cases: Sequence[T]) -> list[ParameterSet]:
     return [
         pytest.param(case, id=str(case), marks=[pytest.mark.slow] if i % step else []) for i, case in enumerate(cases)
     ]
+
+
+def in_turn(step: int, *axes: Sequence[Any]) -> list[ParameterSet]:
+    """All combinations of the axes' values. Those whose places on the axes do not add up to a multiple of `step` are
+    marked slow: of three axes, where one has `step` values, the quick lane then meets each pair of the other two."""
+    found = []
+    for chosen in product(*map(enumerate, axes)):
+        places, values = zip(*chosen, strict=True)
+        found.append(pytest.param(*values, marks=[pytest.mark.slow] if sum(places) % step else []))
+    return found
 
 
 def kinds_of(case: Case) -> list[Hashable]:

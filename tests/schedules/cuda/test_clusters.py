@@ -10,6 +10,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, changed, check, check_program, program_of
+from tests.support.sampling import in_turn
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
@@ -32,15 +33,12 @@ def in_cluster(case: Case, target: Target, **given: int) -> Program:
 
 
 @pytest.mark.parametrize(
-    ("what", "split_k", "count"),
-    [
-        pytest.param(what, *sizes, marks=[pytest.mark.slow] if (row + column) % 3 else [])
-        for row, what in enumerate(TARGETS)
-        for column, sizes in enumerate([(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)])
-    ],
+    ("what", "sizes"),
+    in_turn(3, list(TARGETS), [(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)]),
 )
-def test_results_are_exact(emulator: Emulator, what: str, split_k: int, count: int) -> None:
+def test_results_are_exact(emulator: Emulator, what: str, sizes: tuple[int, int]) -> None:
     """Written as vectors and one by one; from some partial sums, or from none."""
+    split_k, count = sizes
     turn = split_k + count + list(TARGETS).index(what)
     case = Case(OPERATORS[0], LONG, "NXC", ("XIO", "OIX")[turn // 2 % 2], DTYPES[what])
     tile = next(i for i, each in enumerate(TILES[what]) if (each.block_m, each.block_n) == (64, 64))

@@ -42,7 +42,7 @@ def named(chosen: tuple[Case, dict[str, int]]) -> str:
     return f"{chosen[0]}-{chosen[1]}"
 
 
-@pytest.mark.parametrize("case", covering(of_all_types(), second=2))
+@pytest.mark.parametrize("case", covering(of_all_types(), quick=1, second=2))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case):
         pytest.skip("the sum is no matrix product")

@@ -16,6 +16,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
+from tests.support.sampling import in_turn
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
@@ -110,11 +111,7 @@ TILES = {"f16 sm_90a": WARPGROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TI
 
 @pytest.mark.parametrize(
     ("operator", "what"),
-    [
-        pytest.param(operator, what, marks=[pytest.mark.slow] if (row + column) % 4 else [])
-        for row, operator in enumerate((0, 1, 3))
-        for column, what in enumerate(TARGETS)
-    ],
+    in_turn(4, (0, 1, 3), list(TARGETS)),
 )
 def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what: str) -> None:
     dtype = what.removeprefix("t")[:3]

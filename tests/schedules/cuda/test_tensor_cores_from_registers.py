@@ -12,6 +12,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, problem_of, program_of, takes
 from tests.support.random_cases import random_cases
+from tests.support.sampling import in_turn
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
@@ -28,8 +29,10 @@ LINE = Convolution(3, 1, 4, 16, (40,), (40,), (9,), (1,), (2,), (8,), (8,))
 LAYERS = {"stem": STEM, "groups": GROUPS, "cube": CUBE, "line": LINE}
 
 
-@pytest.mark.parametrize("tile", range(len(TILES_FROM_REGISTERS)))
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(
+    ("layer", "tile"),
+    in_turn(len(LAYERS), list(LAYERS), range(len(TILES_FROM_REGISTERS))),
+)
 def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
     """In each type and layout, for both targets, of all depths and stages, in turn."""
     turn = list(LAYERS).index(layer) + tile

@@ -16,7 +16,7 @@ from tests.support.case import OPERATORS, Case, assert_same
 from tests.support.convolution import Array, operands
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, TF32, check, program_of, takes
-from tests.support.sampling import covering
+from tests.support.sampling import covering, in_turn
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.cuda.gemm.tiles import TENSOR_TILES
@@ -42,10 +42,7 @@ def test_sums_of_integers_are_exact(emulator: Emulator, case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "tile"),
-    [
-        pytest.param(operator, tile, marks=[pytest.mark.slow] if i % 8 else [])
-        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(TENSOR_TILES))))
-    ],
+    in_turn(8, (0, 1, 3), range(len(TENSOR_TILES))),
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     case = Case(OPERATORS[operator], WIDE, "NXC", ("XIO", "OIX")[tile % 2])
@@ -63,13 +60,7 @@ def test_a_split_sum(emulator: Emulator) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "of", "architecture"),
-    [
-        # the quick lane has each pair of operator, input and architecture
-        pytest.param(operator, of, architecture, marks=[pytest.mark.slow] if (row + of + column) % 2 else [])
-        for row, operator in enumerate(OPERATORS)
-        for of in (0, 1)
-        for column, architecture in enumerate((800, 900))
-    ],
+    in_turn(2, OPERATORS, (0, 1), (800, 900)),  # the quick lane has each pair of operator, input and architecture
 )
 def test_both_inputs_are_rounded_to_the_nearest(emulator: Emulator, operator: str, of: int, architecture: int) -> None:
     """The elements of one input lie half way between TF32's, and those of the other are signs: sums are exact."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, changed, check, check_program, program_of, takes
-from tests.support.sampling import covering, every
+from tests.support.sampling import covering, every, in_turn
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
@@ -60,13 +59,7 @@ def boxed(case: Case, **given: int) -> Program:
 
 @pytest.mark.parametrize(
     ("name", "operator", "way"),
-    [
-        # a Latin square: the quick lane has each pair of layer, operator and way
-        pytest.param(name, operator, way, marks=[pytest.mark.slow] if (row + column + turn) % 3 else [])
-        for row, name in enumerate(LAYERS)
-        for column, operator in enumerate((0, 1, 3))
-        for turn, way in enumerate(WAYS)
-    ],
+    in_turn(3, list(LAYERS), (0, 1, 3), WAYS),  # the quick lane has each pair of layer, operator and way
 )
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
@@ -82,10 +75,7 @@ def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Co
 
 @pytest.mark.parametrize(
     ("operator", "tile"),
-    [
-        pytest.param(operator, tile, marks=[pytest.mark.slow] if (i % 4) else [])
-        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(WARPGROUP_TILES))))
-    ],
+    in_turn(7, (0, 1, 3), range(len(WARPGROUP_TILES))),
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     wide = replace(SQUARE, batch=4, c=128, o=256, x=(7, 6), y=(7, 6)) if WARPGROUP_TILES[tile].block_n > 64 else SQUARE

@@ -30,7 +30,7 @@ def of_both_types() -> list[Case]:
     return [case.with_dtype(TYPES[i // len(OPERATORS) % 2]) for i, case in enumerate(cases())]
 
 
-@pytest.mark.parametrize("case", covering(of_both_types()))
+@pytest.mark.parametrize("case", covering(of_both_types(), quick=1))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, SM_90A):
         pytest.skip("the sum is no matrix product")
