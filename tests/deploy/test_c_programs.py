@@ -43,9 +43,8 @@ def test_calls_run_on_openmps_threads(built: Built, tmp_path: Path, threads: int
 
 @on_x86
 @needs_qemu
-@pytest.mark.parametrize(
-    ("cpu", "level"), [pytest.param("Nehalem", "x86-64-v2", marks=pytest.mark.slow), ("Haswell", "x86-64-v3")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("cpu", "level"), [("Nehalem", "x86-64-v2"), ("Haswell", "x86-64-v3")])
 def test_lesser_cpus_take_the_best_that_they_have(built: Built, program: Path, cpu: str, level: str) -> None:
     # an instruction that the emulated CPU has not ends the process
     answer = run(

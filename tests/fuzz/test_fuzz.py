@@ -50,7 +50,7 @@ def check(seed: int, seconds: float) -> None:
 
 
 def test_samples_of_today() -> None:
-    check(int(f"{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d}"), 20.0)
+    check(int(f"{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d}"), 15.0)
 
 
 def test_samples_of_one_seed() -> None:

@@ -15,7 +15,7 @@ from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, Tensors, operands
 from tests.support.emulation import Emulation, needs_emulator
 from tests.support.random_cases import random_cases
-from tests.support.sampling import covering, every
+from tests.support.sampling import covering, every, in_turn
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.host import host_features
@@ -160,9 +160,10 @@ def test_every_number_that_a_search_may_draw(operator: str, way: Way) -> None:
             way.check(case, rule, {name: values[-1]})
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-@pytest.mark.parametrize("operator", ["ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"])
-@pytest.mark.parametrize("y", [(4, 5), (5, 5)], ids=str)
+@pytest.mark.parametrize(
+    ("operator", "y", "value"),
+    in_turn(2, ("ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"), ((4, 5), (5, 5)), (np.inf, np.nan)),
+)
 def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
     operator: str, y: tuple[int, int], value: float, way: Way
 ) -> None:

@@ -14,6 +14,7 @@ from tests.support import reference
 from tests.support.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.convolution import Array, Convolution, operands
 from tests.support.layouts import to_canonical
+from tests.support.sampling import in_turn
 
 WIDE = Convolution(8, 1, 24, 40, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 STRIDED = Convolution(3, 1, 3, 17, (33, 29), (17, 15), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
@@ -28,9 +29,7 @@ def in_new_thread(work: Callable[[], Array]) -> Array:
         return pool.submit(work).result(timeout=300)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize(("name", "operator", "dtype"), in_turn(2, list(CONVOLUTIONS), OPERATORS, ["f32", "bf16"]))
 def test_the_number_of_threads_changes_no_bit(name: str, operator: str, dtype: str) -> None:
     # fractions: their sum depends on its order
     case = Case(operator, CONVOLUTIONS[name], dtype=dtype)

@@ -240,7 +240,7 @@ def test_what_the_definition_says_of_it(operator: str, largest: int | None) -> N
         assert verdict.is_right
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, pytest.param(np.nan, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("operator", "conv"), [*product((OPERATORS[1], OPERATORS[3]), UNPADDED[:2]), (OPERATORS[1], UNPADDED[2])]
 )

@@ -67,7 +67,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "conv", "data_format"),
-    in_turn(2, OPERATORS, PADDED, ("NXC", "NCX")),  # the quick lane has each pair of operator and layer
+    in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")),
 )
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run
@@ -93,7 +93,7 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
 @pytest.mark.parametrize(
     ("formats", "operator", "rows"),
     in_turn(
-        2, (("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")), OPERATORS[1:], ("whole", "split")
+        3, (("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")), OPERATORS[1:], ("whole", "split")
     ),
 )
 def test_cache_blocks_of_k_that_a_scratch_accumulator_adds_up(

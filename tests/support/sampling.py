@@ -28,7 +28,8 @@ def in_turn(step: int, *axes: Sequence[Any]) -> list[ParameterSet]:
     found = []
     for chosen in product(*map(enumerate, axes)):
         places, values = zip(*chosen, strict=True)
-        found.append(pytest.param(*values, marks=[pytest.mark.slow] if sum(places) % step else []))
+        marks = [pytest.mark.slow] if sum(places) % step else []
+        found.append(pytest.param(*values, id="-".join(map(str, values)), marks=marks))
     return found
 
 

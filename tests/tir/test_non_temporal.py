@@ -8,6 +8,7 @@ from tests.support.assembly import count
 from tests.support.case import Case
 from tests.support.convolution import Convolution
 from tests.support.cpus import CPUS, Cpu
+from tests.support.sampling import in_turn
 from tvmconvgrad.compiler import llvm
 
 DENSE, DEPTHWISE = 1, 64
@@ -26,8 +27,7 @@ def code(cpu: Cpu, groups: int, size: int) -> list[str]:
     return str(built.executable.mod.inspect_source("s")).splitlines()
 
 
-@pytest.mark.parametrize("groups", [DENSE, DEPTHWISE])
-@pytest.mark.parametrize("cpu", CPUS, ids=str)
+@pytest.mark.parametrize(("cpu", "groups"), in_turn(2, CPUS, [DENSE, DEPTHWISE]))
 def test_large_results_of_cpus_that_have_them(cpu: Cpu, groups: int) -> None:
     lines = code(cpu, groups, LARGE)
     if cpu.architecture != "x86_64":

@@ -7,6 +7,7 @@ import pytest
 from tests.support.assembly import count, saves, simple_loops
 from tests.support.case import OPERATORS, ROLES, Case
 from tests.support.convolution import Convolution
+from tests.support.sampling import in_turn
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import Target, parse_target
 
@@ -31,8 +32,10 @@ def target_of(mcpu: str) -> Target:
     return parse_target(f"llvm -mcpu={mcpu} -mtriple={architecture}-linux-gnu")
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("mcpu", ["cooperlake", "znver4", "sapphirerapids", "neoverse-v1", "cortex-a76 -mattr=+bf16"])
+@pytest.mark.parametrize(
+    ("mcpu", "operator"),
+    in_turn(2, ("cooperlake", "znver4", "sapphirerapids", "neoverse-v1", "cortex-a76 -mattr=+bf16"), OPERATORS),
+)
 def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
     for rule in RULES[ROLES[operator][1]]:
         found = code(mcpu, operator, rule)

@@ -8,7 +8,7 @@ from tests.cuda_all import cases
 from tests.support.case import OPERATORS, Case
 from tests.support.convolution import Convolution
 from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, program_of
-from tests.support.sampling import covering
+from tests.support.sampling import covering, in_turn
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.machines.targets import Target
@@ -51,7 +51,7 @@ def _instruction(multiplied: str, program: Program) -> str:
     return f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32"
 
 
-@pytest.mark.parametrize("case", covering([case for case in cases() if case.convolution.groups == 1]))
+@pytest.mark.parametrize("case", covering([case for case in cases() if case.convolution.groups == 1], quick=1))
 def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
     """For every operator, type, layout and rank; tests/cuda_all.py compiles them all."""
     for target in TARGETS.values():
@@ -60,16 +60,9 @@ def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
         assert (instruction in program.source) is (case.dtype != "f32")
 
 
-@pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow), "sm_90a"])
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-@pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize(
-    "layer",
-    [
-        "resnet_50 3x3",
-        "depthwise",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in LAYERS if each not in ("resnet_50 3x3", "depthwise")),
-    ],
+    ("layer", "operator", "dtype", "arch"),
+    in_turn(7, list(LAYERS), OPERATORS[:2], ("f32", "f16"), ("sm_80", "sm_90", "sm_90a")),
 )
 def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, arch: str) -> None:
     scheduled, program = program_of(Case(operator, LAYERS[layer], dtype=dtype), target=TARGETS[arch])

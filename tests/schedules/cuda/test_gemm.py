@@ -12,7 +12,7 @@ from tests.support.convolution import Convolution
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import check, check_program, program_of, takes
 from tests.support.random_cases import random_cases
-from tests.support.sampling import covering
+from tests.support.sampling import covering, in_turn
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator
@@ -60,8 +60,7 @@ def test_each_tile(emulator: Emulator, chosen: tuple[Case, dict[str, int]]) -> N
     check(emulator, case, "gemm", {**given, "stages": stages[given["tile"] % len(stages)]})
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("operator", OPERATORS[:2])
+@pytest.mark.parametrize(("operator", "dtype"), in_turn(2, OPERATORS[:2], ["f32", "bf16"]))
 def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
     case = Case(operator, LONG if operator.endswith("Filters") else WIDE, "NXC", "OIX", dtype)
     scheduled, _ = program_of(case, "gemm")

@@ -59,7 +59,7 @@ def boxed(case: Case, **given: int) -> Program:
 
 @pytest.mark.parametrize(
     ("name", "operator", "way"),
-    in_turn(3, list(LAYERS), (0, 1, 3), WAYS),  # the quick lane has each pair of layer, operator and way
+    in_turn(6, list(LAYERS), (0, 1, 3), WAYS),
 )
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
@@ -85,8 +85,7 @@ def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     check(emulator, case, "gemm", {"tile": tile, "copies": ways[(operator + tile) % len(ways)]}, SM_90A)
 
 
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
-@pytest.mark.parametrize("operator", range(len(OPERATORS)))
+@pytest.mark.parametrize(("operator", "data_format"), in_turn(2, range(len(OPERATORS)), ["NXC", "NCX"]))
 def test_operators_layouts_and_split_sums(emulator: Emulator, operator: int, data_format: str) -> None:
     """What is packed is copied as boxes, too."""
     layer = replace(SQUARE, batch=7, o=64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from tests.support.case import OPERATORS, Case
 from tests.support.gpu import Emulator, needs_emulator
 from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, program_of, takes
 from tests.support.random_cases import random_cases
-from tests.support.sampling import covering
+from tests.support.sampling import covering, in_turn
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.machines.targets import Target, parse_target
@@ -39,10 +38,7 @@ def test_results_are_exact(emulator: Emulator, case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("operator", "tile"),
-    [
-        pytest.param(operator, tile, marks=[pytest.mark.slow] if i % 5 else [])
-        for i, (operator, tile) in enumerate(itertools.product((0, 1, 3), range(len(WARPGROUP_TILES))))
-    ],
+    in_turn(8, (0, 1, 3), range(len(WARPGROUP_TILES))),
 )
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     """With lines of each length and in both directions, and each number of stages."""
