@@ -160,7 +160,7 @@ def test_the_larger_ones_are_of_every_plan() -> None:
     assert split_k == packs == {True, False}
 
 
-@pytest.mark.parametrize("operator", every(2, OPERATORS))
+@pytest.mark.parametrize("operator", every(4, OPERATORS))
 @pytest.mark.parametrize(
     "conv",
     [pytest.param(LARGER[0], id="2-D"), pytest.param(CONVOLUTIONS[12], id="3-D", marks=pytest.mark.slow)],

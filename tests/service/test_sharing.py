@@ -103,7 +103,8 @@ def test_what_is_raised_arrives(acting: Acting) -> None:
     assert len({worker.pid for worker in acting.workers()}) == 1
 
 
-def test_workers_killed_at_any_moment(acting: Acting) -> None:
+@pytest.mark.parametrize("times", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_workers_killed_at_any_moment(acting: Acting, times: int) -> None:
     chance, kills, over = random.Random(3), 0, threading.Event()
 
     def want(first: int) -> list[str]:
@@ -118,7 +119,7 @@ def test_workers_killed_at_any_moment(acting: Acting) -> None:
 
     with ThreadPoolExecutor(2) as threads:
         results = [threads.submit(want, first) for first in range(2)]
-        while kills < 100:
+        while kills < times:
             time.sleep(chance.uniform(0, 0.3))
             for worker in chance.sample(acting.workers(), min(1, len(acting.workers()))):
                 worker.kill()
