@@ -1,7 +1,7 @@
 /* What one core does in a cycle. calibrate.py compiles and runs it: calibrate L1_BYTES L2_BYTES FAR_BYTES.
 
-   A line is a name and a number: FMAs that start in a cycle, and cycles from one to the next that adds to its sum, both
-   of whole vectors; bytes that are read in a cycle from buffers of these sizes. A cycle is the time of an addition that
+   A line is a name and a number: FMAs that start in a cycle, bf16 dot-product instructions that start for each (where
+   the CPU has them), and cycles from one FMA to the next that adds to its sum, all of whole vectors; bytes that are read in a cycle from buffers of these sizes. A cycle is the time of an addition that
    waits for the one before. The shortest of several runs counts, and the median of reads. */
 
 #include <stdint.h>
@@ -45,8 +45,8 @@ static double cycle(void) {
     return best;
 }
 
-/* Seconds of an FMA, of so many sums in turn. */
-#define FMAS(NAME, COUNT)                                                          \
+/* Seconds of an FMA, or of a bf16 dot-product instruction, of so many sums in turn. */
+#define FMAS(NAME, COUNT, ADD)                                                     \
     static double NAME(void) {                                                     \
         const long steps = 400000;                                                 \
         double best = 1;                                                           \
@@ -57,7 +57,7 @@ static double cycle(void) {
             double begin = now();                                                  \
             for (long i = 0; i < steps; i++) {                                     \
                 _Pragma("GCC unroll 32") for (int j = 0; j < COUNT; j++)           \
-                    sums[j] = sums[j] * by + plus;                                 \
+                    ADD(sums[j]);                                                  \
             }                                                                      \
             double seconds = (now() - begin) / steps / COUNT;                      \
             for (int j = 0; j < COUNT; j++) keep(sums[j]);                         \
@@ -65,8 +65,14 @@ static double cycle(void) {
         }                                                                          \
         return best;                                                               \
     }
-FMAS(chained, 1)
-FMAS(in_turn, SUMS)
+#define FMA(SUM) SUM = SUM * by + plus
+FMAS(chained, 1, FMA)
+FMAS(in_turn, SUMS, FMA)
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#define DOT(SUM) SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)by, (__m512bh)plus)
+FMAS(dots, SUMS, DOT)
+#endif
 
 static int ascending(const void *a, const void *b) {
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
@@ -101,6 +107,9 @@ int main(int count, char **words) {
     if (count != 4) return 2;
     double unit = cycle();
     printf("fma_units %.3f\n", unit / in_turn());
+#ifdef __AVX512BF16__
+    printf("dots_per_fma %.2f\n", in_turn() / dots());
+#endif
     printf("fma_latency %.3f\n", chained() / unit);
     printf("l1_bytes_per_cycle %.2f\n", unit / reading(strtoull(words[1], 0, 10)));
     printf("l2_bytes_per_cycle %.2f\n", unit / reading(strtoull(words[2], 0, 10)));

@@ -99,6 +99,8 @@ def machine_file(name: str, lanes: int, sizes: dict[str, int], measured: dict[st
     numbers["fma_units"] = max(round(measured["fma_units"]), 1), timed
     numbers["fma_bits"] = 8 * F32_BYTES * lanes, timed
     numbers["fma_latency"] = max(round(measured["fma_latency"]), 1), timed
+    if "dots_per_fma" in measured:
+        numbers["dots_per_fma"] = measured["dots_per_fma"], timed
     numbers["l2_bytes_per_cycle"] = round(measured["l2_bytes_per_cycle"], 1), timed
     numbers["memory_cycles_per_byte"] = round(1 / measured["memory_bytes_per_cycle"], 3), timed
     lines = [

@@ -19,6 +19,8 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=cooperlake", True),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512bf16", False),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids -mtune=znver4", True),
+    ("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids", False),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4", False),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3 -mattr=+avx512bf16", False),
     ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-v1", True),
@@ -30,4 +32,4 @@ def test_which_multiply_pairs(target: str, multiplies: bool) -> None:
     from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
 
-    assert CpuMachine.of(parse_target(target)).multiplies_pairs == multiplies
+    assert CpuMachine.of(parse_target(target)).pairs_pay == multiplies

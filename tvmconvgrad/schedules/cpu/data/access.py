@@ -72,7 +72,8 @@ class DataAccess:
     def pairs(self) -> bool:
         """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
         vectors over groups, K must be long enough for pairs to be transposed in registers."""
-        if not self.machine.multiplies_pairs or self.sizes.problem.dtype != "bf16":
+        able = self.machine.multiplies_pairs if self.tile.tile_rows else self.machine.pairs_pay
+        if not able or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
             return self.along and self.sizes.k >= 2 * LEAST_SIDE

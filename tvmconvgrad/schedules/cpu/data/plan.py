@@ -65,7 +65,7 @@ class DataPlanner:
     def takes(self) -> bool:
         """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
         if self.in_tile_registers:
-            return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis)))
+            return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis, tile_rows=1)))
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
         apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if self.vector_axis is DataAxis.K:

@@ -109,7 +109,7 @@ def multiplying(access: DataAccess) -> float:
     if access.tile.tile_rows:
         return tile_registers.cycles(access)
     efficiency = _efficiency(access)
-    at_a_time = access.machine.fmas * access.machine.lanes * (2 if access.pairs else 1)
+    at_a_time = access.machine.products(access.pairs)
     return access.products / (at_a_time * efficiency) if efficiency else inf
 
 

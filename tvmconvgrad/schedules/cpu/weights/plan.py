@@ -81,7 +81,7 @@ class WeightsPlanner:
         """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
         if self.in_tile_registers:
             taps = (1,) * self.problem.geometry.rank
-            return tile_registers.may_use(self.access(WeightsTile(taps, 1, 1, 1, self.vector_axis)))
+            return tile_registers.may_use(self.access(WeightsTile(taps, 1, 1, 1, self.vector_axis, 1)))
         return self.vector_axis is not WeightsAxis.GROUPS or self.problem.geometry.groups > 1
 
     def access(self, tile: WeightsTile) -> WeightsAccess:
