@@ -1,8 +1,9 @@
 /* What one core does in a cycle. calibrate.py compiles and runs it: calibrate L1_BYTES L2_BYTES FAR_BYTES.
 
-   A line is a name and a number: FMAs that start in a cycle, bf16 dot-product instructions that start for each (where
-   the CPU has them), and cycles from one FMA to the next that adds to its sum, all of whole vectors; bytes that are read in a cycle from buffers of these sizes. A cycle is the time of an addition that
-   waits for the one before. The shortest of several runs counts, and the median of reads. */
+   A line is a name and a number, all of whole vectors: FMAs that start in a cycle; bf16 dot-product instructions that
+   start in the time of one FMA, where the CPU has them; cycles from one FMA to the next that adds to its sum; and bytes
+   that are read in a cycle from buffers of these sizes. A cycle is the time of an addition that waits for the one
+   before. The shortest of several runs counts, and the median of reads. */
 
 #include <stdint.h>
 #include <stdio.h>

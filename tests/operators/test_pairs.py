@@ -150,7 +150,7 @@ def test_random_attributes(case: Case, way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[:1], indirect=True)
-@pytest.mark.parametrize("operator", every(2, OPERATORS))
+@pytest.mark.parametrize("operator", every(3, OPERATORS))
 def test_every_number_that_a_search_may_draw(operator: str, way: Way) -> None:
     case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
     for rule in way.rules(case):

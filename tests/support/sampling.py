@@ -23,8 +23,9 @@ def every(step: int, cases: Sequence[T]) -> list[ParameterSet]:
 
 
 def in_turn(step: int, *axes: Sequence[Any]) -> list[ParameterSet]:
-    """All combinations of the axes' values. Those whose places on the axes do not add up to a multiple of `step` are
-    marked slow: of three axes, where one has `step` values, the quick lane then meets each pair of the other two."""
+    """All combinations of the axes' values. Those whose places on the axes add up to no multiple of `step` are marked
+    slow. If one axis has `step` values, the quick lane meets each combination of the other axes' values once."""
+    assert step < sum(map(len, axes)) - len(axes) + 1, "the quick lane would have one case"
     found = []
     for chosen in product(*map(enumerate, axes)):
         places, values = zip(*chosen, strict=True)

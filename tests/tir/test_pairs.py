@@ -75,7 +75,7 @@ def test_groups_of_several_channels(channels: int, paired: bool, mcpu: str, oper
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize(("mcpu", "dtype"), [
     ("x86-64-v4", "bf16"),
-    ("sapphirerapids", "bf16"),  # four of its FMAs start in the time of one
+    ("sapphirerapids", "bf16"),  # which starts four FMAs in the time of one such instruction
     ("znver4", "f16"),
     ("znver4", "f32"),
     ("neoverse-n1", "bf16"),

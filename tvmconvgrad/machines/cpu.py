@@ -50,7 +50,7 @@ class CpuMachine:
     fma_latency: float
     """Cycles until the sum of an FMA can be added to."""
     dots_per_fma: float
-    """bf16 dot-product instructions that a core starts for each FMA, of vectors as long."""
+    """bf16 dot-product instructions that a core starts in the time of one FMA, of vectors as long."""
     loads_per_cycle: float
     """Operands that a core loads from L1 in a cycle while it multiplies: scalars and vectors alike."""
     l2_bytes_per_cycle: float
@@ -88,9 +88,9 @@ class CpuMachine:
 
     @property
     def pairs_pay(self) -> bool:
-        """Whether bf16 pairs have an instruction that is faster than two FMAs. Otherwise bf16 is converted to f32 as it
-        is packed: on an Intel Xeon with AMX, which starts one for four FMAs, 95 gradients were then 1.49 times as fast
-        in the mean."""
+        """Whether the instruction for two bf16 products is faster than two FMAs. Otherwise bf16 is converted to f32 as
+        it is packed: an Intel Xeon with AMX takes as long for one as for four FMAs, and docs/targets.md has what that
+        gained."""
         return self.multiplies_pairs and 2 * self.dots_per_fma > 1
 
     @property

@@ -59,7 +59,7 @@ def boxed(case: Case, **given: int) -> Program:
 
 @pytest.mark.parametrize(
     ("name", "operator", "way"),
-    in_turn(6, list(LAYERS), (0, 1, 3), WAYS),
+    in_turn(5, list(LAYERS), (0, 1, 3), WAYS),
 )
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])

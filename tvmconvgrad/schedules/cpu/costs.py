@@ -19,8 +19,8 @@ PACKING_POSITIONS, WRITING_POSITIONS = 0.45, 0.25
 """To transpose between NCX and a tile with vectors over channels: data that is packed, and results, beside their
 `WRITE_BACK`, in blocks whose shorter side fills a vector. 13 data gradients of 1x1 layers in NCX and f32, made to use
 those vectors, took 0.25 to 0.7 cycles for each element of data and result beside their products (an Intel Xeon with
-AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers 1x1 layers took them, and that Xeon multiplies pairs
-at half the rate that the model assumes, so nine of those layers became 1.1 to 2.0 times as slow."""
+AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers nine 1x1 layers took them, and 1.1 to 2.0 times as
+long, on that Xeon, which no longer multiplies pairs. They were not measured on other CPUs."""
 
 CUT_LINES = 0.03
 """To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.

@@ -45,7 +45,8 @@ class Axis:
     phases: int = 1
     """The number of output phases of a data gradient."""
     shifts: int = 1
-    """The phases' first positions are so many neighbours, from which tiles begin."""
+    """So many neighbours from which tiles begin: from the least first position of a phase to the greatest. With
+    dilation some of them may be no phase's."""
 
     @property
     def tiled(self) -> bool:
@@ -85,9 +86,14 @@ class Axis:
         return self.tiles * self.tile
 
     @property
+    def halo(self) -> int:
+        """The number of elements that positions read beyond their own number, in all phases."""
+        return (self.taps - 1) * self.dilation + self.shifts - 1
+
+    @property
     def extent(self) -> int:
         """The number of elements that those positions read, in all phases."""
-        return self.covered + (self.taps - 1) * self.dilation + self.shifts - 1
+        return self.covered + self.halo
 
     def begin(self, tile: Index) -> Index:
         """The first position of a tile."""
@@ -105,7 +111,7 @@ class Axis:
 @lru_cache(maxsize=64)  # a planner asks for each tile that it may take
 def phases_of(problem: Problem) -> Part | None:
     """The sum of a data gradient whose output phases all have the same number of taps, with the channels (r, c) of all
-    phases r; None if they differ."""
+    phases r; None if they differ, or if no element has a product."""
     g = problem.geometry
     numbers = zip(g.y, g.x, g.k, g.strides, g.dilations, g.pads_begin)
     per_axis = [axis_phase_groups(*axis) for axis in numbers]
@@ -117,7 +123,8 @@ def phases_of(problem: Problem) -> Part | None:
 
 @lru_cache(maxsize=64)
 def _untiled(problem: Problem) -> tuple[Axis, ...]:
-    """A problem's spatial axes without tiles; none if it is no sum with stride 1, nor several of the same taps."""
+    """A problem's spatial axes without tiles. None for a strided filter gradient or forward convolution, nor for a data
+    gradient whose output phases have different numbers of taps."""
     geometry = problem.geometry
     if problem.gradient is not Gradient.DATA:
         axes = zip(geometry.y, geometry.k, geometry.dilations)
@@ -132,8 +139,8 @@ def _untiled(problem: Problem) -> tuple[Axis, ...]:
 
 
 def tiled_axes(problem: Problem) -> tuple[bool, ...]:
-    """For each axis, whether Winograd's algorithm may apply: along the last `MOST_AXES` of those with several taps, and
-    fewer than the largest tile has products.
+    """For each axis, whether Winograd's algorithm may apply: along the last `MOST_AXES` of those whose number of taps
+    `TAPS` has.
 
     Along none if a stride is greater than one, except in a data gradient whose output phases have the same number of
     taps. Along none if there are several groups, if a filter gradient is zero for some taps, or if a dilation is larger

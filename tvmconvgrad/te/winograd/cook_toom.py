@@ -30,10 +30,10 @@ POINTS = {
     5: (Fraction(3, 8), Fraction(-3, 8), Fraction(5, 4), Fraction(-5, 4)),
     6: (Fraction(0), Fraction(5, 8), Fraction(-5, 8), Fraction(3, 2), Fraction(-3, 2)),
 }
-"""For each number of products n, the points: 0 or none, then pairs p and -p. With the first set, all factors are 0, 1
-and 1/2, so sums of small integers stay exact. The others have the smallest errors among pairs of multiples of 1/8, for
-two taps and for three: 0.49 times that of the usual 0, 1, -1, 2, and 0.46 times that of 0, 1, -1, 2, -2 (simulated in
-f32, F(4x4, 2x2) with 256 channels and F(4x4, 3x3) with 64, normally distributed)."""
+"""The points for each number of products n: 0 if n is even, and pairs p and -p. With the first set, all factors are 0,
+1 and 1/2, so sums of small integers stay exact. The others have the smallest errors among pairs of multiples of 1/8,
+for two taps and for three: 0.49 times that of the usual 0, 1, -1, 2, and 0.46 times that of 0, 1, -1, 2, -2 (simulated
+in f32, F(4x4, 2x2) with 256 channels and F(4x4, 3x3) with 64, normally distributed)."""
 
 
 @dataclass(frozen=True)

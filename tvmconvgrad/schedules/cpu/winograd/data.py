@@ -10,10 +10,10 @@ Loop nest:
     parallel work item (partition of tiles, of N)
       pad and transform the data                                # of the partition
       for product f, N block:
-        for image, M block:
+        for cache block of K, image, M block:
           tile = 0                                              # micro-kernel, in registers
           for K block, tap of other axes, k: tile += data[f, M block, k] * panel[f, k, N block]
-          sum[f, M block, N block] = tile
+          sum[f, M block, N block] += tile
       result = transformed back                                 # vectorised over N
 
 Or, for a large filter:
@@ -35,9 +35,10 @@ Why it is fast.
 3. A tile's elements are loaded once, as vectors of channels, and transformed in registers or L1 (transforms.py).
 4. Results in NCX, or with channels that don't fill vectors, are transformed back into scratch memory of the work item,
    and copied from there.
-5. A work item has one output phase. Data is transformed once for all phases that begin at the same position.
-6. With several output phases, K is summed in registers by cache blocks, which are added up in the cache: this keeps
-   rounding errors within the bound, and takes few cycles.
+5. A work item has one output phase. Where data is transformed before the work items, that is once for all phases that
+   begin at the same position.
+6. A K of more than 64 channels is summed in registers by cache blocks, which are added up in the cache. This bounds
+   rounding errors (`CACHE_BLOCK` in data_plan.py), and takes few cycles.
 
 Not done: strided forward convolutions, phases with different numbers of taps, dilations larger than the tensor, and
 larger tiles, whose rounding errors are greater. Nor is a plan taken by default whose workspace would be larger than the

@@ -37,8 +37,10 @@ sums take the rest. Not measured on its own."""
 CACHE_BLOCK = 64
 """At most so many channels of K are summed in registers before they are added to the sums in the cache. With 128 the
 error of 3x3 data gradients was up to 4.8 times that of direct sums, which have cache blocks of K too, and with all of
-512 channels 8.6 times; with 64 it is 3.7 times (benchmarks/accuracy.py), and 40 layers took as long as with all (0.99
-to 1.01 in the mean of a suite, an Intel Xeon with AMX)."""
+512 channels 8.6 times; with 64 it is 3.7 times (benchmarks/accuracy.py). Beside direct sums 35 data gradients then took
+1.01 times as long as with all channels (benchmarks/algorithms.py --rounds 15 in both checkouts, an Intel Xeon with
+AMX). Where the number of BLOCK_K has no divisor from 2 to 4, as of 112 channels, cache blocks have 16 channels; that
+was not measured."""
 
 FROM_MEMORY = 1.5
 """Packing costs so many times as much if the filter does not fit the last-level cache. Not measured on its own."""
@@ -88,8 +90,8 @@ class WinogradDataPlanner:
     """Products of a tile along each tiled axis."""
 
     def takes(self) -> bool:
-        """Whether this is a data gradient or forward convolution; in NCX only with whole vectors of N, since these are
-        transposed, and with several output phases, since none may reach into the next phase."""
+        """Whether this is a data gradient or forward convolution. N must be whole vectors in NCX, where they are
+        transposed, and with several output phases, where none may reach into the next phase."""
         if self.problem.gradient is Gradient.FILTER:
             return False
         return self._may_cut or self.phase_channels % self.machine.lanes == 0
@@ -167,7 +169,7 @@ class WinogradDataPlanner:
         k, n = ceil_to(self.channels[0], self.block_k), ceil_to(self.channels[1], tile.n)
         of_work_item, partitions = self._tiles_of(tile, found), self._n_partitions(tile, found, by_work_item)
         axes = zip(sizes.axes, found[1:])
-        halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
+        halo = prod((size + axis.halo) / size for axis, size in axes if not axis.tiled)
         again = partitions * halo if by_work_item else sizes.shifts
         near = sizes.is_near(sizes.products * of_work_item * (n // partitions + (k if by_work_item else 0)))
         panels_near = by_work_item or sizes.is_near(self._panel(tile) * k * n // partitions)
@@ -195,12 +197,12 @@ class WinogradDataPlanner:
         sizes, of_work_item = self.sizes(tile), self._tiles_of(tile, found)
         k, n = ceil_to(self.channels[0], self.block_k), ceil_to(self.channels[1], tile.n)
         axes = list(zip(sizes.axes, found[1:]))
-        halo = prod((size + axis.taps - 1) / size for axis, size in axes if not axis.tiled)
+        halo = prod((size + axis.halo) / size for axis, size in axes if not axis.tiled)
         kept = prod(
             size if axis.interleaved == 1 else axis.tiles for axis, size in axes
         )  # TVM keeps all that interleave
         data = int(sizes.products * found[0] * kept * halo) * k
-        padded = prod(size * axis.interleaved * axis.tile + (axis.taps - 1) * axis.dilation for axis, size in axes)
+        padded = prod(size * axis.interleaved * axis.tile + axis.halo for axis, size in axes)
         wide = n // self._n_partitions(tile, found, by_work_item)
         sums = (sizes.products + (prod(axis.tile for axis in sizes.axes) if self.copies_result else 0)) * of_work_item
         if by_work_item:
@@ -242,17 +244,9 @@ class WinogradDataPlanner:
         if self._may_store_non_temporally:
             non_temporal = decisions.draw("non_temporal", (0, 1), int(self._has_large_output))
         packs = Packs.WORK_ITEM if by_work_item else Packs.BEFORE
+        split = found, partitions, self._k_cache_blocks
         return WinogradDataPlan(
-            self.products,
-            tile.m,
-            tile.n,
-            tile.multiples,
-            self.block_k,
-            found,
-            partitions,
-            self._k_cache_blocks,
-            packs,
-            non_temporal,
+            self.products, tile.m, tile.n, tile.multiples, self.block_k, *split, packs, non_temporal
         )
 
     @property
