@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 enum { SUMS = LANES == 16 ? 20 : 12, RUNS = 9, BLOCK = 8 * 4 * LANES, PART = 4 << 20, TIMES = 1000 };
@@ -70,7 +73,6 @@ static double cycle(void) {
 FMAS(chained, 1, FMA)
 FMAS(in_turn, SUMS, FMA)
 #ifdef __AVX512BF16__
-#include <immintrin.h>
 #define DOT(SUM) SUM = (vector)_mm512_dpbf16_ps((__m512)SUM, (__m512bh)by, (__m512bh)plus)
 FMAS(dots, SUMS, DOT)
 #endif
