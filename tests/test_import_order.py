@@ -11,15 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tvmconvgrad"
 ORDER = (
-    *(
-        "version",
-        "computed_once",
-        "spec",
-        "common",
-        "files",
-        "csrc",
-        "workers",
-    ),  # what needs neither a target nor a kernel
+    # what needs neither a target nor a kernel
+    *("version", "computed_once", "spec", "common", "files", "csrc", "workers"),
     *("nvidia", "machines"),  # what kernels are for
     *("te", "tir", "cache", "records", "schedules", "compiler"),  # how a kernel comes about
     *("layers", "reference"),  # what kernels are built for, and compared with

@@ -65,10 +65,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
-@pytest.mark.parametrize(
-    ("operator", "conv", "data_format"),
-    in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")),
-)
+@pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")))
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run
     from tvmconvgrad import schedules

@@ -25,10 +25,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "formats"),
-    in_turn(2, list(CONVOLUTIONS), [("NXC", "XIO"), ("NCX", "OIX")]),
-)
+@pytest.mark.parametrize(("name", "formats"), in_turn(2, list(CONVOLUTIONS), [("NXC", "XIO"), ("NCX", "OIX")]))
 def test_every_schedule_of_phases_made_alike(name: str, formats: tuple[str, str]) -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target

@@ -32,10 +32,7 @@ def in_cluster(case: Case, target: Target, **given: int) -> Program:
     return program
 
 
-@pytest.mark.parametrize(
-    ("what", "sizes"),
-    in_turn(5, list(TARGETS), [(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)]),
-)
+@pytest.mark.parametrize(("what", "sizes"), in_turn(5, list(TARGETS), [(2, 2), (4, 4), (8, 8), (8, 4), (6, 2)]))
 def test_results_are_exact(emulator: Emulator, what: str, sizes: tuple[int, int]) -> None:
     """Written as vectors and one by one; from some partial sums, or from none."""
     split_k, count = sizes

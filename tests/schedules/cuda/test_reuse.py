@@ -109,10 +109,7 @@ TARGETS = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
 TILES = {"f16 sm_90a": WARPGROUP_TILES, "f16 sm_90": TENSOR_TILES, "f32": FMA_TILES, "tf32": TENSOR_TILES}
 
 
-@pytest.mark.parametrize(
-    ("operator", "what"),
-    in_turn(4, (0, 1, 3), list(TARGETS)),
-)
+@pytest.mark.parametrize(("operator", "what"), in_turn(4, (0, 1, 3), list(TARGETS)))
 def test_results_are_exact_in_both_ways(emulator: Emulator, operator: int, what: str) -> None:
     dtype = what.removeprefix("t")[:3]
     case = Case(OPERATORS[operator], WIDE, dtype=dtype)

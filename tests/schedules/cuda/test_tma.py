@@ -57,10 +57,7 @@ def boxed(case: Case, **given: int) -> Program:
     return program
 
 
-@pytest.mark.parametrize(
-    ("name", "operator", "way"),
-    in_turn(5, list(LAYERS), (0, 1, 3), WAYS),
-)
+@pytest.mark.parametrize(("name", "operator", "way"), in_turn(5, list(LAYERS), (0, 1, 3), WAYS))
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
     turn = operator + way + list(LAYERS).index(name)
@@ -73,10 +70,7 @@ def test_results_are_exact(emulator: Emulator, name: str, operator: int, way: Co
     check(emulator, case, "gemm", {**given, "stages": stages[turn % len(stages)]}, SM_90A)
 
 
-@pytest.mark.parametrize(
-    ("operator", "tile"),
-    in_turn(7, (0, 1, 3), range(len(WARPGROUP_TILES))),
-)
+@pytest.mark.parametrize(("operator", "tile"), in_turn(7, (0, 1, 3), range(len(WARPGROUP_TILES))))
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     wide = replace(SQUARE, batch=4, c=128, o=256, x=(7, 6), y=(7, 6)) if WARPGROUP_TILES[tile].block_n > 64 else SQUARE
     layer = wide if operator != 1 else swapped(wide)
