@@ -15,7 +15,7 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     assert (machine.lanes, machine.registers) == (cpu.lanes, cpu.registers)
 
 
-@pytest.mark.parametrize(("target", "pays"), [
+@pytest.mark.parametrize(("target", "takes"), [
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=cooperlake", True),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v4 -mattr=+avx512bf16", True),
     ("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -mattr=-avx512bf16", False),
@@ -28,8 +28,8 @@ def test_vectors_and_registers_are_the_targets(cpu: Cpu) -> None:
     ("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2 -mattr=-bf16", False),
     ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76", False),
 ])  # fmt: skip
-def test_where_pairs_pay(target: str, pays: bool) -> None:
+def test_which_take_pairs(target: str, takes: bool) -> None:
     from tvmconvgrad.machines.cpu import CpuMachine
     from tvmconvgrad.machines.targets import parse_target
 
-    assert CpuMachine.of(parse_target(target)).pairs_pay == pays
+    assert CpuMachine.of(parse_target(target)).takes_pairs() == takes

@@ -86,12 +86,11 @@ class CpuMachine:
         """Products that a core multiplies in a cycle, of f32 or of bf16 pairs."""
         return self.fmas * self.lanes * (2 * self.dots_per_fma if pairs else 1)
 
-    @property
-    def pairs_pay(self) -> bool:
-        """Whether the instruction for two bf16 products is faster than two FMAs. Otherwise bf16 is converted to f32 as
-        it is packed: an Intel Xeon with AMX takes as long for one as for four FMAs, and docs/targets.md has what that
-        gained."""
-        return self.multiplies_pairs and 2 * self.dots_per_fma > 1
+    def takes_pairs(self, in_tile_registers: bool = False) -> bool:
+        """Whether bf16 operands stay pairs: in tile registers, or where the instruction for two products is faster than
+        two FMAs. Otherwise bf16 is converted to f32 as it is packed: an Intel Xeon with AMX takes as long for one as
+        for four FMAs, and docs/targets.md has what that gained."""
+        return self.multiplies_pairs and (in_tile_registers or 2 * self.dots_per_fma > 1)
 
     @property
     def fmas_in_flight(self) -> float:

@@ -72,7 +72,7 @@ class DataAccess:
     def pairs(self) -> bool:
         """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
         vectors over groups, K must be long enough for pairs to be transposed in registers."""
-        able = self.machine.multiplies_pairs if self.tile.tile_rows else self.machine.pairs_pay
+        able = self.machine.takes_pairs(in_tile_registers=bool(self.tile.tile_rows))
         if not able or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:

@@ -29,9 +29,9 @@ Why it is fast.
    (tir/passes/non_temporal.py).
 6. Output phases with the same number of work items are fused: a work item packs its data once for all of them
    (transforms/task_fusion.py).
-7. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.pairs_pay`), bf16 operands keep
-   their 16 bits, and it adds the products of two channels of K (tir/passes/pairs.py). Panels have these two side by
-   side. This holds for vectors over N, and over groups of 8 or more channels of K.
+7. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands
+   keep their 16 bits, and it adds the products of two channels of K (tir/passes/pairs.py). Panels have these two side
+   by side. This holds for vectors over N, and over groups of 8 or more channels of K.
 8. On AArch64 a row's operand is an element of a vector: no instruction broadcasts it, which would take the place of an
    FMA. Where registers allow, an iteration of the innermost loop takes four steps along K.
 9. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: M block x N block are tiles of 16 x 16 sums in tile

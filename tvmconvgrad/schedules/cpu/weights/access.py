@@ -94,7 +94,7 @@ class WeightsAccess:
         If the halves share the middle row, each takes it at weight 1/2. A zero in one half would not do: times an
         infinite x it is NaN.
         """
-        able = self.machine.multiplies_pairs if self.tile.tile_rows else self.machine.pairs_pay
+        able = self.machine.takes_pairs(in_tile_registers=bool(self.tile.tile_rows))
         able = able and self.tile.vector_axis is not WeightsAxis.GROUPS
         return (
             able and self.problem.dtype == "bf16" and (self.problem.geometry.batch % 2 == 0 or self._image_halves_pay)

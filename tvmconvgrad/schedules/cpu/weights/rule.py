@@ -24,10 +24,10 @@ Why it is fast.
 5. A step prefetches what a later one reads in place, or from x that was packed before all work items
    (transforms/prefetch.py). What a work item packs next is prefetched while it sums
    (transforms/software_pipelining.py).
-6. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.pairs_pay`), bf16 operands keep
-   their 16 bits, and it adds up the same position of two images (tir/passes/pairs.py). With an odd number of images,
-   two halves of an image take their place. If it has an odd number of rows, both halves share the middle row at weight
-   1/2, which is exact for normal bf16.
+6. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands
+   keep their 16 bits, and it adds up the same position of two images (tir/passes/pairs.py). With an odd number of
+   images, two halves of an image take their place. If it has an odd number of rows, both halves share the middle row at
+   weight 1/2, which is exact for normal bf16.
 7. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: c block x o block are tiles of 16 x 16 sums in tile
    registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py).
 

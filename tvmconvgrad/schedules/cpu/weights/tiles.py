@@ -61,7 +61,7 @@ def _is_one_vector(machine: CpuMachine, problem: Problem) -> bool:
     With several taps six layers of 16 channels, in both layouts, in f32 and f16, became 1.08 times as fast in the mean,
     from 0.92 to 1.22 (an Intel Xeon with AMX). Of bf16 dot-product pairs LLVM mixes up the loads: 0.3 to 0.5.
     """
-    pairs = machine.pairs_pay and problem.dtype == "bf16"
+    pairs = machine.takes_pairs() and problem.dtype == "bf16"
     return machine.lanes <= group_sizes(problem.geometry)[0] < 2 * machine.lanes and not pairs
 
 
