@@ -148,10 +148,11 @@ def test_native_is_planned_for_the_generation_that_is_most_like_it(monkeypatch: 
     monkeypatch.setattr(archspec.cpu.detect, "detected_info", lambda: info)
     monkeypatch.setattr(host, "named_generation", lambda: ("icelake-client", archspec.cpu.TARGETS["icelake"].features))
     monkeypatch.setattr(host, "host_features", lambda: features)
+    monkeypatch.setattr(host, "may_use_tiles", lambda: True)
     host.closest_generation.cache_clear()
     try:
         assert host.closest_generation() == "sapphirerapids"
-        assert str(parse_target(None)) == "llvm -mcpu=icelake-client -mattr=+avx512bf16 -mtune=sapphirerapids"
+        assert str(parse_target(None)) == "llvm -mcpu=icelake-client -mattr=+avx512bf16,+amx-bf16 -mtune=sapphirerapids"
         assert parse_target("llvm -mcpu=native -mtune=znver4").mtune == "znver4"
         monkeypatch.setattr(host, "host_features", lambda: archspec.cpu.TARGETS["icelake"].features)
         host.closest_generation.cache_clear()

@@ -18,15 +18,26 @@ from tvmconvgrad.machines.targets import Target, parse_target
 SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})
 
 
-def test_native_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only `+amx-bf16` in a target asks for tile registers."""
-    monkeypatch.setattr(host, "may_use_tiles", lambda: pytest.fail("the system was asked"))
+@pytest.mark.parametrize("granted", [True, False])
+def test_native_has_tile_registers_where_the_system_gives_them(granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = ("+amx-bf16",) * granted
+    monkeypatch.setattr(host, "may_use_tiles", lambda: granted)
     monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
     monkeypatch.setattr(host, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
-    assert parse_target(None) == Target(mcpu="sapphirerapids")
+    assert parse_target(None) == Target(mcpu="sapphirerapids", mattr=tiles)
+    assert parse_target("llvm -mcpu=native -mattr=-amx-bf16").mattr == ("-amx-bf16",)
     monkeypatch.setattr(host, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
-    assert parse_target(None).mattr == ("+avx512bf16",)
+    assert parse_target(None).mattr == ("+avx512bf16", *tiles)
+
+
+def test_nobody_asks_for_what_there_is_not_or_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "may_use_tiles", lambda: pytest.fail("the system was asked"))
+    monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
+    assert parse_target("llvm -mcpu=sapphirerapids") == Target(mcpu="sapphirerapids")
     assert host.missing_features({"avx512f", "avx2"}) == ["avx2"]
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"avx512f", "avx512_bf16"}))
+    monkeypatch.setattr(host, "named_generation", lambda: ("cooperlake", frozenset({"avx512f", "avx512_bf16"})))
+    assert parse_target(None) == Target(mcpu="cooperlake")
 
 
 @pytest.mark.parametrize("granted", [True, False])

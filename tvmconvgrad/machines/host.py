@@ -16,6 +16,7 @@ ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "a
 _NEWEST_CLANG = "99.0"
 _ADDED = {"avx512_bf16": "+avx512bf16", "bf16": "+bf16"}
 """Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
+_TILES_NAME, _TILES = "amx_bf16", "+amx-bf16"
 
 
 def host_architecture() -> str:
@@ -30,9 +31,11 @@ def host_cpu() -> str:
 
 
 def added_features() -> list[str]:
-    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply."""
+    """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply. AMX is among them where
+    the system lets this process use its tile registers, which no name of a CPU implies."""
     _, known = named_generation()
-    return [feature for name, feature in _ADDED.items() if name in host_features() - known]
+    tiles = [_TILES] if _TILES_NAME in host_features() and may_use_tiles() else []
+    return [feature for name, feature in _ADDED.items() if name in host_features() - known] + tiles
 
 
 @functools.cache

@@ -57,8 +57,8 @@ class Target:
 
     @property
     def has_tile_registers(self) -> bool:
-        """Whether code may use AMX's tile registers: only if it is asked for, since the process must ask for them,
-        too."""
+        """Whether code may use AMX's tile registers: only if `mattr` says so, since the process must ask for them, too.
+        `native` says so where the system agrees."""
         return "+amx-bf16" in self.mattr
 
     @property
