@@ -188,15 +188,22 @@ def pack_filter(
     lane0, lane1 = sch.split(lane, [None, width])
     summed0, summed1 = sch.split(summed, [None, reduced])
     outer = [g0, lane0]
-    if run > 1 and groups > 1:
-        summed1, pair = sch.split(summed1, [None, run])
+    taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1
+    pairs = []
+    if run > 1:
+        summed1, *pairs = sch.split(summed1, [None, run])
+    if groups == 1 and taps_innermost:
+        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        outer.append(summed0)
+        sch.reorder(*outer, summed1, square, *k, lane1, *pairs, g1)
+        sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
+    elif run > 1 and groups > 1:
         outer += [summed0, *k]
-        sch.reorder(*outer, lane1, summed1, g1, pair)
+        sch.reorder(*outer, lane1, summed1, g1, *pairs)
         sch.annotate(summed1, TRANSPOSE, 1)
     elif run > 1:
-        summed1, pair = sch.split(summed1, [None, run])
         outer += [summed0, *k] if along else [*k]
-        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), pair, g1)
+        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), *pairs, g1)
         sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
     elif along or groups > 1:
         outer.append(summed0)
@@ -204,14 +211,9 @@ def pack_filter(
         vectorize(sch, g1 if groups > 1 else lane1)
     else:
         square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
-        if filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1:
-            outer.append(summed0)
-            sch.reorder(*outer, summed1, square, *k, lane1, g1)
-            sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
-        else:
-            outer += [*k, square]
-            sch.reorder(*outer, summed0, summed1, lane1, g1)
-            sch.annotate(summed1, TRANSPOSE, 1)
+        outer += [*k, square]
+        sch.reorder(*outer, summed0, summed1, lane1, g1)
+        sch.annotate(summed1, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
 

@@ -105,6 +105,11 @@ def _loaded(
     along = min(copy.block[0], copy.lanes)
     for begin in range(0, copy.lanes, along):
         length = along * copy.run
+        if copy.joins:
+            loads, part = _joined(copy, memory, (row * copy.lanes + begin) * copy.run, along, value, a, b + (row + begin))
+            statements += loads
+            parts.append(part)
+            continue
         for piece, ahead in enumerate(shuffles.strided(length, copy.apart)[0]):
             to = (row * copy.lanes + begin) * copy.run * copy.apart + piece * length
             lane = tirx.Var("lane", "int64")
@@ -113,6 +118,29 @@ def _loaded(
             statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
             parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
     return statements, parts
+
+
+def _joined(
+    copy: TransposedCopy,
+    memory: tirx.Buffer,
+    to: int,
+    along: int,
+    value: tvm.ir.Expr,
+    a: tvm.ir.Expr,
+    b: tvm.ir.Expr,
+) -> tuple[list[tirx.Stmt], tvm.ir.Expr]:
+    """What loads so many pairs along `a` whose elements lie apart, and a vector of these pairs."""
+    statements: list[tirx.Stmt] = []
+    parts = []
+    for place in range(copy.run):
+        lane, begin = tirx.Var("lane", "int64"), to + place * along
+        element = replaced(value, {copy.a: a + lane, copy.b: b} | copy.in_pair(place))
+        load = tirx.BufferStore(memory, element, [lane + begin])
+        statements.append(tirx.For(lane, 0, along, tirx.ForKind.VECTORIZED, load))
+        parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(begin), index(1), along)]))
+    name = tirx.Var("pairs", f"{memory.dtype}x{along * copy.run}")
+    lanes = [place * along + lane for lane in range(along) for place in range(copy.run)]
+    return [*statements, tirx.Bind(name, tirx.Shuffle(parts, _indices(lanes)))], name
 
 
 def _taken(copy: TransposedCopy) -> list[int]:

@@ -17,7 +17,8 @@ from tvmconvgrad.tir.rewriting import nodes, uses
 
 class TransposedCopy:
     """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
-    a `pair`, elements are pairs. A bias is added before elements are moved, with vectors along the source."""
+    a `pair`, elements are pairs, which may lie apart in the source. A bias is added before elements are moved, with
+    vectors along the source."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -38,7 +39,7 @@ class TransposedCopy:
         if self.extents[1] == 2:
             return _widest(self.extents[0])
         simple = self.pair is None and not self.chooses and self.apart == self.stored_apart == 1
-        return _widest(max(self.extents)) if simple and self.rows > 1 else self.rows
+        return _widest(max(self.extents)) if (simple or self.joins) and self.rows > 1 else self.rows
 
     @cached_property
     def block(self) -> tuple[int, int]:
@@ -61,9 +62,14 @@ class TransposedCopy:
         return [load for load in loads if not (self.adds and load.source.same_as(self.store.buffer))]
 
     @cached_property
+    def joins(self) -> bool:
+        """Whether the elements of a pair lie apart in the source, each contiguous with its neighbours along `a`."""
+        return self.pair is not None and step_of(self.load.indices, self.pair) != 1
+
+    @cached_property
     def apart(self) -> int:
-        """The stride of neighbours along `a` in the source, in elements, or in pairs."""
-        return (step_of(self.load.indices, self.a) or 0) // self.run
+        """The stride of neighbours along `a` in the source, in elements, or in pairs that are contiguous there."""
+        return (step_of(self.load.indices, self.a) or 0) // (1 if self.joins else self.run)
 
     @cached_property
     def stored_apart(self) -> int:
@@ -94,12 +100,14 @@ class TransposedCopy:
         return 1 <= self.apart <= most and 1 <= self.stored_apart <= most_stored
 
     def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
-        """Whether pairs, if there are any, are contiguous in the source and in the copy."""
+        """Whether pairs, if there are any, are contiguous in the copy, and in the source contiguous or each element
+        with its neighbours."""
         if self.pair is None:
             return True
-        steps = [step_of(indices, self.pair) for indices in (load.indices, self.store.indices)]
-        pairs = [step_of(load.indices, self.a), step_of(self.store.indices, self.b)]
-        return steps == [1, 1] and pairs == [self.run, self.run]
+        if step_of(self.store.indices, self.pair) != 1 or step_of(self.store.indices, self.b) != self.run:
+            return False
+        apart, along = (step_of(load.indices, var) for var in (self.pair, self.a))
+        return apart is not None and along == 1 and not self.chooses if self.joins else along == self.run
 
     def in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
         """The value of the loop variable over a pair; empty without pairs."""
