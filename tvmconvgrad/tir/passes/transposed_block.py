@@ -106,7 +106,9 @@ def _loaded(
     for begin in range(0, copy.lanes, along):
         length = along * copy.run
         if copy.joins:
-            loads, part = _joined(copy, memory, (row * copy.lanes + begin) * copy.run, along, value, a, b + (row + begin))
+            loads, part = _joined(
+                copy, memory, (row * copy.lanes + begin) * copy.run, along, value, a, b + (row + begin)
+            )
             statements += loads
             parts.append(part)
             continue
