@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.tir.annotations import MOST_APART, TRANSPOSE
+from tvmconvgrad.tir.annotations import LEAST_SIDE, MOST_APART, TRANSPOSE
 
 SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
@@ -126,6 +126,22 @@ def test_pairs_of_rows_and_rows_of_pairs(size: tuple[int, int]) -> None:
 def test_pairs_go_by_shuffles(along: bool) -> None:
     _, program = interleaved(np.zeros((32, 64), np.uint16), along)
     assert program.count("shufflevector") >= 2
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["pairs of rows", "rows of pairs"])
+@pytest.mark.parametrize("size", [(9, 16), (9, 12), (27, 32), (4, 5), (16, 4), (3, 3)], ids=str)
+def test_pairs_whose_elements_lie_apart(size: tuple[int, int], first: bool) -> None:
+    """As a filter with taps innermost has them: (2, channels, taps) or (channels, 2, taps)."""
+    taps, channels = size
+    shape = (2, channels, taps) if first else (channels, 2, taps)
+    source = np.random.default_rng(3).integers(0, 1 << 16, shape).astype(np.uint16)
+    a = te.placeholder(shape, "uint16", "a")
+    out = te.compute((taps, channels, 2), lambda k, c, p: a(p, c, k) if first else a(c, p, k), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
+    got, program = built(sch, source, (taps, channels, 2), "uint16")
+    assert np.array_equal(got, source.transpose(2, 1, 0) if first else source.transpose(2, 0, 1))
+    assert program.count("shufflevector") >= 2 * min(size) or min(size) < LEAST_SIDE
 
 
 def row_phase(source: Any, apart: int, begin: int, width: int) -> tuple[Any, str]:
