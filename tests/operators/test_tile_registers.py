@@ -28,10 +28,15 @@ CONVOLUTIONS = [
     Convolution(2, 1, 32, 48, (6, 14), (6, 14), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 32, 80, (5, 7), (5, 7), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 16, 16, (5, 1), (5, 1), (3, 1), ONE, ONE, (1, 0), (1, 0)),
-    # tails of channels; K blocks of fewer pairs than a tile has; rows that no number of positions divides
+    # tails of channels; K blocks of fewer pairs than a tile has
     Convolution(2, 1, 17, 33, (4, 11), (4, 11), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 34, 100, (3, 18), (3, 18), ONE, ONE, ONE, NO, NO),
+    # rows that no number of positions divides: with padding and without, strided, of an image's halves, in 1-D and 3-D
     Convolution(2, 1, 33, 47, (3, 53), (3, 53), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 1, 16, 64, (7, 31), (5, 29), (3, 3), ONE, ONE, NO, NO),
+    Convolution(2, 1, 24, 32, (3, 40), (2, 19), (2, 3), (1, 2), ONE, NO, NO),
+    Convolution(4, 1, 16, 16, (136,), (67,), (3,), (2,), (1,), (0,), (0,)),
+    Convolution(2, 1, 16, 17, (2, 3, 37), (2, 3, 37), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), (0, 1, 1)),
     # strides, whose phases have work items of their own or together; dilations, gathered elements
     Convolution(3, 1, 16, 32, (13, 9), (6, 5), (3, 3), (2, 2), (1, 2), (1, 2), (0, 2)),
     Convolution(1, 1, 32, 64, (3, 3), (2, 2), (3, 3), (2, 2), ONE, ONE, ONE),
@@ -167,9 +172,12 @@ def test_numbers_below_the_least_normal_one_are_zeros(operator: str, way: str) -
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("width", [11, 40], ids=["whole rows", "rows that are rounded up"])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_infinities_reach_what_they_meet_and_nothing_else(operator: str, value: float) -> None:
-    case = Case(operator, Convolution(1, 1, 17, 18, (5, 11), (4, 5), (2, 3), (1, 2), ONE, NO, NO), dtype="bf16")
+def test_infinities_reach_what_they_meet_and_nothing_else(operator: str, width: int, value: float) -> None:
+    """The last column of 40 meets nothing."""
+    conv = Convolution(1, 1, 17, 18, (5, width), (4, (width - 3) // 2 + 1), (2, 3), (1, 2), ONE, NO, NO)
+    case = Case(operator, conv, dtype="bf16")
     ones = {name: np.ones(case.convolution.shapes[name], np.float32) for name in case.inputs}
     for name, row in product([name for name in ones if name != "w"], (0, -1)):
         tensors = {**ones, name: ones[name].copy()}

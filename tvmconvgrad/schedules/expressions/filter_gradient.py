@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 from tvmconvgrad.schedules.expressions.access_maps import im2col, map_accesses
 from tvmconvgrad.schedules.expressions.blocking import Blocking
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import filter_gradient as mathematics
 from tvmconvgrad.te import tensors
@@ -30,7 +30,7 @@ def filter_gradient(problem: Problem, blocking: Blocking) -> Sum:
     first, second = tensors.placeholders(problem)
     x, y = (second, first) if problem.transposed else (first, second)
     positions, (groups, *channels) = blocking.positions(problem), blocking.operand_extents(problem)
-    accesses = map_accesses(geometry, positions, blocking.implicit_axes)
+    accesses = map_accesses(_of_products(geometry), positions, blocking.implicit_axes)
     x_views = [access.view for access in accesses]
     y_views = [PaddedView(size, extent) for size, extent in zip(geometry.y, positions)]
     c_block, o_block = (tensors.ceil_to(*each) for each in zip(tensors.group_sizes(geometry), blocking.packed_blocks))
@@ -53,6 +53,14 @@ def filter_gradient(problem: Problem, blocking: Blocking) -> Sum:
     if problem.crop is None and not has_gaps and not problem.flips_filter:
         return found
     return with_zeros(problem, found, [_filter_map(problem)], has_gaps)
+
+
+def _of_products(geometry: Geometry) -> Geometry:
+    """The geometry with as much of x as products have. Surplus positions would multiply the rest, which may be
+    infinite, by zeros."""
+    axes = zip(geometry.x, geometry.y, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
+    read = (min(x, (y - 1) * s + (k - 1) * d + 1 - pad) for x, y, k, s, d, pad in axes)
+    return replace(geometry, x=tuple(read))
 
 
 @dataclass(frozen=True)

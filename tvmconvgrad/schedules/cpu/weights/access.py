@@ -8,7 +8,7 @@ added up in a scratch accumulator, and converted at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import SHARED
+from tvmconvgrad.schedules.cpu.tile_registers import even_rows
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
@@ -109,18 +110,23 @@ class WeightsAccess:
 
     @cached_property
     def blocking(self) -> Blocking:
-        """The blocks that the tensor expression is rounded up to, and how its operands are stored."""
-        tile, image_halves = self.tile, 2 if self.pairs and self.problem.geometry.batch % 2 else 1
-        # In tile registers a row of x has positions side by side.
-        by_phases = bool(tile.tile_rows)
-        return Blocking(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves, x_by_phases=by_phases)
+        """The blocks that the tensor expression is rounded up to, and how its operands are stored. In tile registers a
+        row of x has positions side by side, as many for each instruction; rows that are halved stay as they are."""
+        tile, geometry = self.tile, self.problem.geometry
+        image_halves = 2 if self.pairs and geometry.batch % 2 else 1
+        found = Blocking(tile.groups, tile.c, tile.o, pairs=self.pairs, image_halves=image_halves)
+        if not tile.tile_rows:
+            return found
+        position = even_rows(geometry.y[-1], 1) if geometry.rank > 1 or image_halves == 1 else 1
+        return replace(found, position=position, x_by_phases=True)
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The extents of K: images, or pairs of images or halves, and positions along each axis."""
         geometry, image_halves = self.problem.geometry, self.blocking.image_halves
         images = geometry.batch * image_halves // (2 if self.pairs else 1)
-        return (images, -(-geometry.y[0] // image_halves), *geometry.y[1:])
+        first, *others = self.blocking.positions(self.problem)
+        return (images, -(-first // image_halves), *others)
 
     @cached_property
     def blocks(self) -> tuple[int, int]:
@@ -182,7 +188,7 @@ class WeightsAccess:
     def packed(self) -> tuple[int, int]:
         """Elements of x, and of y, when they are packed before all work items."""
         geometry, tile, image_halves = self.problem.geometry, self.tile, self.blocking.image_halves
-        accesses = map_accesses(geometry, geometry.y, self.implicit_axes)
+        accesses = map_accesses(geometry, self.blocking.positions(self.problem), self.implicit_axes)
         x_extents = [access.view.extent for access in accesses]
         x_extents[0] -= (image_halves - 1) * (geometry.y[0] // image_halves) * accesses[0].stride
         images = image_halves * geometry.batch * ceil_to(geometry.groups, tile.groups)

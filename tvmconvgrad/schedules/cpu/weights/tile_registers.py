@@ -66,13 +66,14 @@ def tiles(problem: Problem) -> Iterator[WeightsTile]:
 
 
 def positions(extent: int) -> int:
-    """The positions that an instruction adds up, of so many along the last axis."""
+    """The positions that an instruction adds up, of so many along the last axis, which are rounded up for that."""
     return largest_divisor(extent, ROWS)
 
 
 def cycles_per_product(access: WeightsAccess) -> float:
-    """Cycles of one core, about, for each product."""
-    tile = access.tile
+    """Cycles of one core, about, for each product that the gradient has."""
+    tile, last = access.tile, access.extents[-1]
     assert tile.tile_rows is not None
     each = cycles(tile.c // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
-    return each / (2 * positions(access.extents[-1]) * tile.tile_rows * COLUMNS)
+    surplus = max(last / access.problem.geometry.y[-1], 1.0)
+    return surplus * each / (2 * positions(last) * tile.tile_rows * COLUMNS)
