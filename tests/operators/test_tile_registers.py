@@ -43,6 +43,11 @@ CONVOLUTIONS = [
     Convolution(2, 1, 64, 32, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE),
     Convolution(4, 1, 48, 64, (8, 16), (4, 8), ONE, (2, 2), ONE, NO, NO),
     Convolution(2, 1, 32, 32, (4, 50), (4, 20), (3, 3), ONE, (1, 15), (1, 0), (1, 0)),
+    # output phases that begin at the same position, among the channels: one or several taps each, with a tail
+    Convolution(2, 1, 32, 64, (8, 12), (4, 6), (2, 2), (2, 2), ONE, NO, NO),
+    Convolution(2, 1, 64, 32, (18, 18), (8, 8), (4, 4), (2, 2), ONE, NO, NO),
+    Convolution(1, 1, 48, 32, (10, 11), (3, 5), (3, 2), (3, 2), ONE, NO, NO),
+    Convolution(3, 1, 16, 24, (4, 4, 6), (2, 2, 3), (2, 2, 2), (2, 2, 2), (1, 1, 1), (0, 0, 0), (0, 0, 0)),
     # fewer positions than taps, where the filter depends on the position; phases among the channels; 1-D, an odd batch
     Convolution(1, 1, 16, 32, (2, 8), (2, 8), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 32, 32, (2, 2), (2, 2), (3, 3), ONE, ONE, ONE, ONE),

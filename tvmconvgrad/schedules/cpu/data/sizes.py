@@ -146,12 +146,17 @@ class DataSizes:
         return o if self.problem.gradient is Gradient.DATA else c
 
     @property
-    def has_fixed_filter(self) -> bool:
-        """Whether all positions of a sum have the same filter, and all its channels the same phase."""
+    def is_product(self) -> bool:
+        """Whether each sum is a matrix product at every tap: all positions have the same filter, and all channels read
+        the same data. Where output phases begin at different positions, their channels do not."""
         if self.problem.gradient is Gradient.FORWARD:
             return True
         found = parts(self.problem)
-        return not any(any(part.over_y) or any(p.phases > 1 for p in part.phase_groups) for part in found)
+        return not any(any(part.over_y) or any(len(set(p.firsts)) > 1 for p in part.phase_groups) for part in found)
+
+    def has_one_phase(self, n: int) -> bool:
+        """Whether the channels of a block of N are of one output phase."""
+        return self.n % n == 0 or all(size.n == self.n for size in self.sums)
 
     @property
     def is_depthwise(self) -> bool:

@@ -25,19 +25,18 @@ from tvmconvgrad.schedules.factors import divisors
 def may_use(access: DataAccess) -> bool:
     """Whether the inputs are bf16, and the sums have channels to fill tile registers.
 
-    A tile of the filter serves all rows of the block, so the filter must not depend on the position. With several
-    phases among the channels a condition would depend on a tile's column.
+    A tile of the filter serves all rows of the block, and a tile of the data all its columns.
     """
     sizes = access.sizes
-    fills = sizes.k >= LEAST_CHANNELS and bool(sizes.sums)
-    return access.pairs and fills and sizes.has_fixed_filter
+    fills = sizes.k >= LEAST_CHANNELS and bool(sizes.sums) and sizes.has_one_phase(COLUMNS)
+    return access.pairs and fills and sizes.is_product
 
 
 def tiles(sizes: DataSizes) -> Iterator[DataTile]:
-    """All blocks of tile registers."""
+    """All blocks of tile registers. Each has channels of one output phase, which are contiguous in the result."""
     positions = sizes.positions(DataTile(1, COLUMNS, 1, DataAxis.N))
     height = gcd(*(each[-2] for each in positions)) if len(positions[0]) > 1 else 1
-    for m, n in shapes():
+    for m, n in ((m, n) for m, n in shapes() if sizes.has_one_phase(n * COLUMNS)):
         for high in divisors(m):
             if height % high == 0:
                 along = m // high
