@@ -12,7 +12,7 @@ from tests.support.amx import AMX
 from tests.support.case import Case
 from tests.support.convolution import Convolution
 from tvmconvgrad.deploy import cpu_checks
-from tvmconvgrad.machines import host
+from tvmconvgrad.machines import host, targets
 from tvmconvgrad.machines.targets import Target, parse_target
 
 SAPPHIRE = frozenset({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"})
@@ -24,6 +24,7 @@ def test_native_has_tile_registers_where_the_system_gives_them(granted: bool, mo
     monkeypatch.setattr(host, "may_use_tiles", lambda: granted)
     monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
     monkeypatch.setattr(host, "named_generation", lambda: ("sapphirerapids", SAPPHIRE))
+    monkeypatch.setattr(targets, "closest_generation", lambda: host.named_generation()[0])
     assert parse_target(None) == Target(mcpu="sapphirerapids", mattr=tiles)
     assert parse_target("llvm -mcpu=native -mattr=-amx-bf16").mattr == ("-amx-bf16",)
     monkeypatch.setattr(host, "named_generation", lambda: ("x86-64-v4", frozenset({"avx512f"})))
@@ -33,6 +34,7 @@ def test_native_has_tile_registers_where_the_system_gives_them(granted: bool, mo
 def test_nobody_asks_for_what_there_is_not_or_is_not_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "may_use_tiles", lambda: pytest.fail("the system was asked"))
     monkeypatch.setattr(host, "host_features", lambda: SAPPHIRE)
+    monkeypatch.setattr(targets, "closest_generation", lambda: host.named_generation()[0])
     assert parse_target("llvm -mcpu=sapphirerapids") == Target(mcpu="sapphirerapids")
     assert host.missing_features({"avx512f", "avx2"}) == ["avx2"]
     monkeypatch.setattr(host, "host_features", lambda: frozenset({"avx512f", "avx512_bf16"}))
