@@ -51,5 +51,5 @@ def test_a_number_of_a_machine_is_multiplied(script: dict[str, Any], tmp_path: P
 
 
 def test_a_constant_that_is_not_there(script: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="schedules/cpu/costs.py has no constant PACKINGS"):
+    with pytest.raises(ValueError, match=r"schedules/cpu/costs\.py has no constant PACKINGS"):
         changed(script, tmp_path, "schedules/cpu/costs.py", "PACKINGS", 2.0)
