@@ -2,19 +2,23 @@
 
 The models rank register tiles and rules; they do not predict times. Costs of packing and writing are in cycles of one
 core for each f32 element. Costs of operands are in FMAs: how much longer an FMA takes because its operand is loaded.
-Where a text tells of layers, that is what changed when the constant was introduced. "Half 8 sums, 1.05" means: with half
-the value, 8 of 154 sums of all suites get another program, and these take 1.05 times the time in the mean (at most six
-were timed, in f32 on one thread of an Intel Xeon with AMX; benchmarks/constants.py).
+Where a text tells of layers, that is what changed when the constant was introduced. Where it tells of half and twice,
+here and in other files, it says how many of 154 sums of all suites get another program with such a value, and how long
+these then take beside today's: `benchmarks/constants.py`, on one thread of an Intel Xeon with AMX, in f32. At most six
+of the sums were timed, and less than 5 % may be noise.
 """
 
 PACKING = 0.7
-"""To pack data in whole vectors: about as long as reading it from memory takes. Not measured on its own."""
+"""To pack data in whole vectors: about as long as reading it from memory takes. With half of it 8 sums change, and take
+1.05 times as long; with twice, 11 and 1.27 (benchmarks/constants.py)."""
 
 BORDERED = 1.0
-"""To pack rows of positions that include padding. Not measured on its own."""
+"""To pack rows of positions that include padding. With half of it 4 sums change, and take 1.05 times as long; with
+twice, 1 and 1.22 (benchmarks/constants.py)."""
 
 TRANSPOSING = 1.5
-"""To pack data by transposing it in registers. Not measured on its own."""
+"""To pack data by transposing it in registers. With half of it 7 sums change, and take 1.37 times as long; with twice,
+6 and 1.20 (benchmarks/constants.py)."""
 
 PACKING_POSITIONS, WRITING_POSITIONS = 0.45, 0.25
 """To transpose between NCX and a tile with vectors over channels: data that is packed, and results, beside their
@@ -37,24 +41,29 @@ GROUPING, REGROUPING = 1.0, 1.7
 With lower costs ResNeXt's conv4a_grouped in NCX took the vectors over groups, and 1.6 times as long."""
 
 WRITE_BACK = 0.5
-"""To write results in whole vectors, line after line. Not measured on its own."""
+"""To write results in whole vectors, line after line. With half of it 2 sums change, and take 1.13 times as long; with
+twice, 1 and 1.03 (benchmarks/constants.py)."""
 
 NON_TEMPORAL = 0.3
 """To write them by non-temporal stores. With those stores MobileNet-V2's depthwise data gradients took 0.4 to 0.8 of
 the time (an AMD EPYC)."""
 
 SCATTERING = 3.0
-"""To write against the memory's order, or cache lines in parts. Not measured on its own."""
+"""To write against the memory's order, or cache lines in parts. With half of it 2 sums change, and take 0.98 times as
+long; with twice, 1 and 1.13 (benchmarks/constants.py)."""
 
 STRIDED_STORES = 3.3
-"""To transpose results and write them a stride apart, by masked stores. Not measured on its own; with those stores 3D
-U-Net's down3_1 took 1.0 instead of 2.0 ms."""
+"""To transpose results and write them a stride apart, by masked stores. With half of it 1 sum changes, and takes 1.19
+times as long; with twice, 4 and 1.25 (benchmarks/constants.py); with those stores 3D U-Net's down3_1 took 1.0 instead
+of 2.0 ms."""
 
 DISPERSING = 3.5
-"""To write vectors each of whose lanes goes to another cache line. Not measured on its own."""
+"""To write vectors each of whose lanes goes to another cache line. With half of it 4 sums change, and take 1.63 times
+as long; twice changes no sum (benchmarks/constants.py)."""
 
 ADDING_LANES = 0.51
-"""To add up the lanes of a vector of sums, for each lane. Not measured on its own."""
+"""To add up the lanes of a vector of sums, for each lane. With half of it 2 sums change, and take 1.12 times as long;
+twice changes no sum (benchmarks/constants.py)."""
 
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 FAR_PANEL = 0.7
@@ -65,8 +74,11 @@ K_VECTORS, K_VECTORS_FAR = 1.0, 1.6
 PANELS: from a panel in L2. FAR_PANEL: the vector, from a panel that is too large for L2 and cannot be split along K.
 IN_PLACE: data that is read where it lies, from L2 or memory. ALONG_POSITIONS: vectors over positions, which cross cache
 lines; APART: the same, read in place, where channels lie far apart; ALONE: the same, of depthwise layers, where a
-vector serves one product only. K_VECTORS: vectors over K, where both operands are vectors; K_VECTORS_FAR: the
-same, if the filter does not fit L2. Vectors that cross no cache line cost half. None was measured on its own.
+vector serves one product only. K_VECTORS: vectors over K, where both operands are vectors; K_VECTORS_FAR: the same, if
+the filter does not fit L2. Vectors that cross no cache line cost half. Sums that change with half and with twice, and
+their times beside today's: PANELS 13, 1.02 and 19, 1.17; IN_PLACE 8, 0.99 and 9, 1.11; FAR_PANEL 1, 1.04 and 1, 0.97;
+ALONG_POSITIONS 5, 0.98 and 6, 1.03; APART 1, 1.01 and 2, 0.88; ALONE 0 and 0; K_VECTORS 0 and 0; K_VECTORS_FAR 1, 1.32
+and 0 (benchmarks/constants.py).
 """
 
 BROADCASTING = 0.3
@@ -75,8 +87,8 @@ AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM br
 own."""
 
 SHARED = 3
-"""A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. Not measured
-on its own."""
+"""A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. With half of
+it 1 sum changes, and takes 0.83 times as long; with twice, 1 and 0.93 (benchmarks/constants.py)."""
 
 STARTING = 100
 """Cycles to start a work item; counted since that chose faster tiles for small layers (MobileNet's block2_project 1.4

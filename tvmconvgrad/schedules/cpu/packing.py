@@ -32,14 +32,17 @@ class Packs(str, Enum):
 
 
 AHEAD = 1024
-"""Prefetch distance, in elements, of data that is packed along memory. Not measured on its own."""
+"""Prefetch distance, in elements, of data that is packed along memory. With half of it 47 sums change, and take 0.99
+times as long; with twice, 48 and 0.98 (benchmarks/constants.py)."""
 
 TOGETHER = 64
 """At most so many positions of a row are packed by one work item: a problem whose images were merged into one row has
-no other loop to split. Not measured on its own."""
+no other loop to split. With half of it 9 sums change, and take 0.97 times as long; with twice, 7 and 0.99
+(benchmarks/constants.py)."""
 
 CONTIGUOUS = 256
-"""At most so many positions are packed by one work item if they are contiguous. Not measured on its own."""
+"""At most so many positions are packed by one work item if they are contiguous. With half of it 13 sums change, and
+take 0.99 times as long; with twice, 8 and 0.99 (benchmarks/constants.py)."""
 
 APART = (128, 64)
 """Alignment and offset, in bytes, of the distance between packed blocks of channels. The distance is thereby an odd
@@ -47,7 +50,7 @@ number of cache lines, so the same position of different blocks maps to differen
 
 SQUARE = 16
 """So many rows of the filter are read side by side to be transposed: few enough for the core's prefetcher to follow
-each. Not measured on its own."""
+each. With half of it 58 sums change, and take 0.99 times as long; with twice, 51 and 1.00 (benchmarks/constants.py)."""
 
 
 def pack_data(

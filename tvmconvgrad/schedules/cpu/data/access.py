@@ -43,14 +43,15 @@ from 49 positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_
 of the time when they were packed."""
 
 LEAST_RUN = 2 * CACHE_LINE
-"""With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. Not measured on
-its own."""
+"""With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. With half of it 1
+sum changes, and takes 1.37 times as long; with twice, 2 and 1.08 (benchmarks/constants.py)."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than L2 delivers
-(`CpuMachine.l2_bytes_per_cycle`). Not measured on their own. Where cache blocks of K are added up in the result itself,
-a panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the mean, none below
-0.99 (an Intel Xeon with AMX)."""
+(`CpuMachine.l2_bytes_per_cycle`). Sums that change with half and with twice, and their times beside today's: PANEL 13,
+1.01 and 10, 0.99; SMALL_PANEL 1, 1.15 and 2, 1.02 (benchmarks/constants.py). Where cache blocks of K are added up in
+the result itself, a panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the
+mean, none below 0.99 (an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)

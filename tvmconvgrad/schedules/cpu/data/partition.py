@@ -21,19 +21,21 @@ from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 WORK_ITEMS = 28
 """The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
-28 divides the rows of many layers. Not measured on its own."""
+28 divides the rows of many layers. With half of it 47 sums change, and take 0.98 times as long; with twice, 54 and 0.97
+(benchmarks/constants.py)."""
 
 SURPLUS = 2
 """Work items may together pack so many times the data (neighbours share some); if they would pack more, the data is
-packed once before all work items, which takes it through memory. Not measured on its own."""
+packed once before all work items, which takes it through memory. With half of it 40 sums change, and take 1.07 times as
+long; with twice, 2 and 1.04 (benchmarks/constants.py)."""
 
 REPACKS = 4
-"""At most so many partitions of N may each pack the same data; for more it is packed once, to memory. Not measured on
-its own."""
+"""At most so many partitions of N may each pack the same data; for more it is packed once, to memory. With half of it 7
+sums change, and take 0.97 times as long; with twice, 4 and 1.05 (benchmarks/constants.py)."""
 
 NEAR = 0.1
-"""What a byte of contiguous panels costs from the last-level cache, as a share of what it costs from memory. Not
-measured on its own."""
+"""What a byte of contiguous panels costs from the last-level cache, as a share of what it costs from memory. With half
+of it 8 sums change, and take 1.01 times as long; with twice, 9 and 0.99 (benchmarks/constants.py)."""
 
 POSITION_BYTES = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and

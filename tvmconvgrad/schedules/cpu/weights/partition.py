@@ -24,7 +24,8 @@ from tvmconvgrad.te.tensors import group_sizes
 
 WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
-large. Not measured on its own."""
+large. With half of it 46 sums change, and take 0.94 times as long; with twice, 46 and 1.02
+(benchmarks/constants.py)."""
 
 PLACES = [(True, True), (True, False), (False, True), (False, False)]
 """All pairs: whether x, and whether y, may be packed before all work items, which takes workspace for the whole
@@ -38,8 +39,8 @@ FEW_CHANNELS_FIT = 48
 and bf16 seven kernels became 1.12 to 1.28 times as fast in the mean."""
 
 RUN = 7
-"""A cache block that is packed to registers has so many positions: LLVM unrolls the loop over them. Not measured on its
-own."""
+"""A cache block that is packed to registers has so many positions: LLVM unrolls the loop over them. Half and twice
+change no sum (benchmarks/constants.py)."""
 
 
 def _by_work_item(partitions: int, surplus: float = 1.0) -> float:

@@ -17,7 +17,8 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 FINISHING = 3.0
-"""Cycles for each element to transpose a filter from the accumulator's order to the user's. Not measured on its own."""
+"""Cycles for each element to transpose a filter from the accumulator's order to the user's. With half of it 1 sum
+changes, and takes 0.90 times as long; twice changes no sum (benchmarks/constants.py)."""
 
 DROPPED = 0.5
 """Waiting for dropped prefetches, as a share of the time that all tensors take from memory. With this term MobileNet's
@@ -27,7 +28,9 @@ OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
 """What loading a row's and a column's operand costs, in FMAs. VECTORS_OF_TAPS: vectors over c, where each tap has other
 vectors of x. DISPLACED: a vector of rows that conflict in L1 (`WeightsAccess.rows_displace`) while data from memory
 passes through, so that it comes from L2 again; with this term filter gradients of 1x1 layers with many channels became
-1.38 to 1.41 times as fast on Zen 5 (tensors in memory). The others were not measured on their own."""
+1.38 to 1.41 times as fast on Zen 5 (tensors in memory). Sums that change with half and with twice, and their times
+beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1, 1.02
+(benchmarks/constants.py)."""
 
 FEW_CHANNELS = 4
 """With fewer channels in a group, several taps share a register tile. With more, but for one vector of x

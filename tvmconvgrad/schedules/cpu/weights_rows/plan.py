@@ -17,32 +17,37 @@ from tvmconvgrad.tir.annotations import MOST_APART
 
 WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
-large. Not measured on its own."""
+large. With half of it 6 sums change, and take 1.00 times as long; with twice, 5 and 1.01 (benchmarks/constants.py)."""
 
 ROWS = (14, 8)
 """The most rows of positions in a tile: if a row has at most two vectors, and if it has more. More rows save little and
-make a long program. Not measured on their own."""
+make a long program. With half of it 1 sum changes, and takes 1.16 times as long; with twice, 1 and 0.97
+(benchmarks/constants.py)."""
 
 WHOLE_ROWS = 16
-"""The most vectors in a tile of whole rows. Not measured on its own."""
+"""The most vectors in a tile of whole rows. Half and twice change no sum (benchmarks/constants.py)."""
 
 LOADING = 0.4
 LOADING_MANY, LOADING_MANY_UNMASKED = 1.0, 2.0
 """What loading a vector costs, in FMAs: of depthwise layers; of other layers, where most vectors come from L2; and of
-those on CPUs without mask registers. Most vectors cross a cache line. Not measured on their own."""
+those on CPUs without mask registers. Most vectors cross a cache line. Sums that change with half and with twice, and
+their times beside today's: LOADING 0 and 0; LOADING_MANY 1, 0.92 and 1, 0.94 (benchmarks/constants.py). The third was
+not measured on its own."""
 
 MASKED_LANES = 8
 """CPUs with vectors of at least so many f32 have masked loads (AVX, AVX-512). On others LLVM would test each lane."""
 
 AHEAD = 1024
-"""Prefetch distance in elements, rounded up to whole rows. Not measured on its own."""
+"""Prefetch distance in elements, rounded up to whole rows. With half of it 2 sums change, and take 0.97 times as long;
+with twice, 2 and 1.06 (benchmarks/constants.py)."""
 
 ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
-"""Cycles to add a vector of sums to one in L2, or beyond it. Not measured on their own."""
+"""Cycles to add a vector of sums to one in L2, or beyond it. Sums that change with half and with twice, and their times
+beside today's: ADDING_TILE 0 and 0; ADDING_FAR_TILE 1, 0.93 and 0 (benchmarks/constants.py)."""
 
 LEAST_CACHE_BLOCK = 128
-"""A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. Not
-measured on its own."""
+"""A cache block has at least so many vectors of positions, since each cache block adds its tiles to memory. With half
+of it 1 sum changes, and takes 0.97 times as long; twice changes no sum (benchmarks/constants.py)."""
 
 
 @dataclass(frozen=True, order=True)
