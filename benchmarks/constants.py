@@ -44,6 +44,8 @@ from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.reducing import reduced
 
 PACKAGE = Path(tvmconvgrad.__file__).parent
+MOST_OFF = 2.0**-14
+"""Sums of integers are the same, but of Winograd's larger tiles, relative to the largest."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,8 @@ def timed(checkout: Path, numbers: Sequence[int], given: argparse.Namespace) -> 
             job = Job.of(sum_.problem)
             prepared = session.prepare(job, make_inputs(sum_.problem, job, seed=0))
             results = [found.result for found in prepared.ready.values()]
-            assert np.array_equal(*results), f"{name}: the sums of integers differ"
+            off = np.abs(np.subtract(*results)).max() / np.abs(results[0]).max()
+            assert off <= MOST_OFF, f"{name}: results differ by {off}"
             mine, others = session.time(prepared, given.rounds).values()
             key = f"{name} {sum_.kind} {sum_.problem.data_format}"
             speeds[key] = round(median(b / a for a, b in zip(mine, others)), 3)
