@@ -24,8 +24,8 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import group_sizes
 
 LEAST_POSITIONS = 4
-"""With fewer pairs of positions an instruction on tiles adds up hardly more than those on vectors in its time. Not
-measured on its own."""
+"""With fewer pairs of positions an instruction on tiles adds up hardly more than those on vectors in its time. Half
+changes no sum in bf16; with twice, 2 sums change, and take 1.72 times as long (benchmarks/constants.py)."""
 
 CACHE_BLOCK = 128
 """The number of pairs of positions in a cache block. Of 64, 128, 256 and 512 it was the fastest for five of ResNet-50's

@@ -27,12 +27,13 @@ from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.tensors import ceil_to
 
 LEAST_PARTITION = 48
-"""A work item has at least so many tiles, if there are so many: they share what it reads of the filter. Not measured on
-its own."""
+"""A work item has at least so many tiles, if there are so many: they share what it reads of the filter. With half of it
+6 sums change, and take 1.07 times as long; with twice, 2 and 0.92 (benchmarks/constants.py)."""
 
 DATA_SHARE = 0.7
 """Where work items transform the filter, the data of a partition may take this share of the workspace; their panels and
-sums take the rest. Not measured on its own."""
+sums take the rest. With half of it 11 sums change, and take 1.04 times as long; with twice, 9 and 1.06
+(benchmarks/constants.py)."""
 
 CACHE_BLOCK = 64
 """At most so many channels of K are summed in registers before they are added to the sums in the cache. With 128 the
@@ -43,7 +44,8 @@ AMX). Where the number of BLOCK_K has no divisor from 2 to 4, as of 112 channels
 was not measured."""
 
 FROM_MEMORY = 1.5
-"""Packing costs so many times as much if the filter does not fit the last-level cache. Not measured on its own."""
+"""Packing costs so many times as much if the filter does not fit the last-level cache. Half changes no sum; with twice,
+1 sum changes, and takes 1.49 times as long (benchmarks/constants.py)."""
 
 
 @dataclass(frozen=True)

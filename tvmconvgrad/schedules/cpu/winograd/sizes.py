@@ -16,14 +16,18 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd.axes import Axis, axes_of
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
-"""Cycles to load, combine and store a vector of products, in L2 or beyond it. Not measured on their own."""
+"""Cycles to load, combine and store a vector of products, in L2 or beyond it. Sums that change with half and with
+twice, and their times beside today's: TRANSFORMING 6, 1.36 and 3, 1.04; TRANSFORMING_FAR 2, 1.09 and 4, 1.11
+(benchmarks/constants.py)."""
 
 OPERANDS, FAR_OPERANDS = (0.15, 0.3), (0.6, 0.9)
-"""What loading an operand of M and one of N costs a register tile, in FMAs, from L2 or beyond it. Not measured on
-their own."""
+"""What loading an operand of M and one of N costs a register tile, in FMAs, from L2 or beyond it. Sums that change with
+half and with twice, and their times beside today's: OPERANDS 3, 1.11 and 7, 1.01; FAR_OPERANDS 4, 1.03 and 0
+(benchmarks/constants.py)."""
 
 PANELS_FAR = 0.02
-"""Cycles for a byte of a transformed operand from beyond L2 that each work item reads. Not measured on its own."""
+"""Cycles for a byte of a transformed operand from beyond L2 that each work item reads. With half of it 1 sum changes,
+and takes 0.97 times as long; twice changes no sum (benchmarks/constants.py)."""
 
 WORTH = 1.36
 """Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32
