@@ -14,9 +14,8 @@ from tvmconvgrad.machines.tile_permission import FEATURES, may_use_tiles
 
 ARCHITECTURES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 _NEWEST_CLANG = "99.0"
-_ADDED = {"avx512_bf16": "+avx512bf16", "bf16": "+bf16"}
+_ADDED = {"avx512_bf16": "+avx512bf16", "amx_bf16": "+amx-bf16", "bf16": "+bf16"}
 """Features that kernels use, and that a CPU may have in addition to those of the generation that names it."""
-_TILES_NAME, _TILES = "amx_bf16", "+amx-bf16"
 
 
 def host_architecture() -> str:
@@ -34,8 +33,8 @@ def added_features() -> list[str]:
     """The features that kernels use and this machine's CPU has, but `host_cpu` does not imply. AMX is among them where
     the system lets this process use its tile registers, which no name of a CPU implies."""
     _, known = named_generation()
-    tiles = [_TILES] if _TILES_NAME in host_features() and may_use_tiles() else []
-    return [feature for name, feature in _ADDED.items() if name in host_features() - known] + tiles
+    added = [name for name in _ADDED if name in host_features() - (known - FEATURES)]
+    return [_ADDED[name] for name in added if name not in FEATURES or may_use_tiles()]
 
 
 @functools.cache

@@ -4,8 +4,9 @@ The models rank register tiles and rules; they do not predict times. Costs of pa
 core for each f32 element. Costs of operands are in FMAs: how much longer an FMA takes because its operand is loaded.
 Where a text tells of layers, that is what changed when the constant was introduced. Where it tells of half and twice,
 here and in other files, it says how many of 154 sums of all suites get another program with such a value, and how long
-these then take beside today's: `benchmarks/constants.py`, on one thread of an Intel Xeon with AMX, in f32. At most six
-of the sums were timed, and less than 5 % may be noise.
+these then take beside today's: `python benchmarks/constants.py FILE:NAME --most 6`, on one thread of an Intel Xeon with
+AMX, in f32; for Winograd's algorithm with `--target "llvm -mcpu=native -algorithm=auto" --most 4`. Other programs ran
+at times: some percent, and more where a single sum changes, may be noise.
 """
 
 PACKING = 0.7
@@ -53,9 +54,9 @@ SCATTERING = 3.0
 long; with twice, 1 and 1.13 (benchmarks/constants.py)."""
 
 STRIDED_STORES = 3.3
-"""To transpose results and write them a stride apart, by masked stores. With half of it 1 sum changes, and takes 1.19
-times as long; with twice, 4 and 1.25 (benchmarks/constants.py); with those stores 3D U-Net's down3_1 took 1.0 instead
-of 2.0 ms."""
+"""To transpose results and write them a stride apart, by masked stores. With those stores 3D U-Net's down3_1 took 1.0
+instead of 2.0 ms. With half of it 1 sum changes, and takes 1.19 times as long; with twice, 4 and 1.25
+(benchmarks/constants.py)."""
 
 DISPERSING = 3.5
 """To write vectors each of whose lanes goes to another cache line. With half of it 4 sums change, and take 1.63 times
@@ -83,8 +84,8 @@ and 0 (benchmarks/constants.py).
 
 BROADCASTING = 0.3
 """What a row's operand costs besides, in FMAs, if broadcasting it takes an instruction of its own: on CPUs without
-AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM broadcasts some. On AVX2 with half of it
-18 sums change, and take 0.94 times as long; with twice, 20 and 0.99 (benchmarks/constants.py)."""
+AVX-512, and on AArch64 if an iteration has a single step along K, where LLVM broadcasts some. For `x86-64-v3`, with
+half of it 18 sums change, and take 0.94 times as long; with twice, 20 and 0.99 (benchmarks/constants.py)."""
 
 SHARED = 3
 """A call counts on so many cores' shares of the last-level cache, since other cores leave some of theirs. With half of

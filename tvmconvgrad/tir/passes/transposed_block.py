@@ -99,56 +99,34 @@ def _loaded(
     copy: TransposedCopy, memory: tirx.Buffer, row: int, value: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
 ) -> tuple[list[tirx.Stmt], list[tvm.ir.Expr]]:
     """What loads a vector of a block, and the parts that it is loaded in: neighbours along `a`, of which only every
-    so-many-th may be of use."""
+    so-many-th may be of use; of pairs that lie apart in the source, first one element of each, then the other."""
     statements: list[tirx.Stmt] = []
     parts: list[tvm.ir.Expr] = []
     along = min(copy.block[0], copy.lanes)
+    length = along if copy.joins else along * copy.run
+    aheads = range(copy.run) if copy.joins else shuffles.strided(length, copy.apart)[0]
     for begin in range(0, copy.lanes, along):
-        length = along * copy.run
-        if copy.joins:
-            loads, part = _joined(
-                copy, memory, (row * copy.lanes + begin) * copy.run, along, value, a, b + (row + begin)
-            )
-            statements += loads
-            parts.append(part)
-            continue
-        for piece, ahead in enumerate(shuffles.strided(length, copy.apart)[0]):
+        for piece, ahead in enumerate(aheads):
             to = (row * copy.lanes + begin) * copy.run * copy.apart + piece * length
             lane = tirx.Var("lane", "int64")
-            element = _element(copy, value, a, b + (row + begin), lane + ahead)
+            if copy.joins:
+                element = replaced(value, {copy.a: a + lane, copy.b: b + (row + begin)} | copy.in_pair(ahead))
+            else:
+                element = _element(copy, value, a, b + (row + begin), lane + ahead)
             load = tirx.BufferStore(memory, element, [lane + to])
             statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
             parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
     return statements, parts
 
 
-def _joined(
-    copy: TransposedCopy,
-    memory: tirx.Buffer,
-    to: int,
-    along: int,
-    value: tvm.ir.Expr,
-    a: tvm.ir.Expr,
-    b: tvm.ir.Expr,
-) -> tuple[list[tirx.Stmt], tvm.ir.Expr]:
-    """What loads so many pairs along `a` whose elements lie apart, and a vector of these pairs."""
-    statements: list[tirx.Stmt] = []
-    parts = []
-    for place in range(copy.run):
-        lane, begin = tirx.Var("lane", "int64"), to + place * along
-        element = replaced(value, {copy.a: a + lane, copy.b: b} | copy.in_pair(place))
-        load = tirx.BufferStore(memory, element, [lane + begin])
-        statements.append(tirx.For(lane, 0, along, tirx.ForKind.VECTORIZED, load))
-        parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(begin), index(1), along)]))
-    name = tirx.Var("pairs", f"{memory.dtype}x{along * copy.run}")
-    lanes = [place * along + lane for lane in range(along) for place in range(copy.run)]
-    return [*statements, tirx.Bind(name, tirx.Shuffle(parts, _indices(lanes)))], name
-
-
 def _taken(copy: TransposedCopy) -> list[int]:
     """The lanes of a vector's parts that are its elements."""
-    length = min(copy.block[0], copy.lanes) * copy.run
-    _, lanes = shuffles.strided(length, copy.apart)
+    along = min(copy.block[0], copy.lanes)
+    length = along * copy.run
+    if copy.joins:
+        lanes = [place * along + lane for lane in range(along) for place in range(copy.run)]
+    else:
+        _, lanes = shuffles.strided(length, copy.apart)
     parts = range(0, copy.lanes * copy.run * copy.apart, length * copy.apart)
     return [begin + lane for begin in parts for lane in lanes]
 

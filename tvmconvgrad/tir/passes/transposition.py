@@ -8,7 +8,8 @@ the copy (transposed_block.py).
   shorter, a vector is loaded in such parts. Two rows that are interleaved in the copy need one shuffle for each half.
 * If the source is strided, as in a strided convolution, the elements between are loaded, too, and dropped. If the copy
   is, a vector's elements are stored apart (tir/passes/strided_stores.py).
-* An element may be a pair of neighbours, in the source and in the copy.
+* An element may be a pair of neighbours in the copy. In the source they are neighbours, too, or lie apart and are
+  interleaved as they are loaded.
 
 f16 that is converted is transposed before its conversion, since that is half as much to shuffle. It also avoids a
 defect of LLVM 22: with both operands of `unpcklps` converted by `vcvtph2ps`, and the other half of their interleaving

@@ -29,15 +29,16 @@ Why it is fast.
    images, two halves of an image take their place. If it has an odd number of rows, both halves share the middle row at
    weight 1/2, which is exact for normal bf16.
 7. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: c block x o block are tiles of 16 x 16 sums in tile
-   registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py).
+   registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py). Rows
+   of dy are continued by zeros to a multiple of these positions. An infinity at the end of a row of x may meet them;
+   the NaN stays within the filter's extent of what the infinity meets.
 
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both. A fourth one has the sums in tile registers.
 
 Not done: several taps share a register tile only if a group has few channels, with vectors over groups, or, with
 vectors over c, if x has one vector of channels. Elsewhere that gains nothing, and LLVM mixes up the loads of different
-positions. In tile registers, a K block is not filled up with zeros, which times an infinite x would be NaN; so rows
-whose number of positions has no divisor from 4 to 16 have no tiles.
+positions.
 """
 
 from __future__ import annotations

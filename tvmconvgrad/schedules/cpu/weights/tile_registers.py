@@ -75,5 +75,5 @@ def cycles_per_product(access: WeightsAccess) -> float:
     tile, last = access.tile, access.extents[-1]
     assert tile.tile_rows is not None
     each = cycles(tile.c // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
-    surplus = max(last / access.problem.geometry.y[-1], 1.0)
+    surplus = max(last / access.problem.geometry.y[-1], 1.0)  # below 1: halves of a row, which is not rounded up
     return surplus * each / (2 * positions(last) * tile.tile_rows * COLUMNS)

@@ -31,8 +31,8 @@ LOADING = 0.4
 LOADING_MANY, LOADING_MANY_UNMASKED = 1.0, 2.0
 """What loading a vector costs, in FMAs: of depthwise layers; of other layers, where most vectors come from L2; and of
 those on CPUs without mask registers. Most vectors cross a cache line. Sums that change with half and with twice, and
-their times beside today's: LOADING 0 and 0; LOADING_MANY 1, 0.92 and 1, 0.94; with AVX2, LOADING_MANY_UNMASKED 1, 1.16
-and 1, 1.35 (benchmarks/constants.py)."""
+their times beside today's: LOADING 0 and 0; LOADING_MANY 1, 0.92 and 1, 0.94; for `x86-64-v3`, LOADING_MANY_UNMASKED
+1, 1.16 and 1, 1.35 (benchmarks/constants.py)."""
 
 MASKED_LANES = 8
 """CPUs with vectors of at least so many f32 have masked loads (AVX, AVX-512). On others LLVM would test each lane."""
