@@ -51,7 +51,9 @@ PANEL, SMALL_PANEL = 0.6, 0.125
 (`CpuMachine.l2_bytes_per_cycle`). Sums that change with half and with twice, and their times beside today's: PANEL 13,
 1.01 and 10, 0.99; SMALL_PANEL 1, 1.15 and 2, 1.02 (benchmarks/constants.py). Where cache blocks of K are added up in
 the result itself, a panel takes L1 at most: 11 forwards of ResNet-50, VGG-19 and others had 1.04 times the speed in the
-mean, none below 0.99 (an Intel Xeon with AMX)."""
+mean, none below 0.99 (an Intel Xeon with AMX). Not so where such a panel fills all of L1, so that data displaces it,
+and L2 has room for the whole panel and delivers twice what is read: 73 gradients and forwards took 0.994 of the time
+then, 3D U-Net's up1 (data) 0.62 (an AMD EPYC with Zen 4)."""
 
 
 @dataclass(frozen=True)
@@ -207,18 +209,24 @@ class DataAccess:
     @cached_property
     def k_cache_blocks(self) -> int:
         """The number of cache blocks of K for which a panel fits its share of a cache, beside data."""
-        products = max((size.products for size in self.sizes.sums), default=1)
-        return -(-self.bytes * products * self.tile.n // self._panel_room)
+        return -(-self._whole_panel // self._panel_room)
+
+    @property
+    def _whole_panel(self) -> int:
+        """Bytes of a panel if K has one cache block."""
+        return self.bytes * max((size.products for size in self.sizes.sums), default=1) * self.tile.n
 
     @property
     def _panel_room(self) -> int:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not in the caches to
         be added to, so K is split for it only if a panel would be too large for L2."""
-        if self.may_add and not self.has_scratch_accumulator(k_cache_blocks=2) and not self.stores_non_temporally:
-            return self.machine.l1_blocks
-        waits = self.panel_rate(self.tile.positions) > self.machine.l2_bytes_per_cycle
-        share = SMALL_PANEL if self.may_add and waits else PANEL
-        return int(share * self.machine.l2_blocks)
+        rate, l2_rate = self.panel_rate(self.tile.positions), self.machine.l2_bytes_per_cycle
+        room = int((SMALL_PANEL if self.may_add and rate > l2_rate else PANEL) * self.machine.l2_blocks)
+        if not self.may_add or self.has_scratch_accumulator(k_cache_blocks=2) or self.stores_non_temporally:
+            return room
+        has_room_beside = self.machine.l1 > self.machine.l1_blocks
+        streams = self._whole_panel <= room and 2 * rate <= l2_rate
+        return room if streams and not has_room_beside else self.machine.l1_blocks
 
     @property
     def writes_apart(self) -> bool:

@@ -144,7 +144,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
     """What loading a row's and a column's operand costs, in FMAs."""
     if access.tile.vector_axis is DataAxis.K:
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the share of vectors that cross no cache line
-        each = (K_VECTORS if access.filter_stays else K_VECTORS_FAR) * (1 - within / 2)
+        each = (K_VECTORS if access.filter_stays else K_VECTORS_FAR) * (1 - within / 2) * access.machine.vector_parts
         return each, each
     if access.tile.vector_axis is DataAxis.M:
         row, column = APART if access.data_in_place else ALONG_POSITIONS
