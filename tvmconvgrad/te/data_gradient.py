@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from tvm import te, tirx
@@ -203,7 +203,8 @@ class Part:
         return map_element
 
 
-def parts(problem: Problem, c: int = 1, position: int = 1) -> list[Part]:
+@lru_cache(maxsize=64)  # cost models ask for the same ones for tile after tile
+def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[Part, ...]:
     """All combinations of the axes' phase groups, which make up the sum.
 
     Positions along the last axis are rounded up to a multiple of `position`. Channels are taken by blocks of `c`: if
@@ -217,10 +218,10 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> list[Part]:
     )
     apart = tensors.group_sizes(geometry)[0] % c == 0
     found = [Part(problem, phase_groups, over_y, apart) for phase_groups in itertools.product(*per_axis)]
-    return [
+    return tuple(
         replace(part, positions=(*counts[:-1], tensors.ceil_to(counts[-1], position)))
         for part, counts in zip(found, _alike(found))
-    ]
+    )
 
 
 def _alike(found: Sequence[Part]) -> list[tuple[int, ...]]:

@@ -128,7 +128,7 @@ class DataSizes:
         found = parts(self.problem)
         return [Size(_axes(part), part.channels, self.k * part.taps) for part in found]
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Channels of the result, of one group. N of a sum may be more: it has those of several phases (`Size.n`)."""
         c, o = group_sizes(self.problem.geometry)
@@ -139,7 +139,7 @@ class DataSizes:
         """Which of the filter's axes has the channels of the result."""
         return "C" if self.problem.gradient is Gradient.DATA else "O"
 
-    @property
+    @cached_property
     def k(self) -> int:
         """K channels of one group: those of the data. K itself also has the taps (`Size.products`)."""
         c, o = group_sizes(self.problem.geometry)
@@ -158,7 +158,7 @@ class DataSizes:
         """Whether the channels of a block of N are of one output phase."""
         return self.n % n == 0 or all(size.n == self.n for size in self.sums)
 
-    @property
+    @cached_property
     def is_depthwise(self) -> bool:
         """Whether there are several groups of one channel each."""
         return bool(self.sums) and self.k == self.n == 1 and self.problem.geometry.groups > 1
@@ -172,7 +172,7 @@ class DataSizes:
         """Whether the result has more bytes than a cache."""
         return tensor_bytes(self.problem.output_shape, self.problem.output_dtype) > cache
 
-    @property
+    @cached_property
     def steps(self) -> list[int]:
         """Along each axis, the distance in elements of what neighbouring positions read. It is 1 with a single tap: the
         packed data then has only the elements that are read."""
@@ -180,7 +180,7 @@ class DataSizes:
         forward = self.problem.gradient is Gradient.FORWARD
         return [s if forward and k > 1 else 1 for k, s in zip(geometry.k, geometry.strides)]
 
-    @property
+    @cached_property
     def halo(self) -> list[int]:
         """Along each axis, how many elements of the data a partition reads beyond positions * step."""
         geometry = self.problem.geometry

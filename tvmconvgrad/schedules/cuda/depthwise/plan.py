@@ -91,9 +91,9 @@ class DepthwisePlanner(ABC):
         return rank - 1 if self.in_vectors else max(rank - 2, 0)
 
     @cached_property
-    def phase_groups(self) -> list[Part]:
+    def phase_groups(self) -> tuple[Part, ...]:
         """The phases of a data gradient."""
-        return parts(self.problem) if self.problem.gradient is Gradient.DATA else []
+        return parts(self.problem) if self.problem.gradient is Gradient.DATA else ()
 
     def cost(self) -> float | None:
         """Microseconds, about: the longer of memory's time and the products'. None for problems outside of the
