@@ -67,4 +67,4 @@ def test_what_a_backend_names_is_there(kind: str) -> None:
     named = [field.name for field in fields(backend) if field.type == "str" and field.name != "measurer"]
     assert len(named) == 5
     assert all(backend.get(name) for name in named)
-    assert {"build", "compile_module", "compile_problem"} <= set(vars(backend.get("compiler")))
+    assert {"build", "compile_scheduled", "compile_problem"} <= set(vars(backend.get("compiler")))

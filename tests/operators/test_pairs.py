@@ -84,10 +84,10 @@ class Way:
     def computed(self, case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
         """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
         problem = case.call.problem()
-        module = schedules.schedule(problem, self.target, rule, choices).module
+        scheduled = schedules.schedule(problem, self.target, rule, choices)
         call = self._native if self.emulation is None else self._emulated
         inputs = map(np.ascontiguousarray, case.arrays(tensors))
-        result = call(llvm.compile_module(module, self.target), problem, *inputs)
+        result = call(llvm.compile_scheduled(scheduled, self.target), problem, *inputs)
         return layouts.to_canonical(result.reshape(case.shape(case.result)), case.axes(case.result))
 
     def check(self, case: Case, rule: str, choices: Mapping[str, int] | None = None) -> None:

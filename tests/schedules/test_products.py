@@ -91,7 +91,7 @@ def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
     for place in PLACES.values():
         made = schedule(problem, target, "data-channels", {"packs": place})
         result = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
-        function = load_function(llvm.compile_module(made.module, target), problem)
+        function = load_function(llvm.compile_scheduled(made, target), problem)
         function(first.ctypes.data, second.ctypes.data, result.ctypes.data)
         assert_same(layouts.to_canonical(result, case.axes(case.result)), expected)
 

@@ -31,9 +31,9 @@ _SOURCE = Path(__file__).with_name("amx.c")
 def library(scheduled: Scheduled, way: str) -> bytes:
     """The library of a program for AMX: for this CPU with the emulated instructions, or "native"."""
     if way == "native":
-        return llvm.compile_module(scheduled.module, parse_target(AMX))
+        return llvm.compile_scheduled(scheduled, parse_target(AMX))
     with _emulated():
-        return llvm.compile_module(scheduled.module, parse_target(None))
+        return llvm.compile_scheduled(scheduled, parse_target(None))
 
 
 @contextmanager

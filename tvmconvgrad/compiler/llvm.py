@@ -6,6 +6,7 @@ import difflib
 import functools
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,26 +110,21 @@ def build(
 ) -> Built:
     """Generate the code of a problem, also for a machine that is not this one. ValueError as in compile_problem."""
     check_cpu(target)
-    return build_module(scheduled_as(problem, target, schedule, choice), target, symbol)
+    return build_scheduled(scheduled_as(problem, target, schedule, choice), target, symbol)
 
 
-def build_module(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
+def build_scheduled(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
     """Generate the code of a scheduled problem, for an `llvm` target."""
-    return Built(scheduled, *_compile(_with_symbol(scheduled.module, symbol), target))
-
-
-def compile_module(module: tvm.IRModule, target: Target) -> bytes:
-    """The shared library of a scheduled program. MissingLinker without a C compiler."""
-    executable, _ = _compile(module, target)
-    return link(_object(executable), target_architecture(target))
-
-
-def _compile(module: tvm.IRModule, target: Target) -> tuple[Any, pipeline.WorkspaceMeter]:
-    """Code that is not linked yet, and its workspace."""
     workspace = pipeline.WorkspaceMeter()
+    module, options = _with_symbol(scheduled.module, symbol), {"opt-level": scheduled.opt_level}
     with tvm.transform.PassContext(config=_CONFIG, instruments=[workspace]):
-        executable = tvm.compile(module, target=_tvm_target(target), tir_pipeline=pipeline.NAME)
-    return executable, workspace
+        executable = tvm.compile(module, target=_tvm_target(target, options), tir_pipeline=pipeline.NAME)
+    return Built(scheduled, executable, workspace)
+
+
+def compile_scheduled(scheduled: Scheduled, target: Target) -> bytes:
+    """The shared library of a scheduled problem. MissingLinker without a C compiler."""
+    return link(_object(build_scheduled(scheduled, target).executable), target_architecture(target))
 
 
 def _with_symbol(module: tvm.IRModule, symbol: str) -> tvm.IRModule:
@@ -181,8 +177,8 @@ def cpus(triple: str) -> list[str]:
     return sorted(map(str, codegen.llvm_get_cpu_archlist(tvm.target.Target({"kind": "llvm", "mtriple": triple}))))
 
 
-def _tvm_target(target: Target) -> tvm.target.Target:
-    return tvm.target.Target(target.to_dict())
+def _tvm_target(target: Target, options: Mapping[str, Any] | None = None) -> tvm.target.Target:
+    return tvm.target.Target({**target.to_dict(), **(options or {})})
 
 
 def _object(executable: Any) -> bytes:

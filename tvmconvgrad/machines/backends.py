@@ -27,7 +27,7 @@ class Backend:
     rules: str
     """(target: Target) -> Sequence[Rule], see schedules/base.py: equally cheap ones are tried in this order."""
     compiler: str
-    """A module with `compile_problem`, `build` and `compile_module`, as compiler/llvm.py has them."""
+    """A module with `compile_problem`, `build` and `compile_scheduled`, as compiler/llvm.py has them."""
     kernel: str
     """The class of kernels that users call: runtime/kernel.py's Kernel, or a subclass."""
     load: str

@@ -40,6 +40,8 @@ class Scheduled:
     decisions: Mapping[str, int | list[int]]
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For each number that a search may change, by name, the candidates that it was drawn from."""
+    opt_level: int = 3
+    """The level of LLVM's optimisation. At 3 it unrolls more loops than at 2, and takes longer to compile."""
 
     @property
     def work_items(self) -> int:

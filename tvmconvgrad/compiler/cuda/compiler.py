@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import tvm
-
 from tvmconvgrad.cache.entry import Entry, pack
 from tvmconvgrad.common.errors import TooLarge
 from tvmconvgrad.compiler.cuda import codegen, toolkit
@@ -68,9 +66,9 @@ def compile_problem(
     return code, {**about, **facts, "build_seconds": round(time.perf_counter() - begin, 3)}
 
 
-def compile_module(module: tvm.IRModule, target: Target) -> bytes:
-    """A scheduled program as a file of the cache: machine code with its launches. Raises as compile_problem does."""
-    return pack(Entry.of({"arch": target.arch}, *compile_program(codegen.generate(module, target), target)))
+def compile_scheduled(scheduled: Scheduled, target: Target) -> bytes:
+    """A scheduled problem as a file of the cache: machine code with its launches. Raises as compile_problem does."""
+    return pack(Entry.of({"arch": target.arch}, *compile_program(codegen.generate(scheduled.module, target), target)))
 
 
 def compile_program(program: Program, target: Target) -> tuple[bytes, dict[str, Any]]:

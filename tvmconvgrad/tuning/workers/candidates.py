@@ -72,7 +72,7 @@ def build(request: Request) -> Answer:
         scheduled = finished(problem, tvm.ir.load_json(request["module"]))
     else:
         scheduled = given(problem, _rules(target)[request["rule"]], request["numbers"])
-    Path(request["library"]).write_bytes(target.backend.get("compiler").compile_module(scheduled.module, target))
+    Path(request["library"]).write_bytes(target.backend.get("compiler").compile_scheduled(scheduled, target))
     return {}
 
 
