@@ -66,7 +66,7 @@ class Kernel:
         channels, of the inputs' type. Raises ValueError or TypeError if a tensor or an option is not what the kernel
         was compiled for, and MemoryError if there is not enough memory for the workspace.
         """
-        if accumulate is not False or (bias_delta is not None, bias is not None) != self._takes:
+        if accumulate is not False or bias_delta is not None or bias is not None or self._has_options:
             self._check_options(accumulate, bias_delta, bias, out)
         # Most calls have plain tensors. C checks these: in Python that takes longer than a tiny layer does.
         quick = self._quick if out is not None else self._quick_with_new_result
@@ -81,10 +81,10 @@ class Kernel:
         return self._call_checked(first, second, out, bias_delta, bias)
 
     @computed_once
-    def _takes(self) -> tuple[bool, bool] | None:
-        """Whether a call takes `bias_delta`, and `bias`; None for kernels that accumulate, whose calls say so."""
+    def _has_options(self) -> bool:
+        """Whether calls have an option that the kernel was compiled with."""
         epilogue = self.problem.epilogue
-        return None if epilogue.accumulate else (epilogue.bias_delta, epilogue.bias)
+        return epilogue.accumulate or epilogue.bias_delta or epilogue.bias
 
     def _check_options(self, accumulate: object, bias_delta: object, bias: object, out: object) -> None:
         """Raise ValueError or TypeError unless a call has the options that the kernel was compiled with."""
