@@ -53,7 +53,7 @@ typedef struct {
     const intptr_t *shape, *strides;
     void *data;
 } Array;
-enum { C_CONTIGUOUS = 0x001, ALIGNED = 0x100, WRITEABLE = 0x400 };
+enum { C_CONTIGUOUS = 0x001, ALIGNED = 0x100, NATIVE_BYTES = 0x200, WRITEABLE = 0x400, FLOAT = 2 /* DLPack's code */ };
 
 static int has_shape(const Layout *layout, int place, int ndim, const int64_t *shape) {
     int same = ndim == layout->ndim[place];
@@ -75,15 +75,23 @@ static int can_get(const Python *python, Object *value, Object *attribute) {
     return found != NULL;
 }
 
+/* The interface tells NumPy's own types apart; bf16 is of another package, and asked for. */
+static int has_dtype(const PythonCall *call, int place, Object *value, const Array *array) {
+    const Python *python = call->python;
+    const Object *dtype = is_written(&call->layout, place) ? call->result_dtype : call->dtype;
+    if (call->layout.code[place] == FLOAT) return array->kind == 'f' && array->itemsize * 8 == call->layout.bits[place];
+    return is(python, python->get(value, python->dtype), dtype);
+}
+
 static void *address_of_array(const PythonCall *call, int place, Object *value) {
     const Python *python = call->python;
-    int writes = is_written(&call->layout, place), needed = C_CONTIGUOUS | ALIGNED | (writes ? WRITEABLE : 0);
+    int needed = C_CONTIGUOUS | ALIGNED | NATIVE_BYTES | (is_written(&call->layout, place) ? WRITEABLE : 0);
     void *found = NULL;
-    if (!is(python, python->get(value, python->dtype), writes ? call->result_dtype : call->dtype)) return NULL;
     Object *capsule = python->get(value, python->array_struct);
     const Array *array = capsule ? python->pointer(capsule, NULL) : NULL;
     if (!array) python->clear_error();
-    else if ((array->flags & needed) == needed && has_shape(&call->layout, place, array->ndim, (const int64_t *)array->shape))
+    else if ((array->flags & needed) == needed && has_dtype(call, place, value, array)
+        && has_shape(&call->layout, place, array->ndim, (const int64_t *)array->shape))
         found = array->data;
     if (capsule) python->release(capsule);
     return found;

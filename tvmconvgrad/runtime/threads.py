@@ -18,6 +18,7 @@ _bound: Callable[[], int] | None = None
 _usual: int | None = None  # what nobody has set, as it was at the first call
 _told: int | None = None  # what the pool knows
 _ready = False  # whether that stays so
+_followed: int | None = None  # the bound by which the pool was told
 
 
 def set_num_threads(count: int) -> None:
@@ -43,12 +44,14 @@ def get_num_threads() -> int:
     4096; in OMP_NUM_THREADS such values are ignored.
     """
     chosen = _chosen()
-    return chosen if chosen is not None else _within_bound(_default() if _usual is None else _usual)
+    if chosen is not None:
+        return chosen
+    return _within(_default() if _usual is None else _usual, None if _bound is None else _bound())
 
 
 def prepare() -> None:
     """Pass the number of threads to the pool, unless it has it already."""
-    if not _ready:
+    if not (_ready or (_bound is not None and _bound() == _followed)):
         _prepare()
 
 
@@ -61,8 +64,8 @@ def follow(count: Callable[[], int]) -> None:
 
 def forget() -> None:
     """Find the number out anew, at the next call."""
-    global _usual, _ready
-    _usual, _ready = None, False
+    global _usual, _ready, _followed
+    _usual, _ready, _followed = None, False, None
 
 
 if hasattr(os, "register_at_fork"):
@@ -70,16 +73,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def _prepare() -> None:
-    global _usual, _told, _ready
-    count = _chosen() if _usual is None else None
-    follows = count is None and _bound is not None
+    global _usual, _told, _ready, _followed
+    count, bound = _chosen() if _usual is None else None, None
     if count is None:
         _usual = _default() if _usual is None else _usual
-        count = _within_bound(_usual)
+        bound = None if _bound is None else _bound()
+        count = _within(_usual, bound)
     if count != _told:
         native.set_threads(count)
         _told = count
-    _ready = not follows
+    _ready, _followed = bound is None, bound
 
 
 def _chosen() -> int | None:
@@ -100,8 +103,8 @@ def _default() -> int:
     return min(number, _MOST) or min(usable_cpus(), _MOST)
 
 
-def _within_bound(count: int) -> int:
-    return count if _bound is None else max(1, min(count, _bound()))
+def _within(count: int, bound: int | None) -> int:
+    return count if bound is None else max(1, min(count, bound))
 
 
 def _is_number(text: str) -> bool:
