@@ -62,6 +62,37 @@ def test_axes_along_which_no_tap_moves_join(
     assert after.flops == before.flops
 
 
+@pytest.mark.parametrize(
+    ("data_format", "size", "kernel", "batch", "x", "taps", "strides"),
+    [
+        ("NXC", (4, 4), (4, 4), 1, (32,), (16,), (16,)),
+        ("NCX", (4, 4), (4, 4), 2, (16,), (16,), (4,)),
+        ("NXC", (5, 3), (2, 3), 2, (15,), (6,), (3,)),
+        ("NXC", (3, 5), (3, 2), 1, (6, 5), (3, 2), (3, 1)),
+        ("NXC", (5, 3, 2), (2, 3, 2), 2, (30,), (12,), (6,)),
+        ("NXC", (1, 1), (1, 1), 1, (2,), (1,), (1,)),
+        ("NXC", (1, 5), (1, 2), 2, (5,), (2,), (1,)),
+        ("NCX", (5, 3), (2, 2), 2, (5, 3), (2, 2), (1, 1)),
+    ],
+)
+def test_axes_that_the_filter_covers_join_the_one_before(
+    data_format: str,
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    batch: int,
+    x: tuple[int, ...],
+    taps: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> None:
+    before = problem(data_format, size, kernel)
+    after = merged(before)
+    geometry = after.geometry
+    assert (geometry.batch, geometry.x, geometry.k, geometry.strides) == (batch, x, taps, strides)
+    assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
+    assert prod(after.output_shape) == prod(before.output_shape)
+    assert after.flops == before.flops
+
+
 def test_an_axis_with_a_stride_stays() -> None:
     before = problem("NXC", (6, 6), (1, 1), strides=(2, 1))
     assert merged(before).geometry.y == (3, 6)

@@ -81,10 +81,9 @@ class Part:
     @cached_property
     def needed(self) -> tuple[int, ...]:
         """The number of positions t that the phases need along each axis."""
-        return tuple(
-            max(end - (first if self.apart else min(p.firsts)) for first, end in zip(p.firsts, p.ends))
-            for p in self.phase_groups
-        )
+        if self.apart:
+            return tuple(max(end - first for first, end in zip(p.firsts, p.ends)) for p in self.phase_groups)
+        return tuple(max(p.ends) - min(p.firsts) for p in self.phase_groups)
 
     @cached_property
     def taps(self) -> int:

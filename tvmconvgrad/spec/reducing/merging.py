@@ -1,8 +1,13 @@
-"""Merges neighbouring spatial axes into one, where no tap moves along them.
+"""Merges neighbouring spatial axes into one, where no tap moves along them, or all taps together.
 
 Along an axis with one tap, stride 1 and no padding, a convolution does the same at every position, as it does for every
 image of the batch. If such an axis follows another one, or the batch, in memory, the two become one longer axis. So a
 1x1 convolution in NXC is a matrix product with one long M axis, whatever the size of its images.
+
+An axis that the filter covers has a single position. It joins the axis before it, or the batch, whose elements and taps
+become as many elements and taps each, and whose stride grows by that factor. So a filter as large as the images, in
+NXC, moves along a single axis from image to image, and images are the positions of M. One image at a time, DCGAN's
+draw1 read the filter once for each of its 16 images.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.problem import Problem
@@ -18,6 +23,7 @@ from tvmconvgrad.spec.problem import Problem
 
 def merged(problem: Problem) -> Problem:
     """`problem` with as few spatial axes as its layout allows, at least one; its tensors have the same memory."""
+    problem = replace(problem, geometry=_with_covered_joined(problem.geometry, problem.data_format == "NXC"))
     geometry = problem.geometry
     runs = _runs(geometry)
     batch: list[int] = []
@@ -30,6 +36,46 @@ def merged(problem: Problem) -> Problem:
     positions = geometry.batch * prod(geometry.y)
     flat = _with_axes(geometry, 1, [batch])
     return replace(problem, geometry=replace(flat, y=(positions,), x=(positions,)))
+
+
+class _Axis(NamedTuple):
+    """An axis' numbers, in the order of `_NAMES`."""
+
+    y: int
+    x: int
+    k: int
+    stride: int
+    dilation: int
+    pad_begin: int
+    pad_end: int
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether a single position reads all elements, one after the other."""
+        return self.y == 1 and self.k == self.x and self.pad_begin == self.pad_end == 0 and 1 in (self.k, self.dilation)
+
+    def joined(self, covered: int) -> _Axis:
+        """This axis if an axis of so many elements that the filter covers follows it."""
+        x, k, *others = (number * covered for number in (self.x, self.k, self.stride, self.pad_begin, self.pad_end))
+        return _Axis(self.y, x, k, others[0], 1, *others[1:])
+
+
+_NAMES = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
+
+
+def _with_covered_joined(geometry: Geometry, joins_batch: bool) -> Geometry:
+    """`geometry` with each axis that the filter covers joined to the one before it, which may be the batch."""
+    images = _Axis(geometry.batch, geometry.batch, 1, 1, 1, 0, 0)
+    found = [images] if joins_batch else []
+    for axis in (_Axis(*numbers) for numbers in zip(*(getattr(geometry, name) for name in _NAMES))):
+        if axis.is_covered and found and 1 in (found[-1].k, found[-1].dilation):
+            found[-1] = found[-1].joined(axis.k)
+        else:
+            found.append(axis)
+    has_joined_batch = joins_batch and (found[0] != images or len(found) == 1)
+    axes = found[1:] if joins_batch and not has_joined_batch else found
+    sizes: dict[str, Any] = dict(zip(_NAMES, zip(*axes)))
+    return replace(geometry, batch=1 if has_joined_batch else geometry.batch, **sizes)
 
 
 def _is_still(geometry: Geometry, axis: int) -> bool:
