@@ -30,8 +30,8 @@ CONVOLUTIONS = [
     Convolution(3, 1, 17, 33, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 1, 3, 70, (23, 13), (21, 11), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
     Convolution(1, 1, 130, 5, (4, 4), (6, 6), (3, 3), (1, 1), (1, 1), (2, 2), (2, 2)),
-    # less than a tile; pads that exceed the taps; pads on one side
-    Convolution(2, 1, 16, 16, (3, 3), (1, 1), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
+    # less than a large tile; pads that exceed the taps; pads on one side
+    Convolution(2, 1, 16, 16, (4, 4), (2, 2), (3, 3), (1, 1), (1, 1), (0, 0), (0, 0)),
     Convolution(1, 1, 16, 32, (5, 6), (13, 14), (3, 3), (1, 1), (1, 1), (5, 5), (5, 5)),
     Convolution(2, 1, 16, 16, (8, 9), (9, 8), (3, 3), (1, 1), (1, 1), (3, 0), (0, 1)),
     # tiles that interleave
