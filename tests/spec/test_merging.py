@@ -31,6 +31,13 @@ def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **
     return op.problem(*shapes)
 
 
+def check_same_memory(before: Problem, after: Problem) -> None:
+    """The tensors have as many elements, and the sums as many products."""
+    assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
+    assert prod(after.output_shape) == prod(before.output_shape)
+    assert after.flops == before.flops
+
+
 @pytest.mark.parametrize(
     ("data_format", "size", "kernel", "batch", "y", "taps"),
     [
@@ -57,9 +64,7 @@ def test_axes_along_which_no_tap_moves_join(
     before = problem(data_format, size, kernel)
     after = merged(before)
     assert (after.geometry.batch, after.geometry.y, after.geometry.k) == (batch, y, taps)
-    assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
-    assert prod(after.output_shape) == prod(before.output_shape)
-    assert after.flops == before.flops
+    check_same_memory(before, after)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +93,7 @@ def test_axes_that_the_filter_covers_join_the_one_before(
     after = merged(before)
     geometry = after.geometry
     assert (geometry.batch, geometry.x, geometry.k, geometry.strides) == (batch, x, taps, strides)
-    assert [prod(shape) for shape in after.input_shapes] == [prod(shape) for shape in before.input_shapes]
-    assert prod(after.output_shape) == prod(before.output_shape)
-    assert after.flops == before.flops
+    check_same_memory(before, after)
 
 
 def test_an_axis_with_a_stride_stays() -> None:

@@ -88,12 +88,16 @@ class Kernel:
 
     def _check_options(self, accumulate: object, bias_delta: object, bias: object, out: object) -> None:
         """Raise ValueError or TypeError unless a call has the options that the kernel was compiled with."""
+        wanted = self.problem.epilogue
+        are_given = accumulate, bias_delta is not None, bias is not None
+        if accumulate is False and are_given == (wanted.accumulate, wanted.bias_delta, wanted.bias):
+            return  # most calls, at once
         given = {"accumulate": parse_bool("accumulate", accumulate)}
         given |= {"bias_delta": bias_delta is not None, "bias": bias is not None}
         for name, is_given in given.items():
-            if is_given and not getattr(self.problem.epilogue, name):
+            if is_given and not getattr(wanted, name):
                 raise ValueError(f"{name}: this kernel has no such option, expected compile(.., {name}=True)")
-            if not is_given and getattr(self.problem.epilogue, name):
+            if not is_given and getattr(wanted, name):
                 raise ValueError(f"{name}: missing; this kernel is compiled with {name}=True")
         if accumulate and out is None:
             raise ValueError("accumulate: there is nothing to add to, expected out=")

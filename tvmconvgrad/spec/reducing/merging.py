@@ -1,4 +1,4 @@
-"""Merges neighbouring spatial axes into one, where no tap moves along them, or all taps together.
+"""Merges neighbouring spatial axes into one, where no tap moves along them, or the filter covers the second one.
 
 Along an axis with one tap, stride 1 and no padding, a convolution does the same at every position, as it does for every
 image of the batch. If such an axis follows another one, or the batch, in memory, the two become one longer axis. So a
@@ -39,7 +39,7 @@ def merged(problem: Problem) -> Problem:
 
 
 class _Axis(NamedTuple):
-    """An axis' numbers, in the order of `_NAMES`."""
+    """The numbers of an axis, in the order of `_NAMES`."""
 
     y: int
     x: int
@@ -56,8 +56,8 @@ class _Axis(NamedTuple):
 
     def joined(self, covered: int) -> _Axis:
         """This axis if an axis of so many elements that the filter covers follows it."""
-        x, k, *others = (number * covered for number in (self.x, self.k, self.stride, self.pad_begin, self.pad_end))
-        return _Axis(self.y, x, k, others[0], 1, *others[1:])
+        x, k, stride = (number * covered for number in (self.x, self.k, self.stride))
+        return _Axis(self.y, x, k, stride, 1, self.pad_begin * covered, self.pad_end * covered)
 
 
 _NAMES = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
