@@ -88,6 +88,8 @@ def _case(random: Random) -> Case:
         return _large(random, operator)
     if special < 0.2:
         return _tileable(random, operator)
+    if special < 0.28:
+        return _oblong(random, operator)
     case = random_case(random, operator)
     while case.convolution.flops > MOST_FLOPS:
         case = random_case(random, operator)
@@ -117,6 +119,30 @@ def _large(random: Random, operator: str) -> Case:
     conv = Convolution(random.randint(1, 3), groups, c, o, *sizes)
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
     return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _oblong(random: Random, operator: str) -> Case:
+    """Images of one long axis and few channels, mostly depthwise: their rows are cut into vectors and blocks of any
+    size."""
+    rank = random.randint(1, 3)
+    lengths = [random.randint(13, 400), *(random.randint(1, 6) for _ in range(rank - 1))]
+    axes = [_oblong_axis(random, y) for y in random.sample(lengths, rank)]
+    x, y, k, strides, dilations, begin, end = zip(*axes)
+    groups = random.choice((1, 1, 2, 3, 5, 16, 24))
+    c, o = (groups * random.choice((1, 1, 1, 2, 8) if groups > 1 else (1, 2, 8, 16)) for _ in range(2))
+    conv = Convolution(random.randint(1, 2), groups, c, o, x, y, k, strides, dilations, begin, end)
+    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
+    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
+    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
+def _oblong_axis(random: Random, y: int) -> tuple[int, ...]:
+    """The same numbers as `_huge_axis`, of one axis whose y has this extent."""
+    k, stride, dilation = random.choice((1, 3, 3, 5)), random.choice((1, 1, 1, 2, 3)), random.choice((1, 1, 2))
+    extent, window = (k - 1) * dilation + 1, (k - 1) * dilation + 1 + stride * (y - 1)
+    begin, end = (random.choice((0, extent // 2, extent // 2, extent - 1)) for _ in range(2))
+    x = max(1, window - begin - end)
+    return x, (x + begin + end - extent) // stride + 1, k, stride, dilation, begin, end
 
 
 def _tileable(random: Random, operator: str) -> Case:

@@ -19,10 +19,11 @@ import tvm
 from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
+from tvm_ffi import structural_equal
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import MASK
-from tvmconvgrad.tir.passes.statements import conjuncts, index, without_binds
+from tvmconvgrad.tir.passes.statements import conjuncts, index, step_of, without_binds
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
@@ -68,16 +69,17 @@ class _Lanes:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
             condition, load, _ = value.args
-            return self._load(load, conjuncts(condition)) if self._step(load.indices[0]) else self._each(value)
+            apart = step_of(load.indices, self.lane)
+            return self._load(load, conjuncts(condition), apart) if apart else self._each(value)
         if isinstance(value, TensorLoad):
-            return self._load(value, []) if self._step(value.indices[0]) else self._each(value)
+            apart = step_of(value.indices, self.lane)
+            return self._load(value, [], apart) if apart else self._each(value)
         if isinstance(value, tirx.FloatImm):
             return tirx.Broadcast(value, self.count)
         raise TypeError(f"no vector is made of {value}")
 
-    def _load(self, load: TensorLoad, conditions: list[Expr]) -> Expr:
+    def _load(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
         (place,) = load.indices
-        apart = self._step(place)
         conditions = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         if apart == 1 and not conditions:
             return tirx.BufferLoad(load.source, [self._ramp(place)])
@@ -120,10 +122,11 @@ class _Lanes:
         """A condition as a mask, for a vector of elements from the `begin`-th on; `apart` elements belong to a lane."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
-        if type(condition) not in _DIFFERENCES:
-            return self._each(condition, apart, begin)
         below = self._below(condition)
-        first, step = self._first(below), self._step(below)
+        step = None if below is None else step_of([below], self.lane)
+        if below is None or step is None:
+            return self._each(condition, apart, begin)
+        first = self._first(below)
         if apart == 1:
             return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
         lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
@@ -135,19 +138,33 @@ class _Lanes:
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 
-    def _below(self, condition: Expr) -> Expr:
-        """An expression that is linear in the lane, and negative where the condition holds."""
-        below = _DIFFERENCES[type(condition)](condition.a, condition.b)
-        divided = [each for each in nodes(below, tirx.FloorDiv) if uses(each, self.lane)]
-        if not divided:
-            return below
+    def _below(self, condition: Expr) -> Expr | None:
+        """An expression without quotients of the lane, negative where the condition holds; None if none is found."""
+        if type(condition) not in _DIFFERENCES:
+            return None
+        return self._without_quotients(_DIFFERENCES[type(condition)](condition.a, condition.b))
+
+    def _without_quotients(self, below: Expr) -> Expr | None:
+        """An expression that is negative where `below` is. A quotient's dividend may have quotients, too."""
         quotient = tirx.Var("quotient", "int64")
-        inner, by = divided[0].a, divided[0].b
-        rest = structural_map(below, (tirx.FloorDiv, lambda each: quotient if uses(each, self.lane) else each))
-        step = int(self.analyzer.simplify(replaced(rest, {quotient: quotient + 1}) - rest))
-        begin = replaced(rest, {quotient: index(0)})
+        found: list[tirx.FloorDiv] = []
+
+        def replacing(division: tirx.FloorDiv) -> Expr:
+            if not uses(division, self.lane):
+                return division
+            found.append(division)
+            return quotient
+
+        rest = structural_map(below, (tirx.FloorDiv, replacing), order="pre")
+        if not found:
+            return below
+        if any(not structural_equal(found[0], other) for other in found[1:]):
+            return None
+        begin, inner, by = replaced(rest, {quotient: index(0)}), found[0].a, found[0].b
         # a + i // b < 0  is  a * b + i < 0;  a - i // b < 0  is  (a + 1) * b - i - 1 < 0
-        return {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}[step]
+        multiplied = {1: begin * by + inner, -1: (begin + 1) * by - inner - 1}
+        step = step_of([rest], quotient)
+        return self._without_quotients(multiplied[step]) if step in multiplied else None
 
     def _ramp(self, place: Expr) -> Expr:
         return tirx.Ramp(self._first(place), index(1), self.count)
@@ -155,10 +172,6 @@ class _Lanes:
     def _first(self, place: Expr) -> Expr:
         """An index at the first lane."""
         return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
-
-    def _step(self, place: Expr) -> int:
-        """By how much an index grows from one lane to the next."""
-        return int(self.analyzer.simplify(replaced(place, {self.lane: self.lane + 1}) - place))
 
 
 def _all(value: int, count: int) -> Expr:

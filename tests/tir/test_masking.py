@@ -1,0 +1,57 @@
+"""Vectors of which some lanes are padding, under conditions drawn at random: as NumPy computes them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import Schedule
+
+from tvmconvgrad.compiler import pipeline
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.tir.annotations import MASK
+
+ROWS, LANES = 6, 8
+TERMS = ["i // {q}", "(j * {p} + i // {q}) // {r}", "(j * {p} + i) // {r} - i // {q}", "({p} - i) // {r}", "i % {r}"]
+"""How a term of a condition has the lane: in a quotient, in one within another, in two that differ, negated, modulo."""
+
+
+def masked(condition: str, source: Any) -> tuple[Any, str]:
+    """The elements of `source` in rows of vectors, zero where a condition on row `j` and lane `i` fails; LLVM's
+    program."""
+    a = te.placeholder(source.shape, "float32", "a")
+
+    def element(j: Any, i: Any) -> Any:
+        return tirx.if_then_else(eval(condition, {"i": i, "j": j}), a(j * LANES + i), tirx.const(0.0, "float32"))
+
+    out = te.compute((ROWS, LANES), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[1], MASK, 1)
+    target = tvm.target.Target(parse_target(None).to_dict())
+    module = tvm.compile(sch.mod, target=target, tir_pipeline=pipeline.NAME)
+    result = tvm.runtime.empty((ROWS, LANES), "float32")
+    module.jit()["main"](source, result)
+    return result.numpy(), module.mod.inspect_source("ll")
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("term", TERMS)
+def test_a_condition_on_lanes(term: str, seed: int) -> None:
+    draw = random.Random(seed)
+    term = term.format(p=draw.randint(1, 9), q=draw.choice([2, 4]), r=draw.choice([3, 5, 6, 10]))
+    row, lane = np.arange(ROWS)[:, None], np.arange(LANES)[None]
+    values = eval(term, {"i": lane, "j": row}) + 0 * row
+    condition = f"{term} {draw.choice(['<', '<=', '>', '>='])} {draw.choice(sorted(set(values.flat)))}"
+    source = np.arange(1, ROWS * LANES + 1, dtype=np.float32)
+    got, _ = masked(condition, source)
+    expected = np.where(eval(condition, {"i": lane, "j": row}), source.reshape(ROWS, LANES), 0)
+    assert np.array_equal(got, expected), condition
+
+
+def test_a_quotient_within_a_quotient_is_one_comparison_of_vectors() -> None:
+    _, program = masked("(j * 4 + i // 2) // 5 < 2", np.ones(ROWS * LANES, np.float32))
+    assert "@llvm.masked.load" in program
