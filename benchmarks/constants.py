@@ -4,7 +4,7 @@
 
 A constant is a name in a file of the package, or a number of a machine. For each factor (`--times 0.5 2`) a copy of the
 package is made in which it is so many times as large; integers stay integers. Every layer of the suites then has one
-sum scheduled by both: filter gradient, data gradient and forward in turn, in NXC and NCX in turn. Of those whose
+sum scheduled by both: weights gradient, data gradient and forward in turn, in NXC and NCX in turn. Of those whose
 programs differ at most `--most` are timed, spread over the suites, by workers that take turns. A number above 1 means
 that they take longer than with today's value.
 """

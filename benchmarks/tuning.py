@@ -4,7 +4,7 @@
     python benchmarks/tuning.py curve [SUITE...] [--layer TEXT] [--trials 192] [--threads N] [--target TARGET]
     python benchmarks/tuning.py gain [SUITE...] [--threads N] [--rounds 15] [--target TARGET] [--json FILE]
 
-`rate` searches one filter gradient twice: by `tvmconvgrad tune`, and by TVM's own `tune_tir`, with the time that its
+`rate` searches one weights gradient twice: by `tvmconvgrad tune`, and by TVM's own `tune_tir`, with the time that its
 builder's workers need for their imports allowed for, which its default does not. Seconds are those of the whole search,
 the start of all workers included, in a process that has imported TVM. `curve` searches layers for long, and prints what
 would be gained if that ended after so many trials: the best of them, run in turn with the default. `gain` measures the

@@ -109,14 +109,14 @@ def _said(operator: str) -> str:
 
 def _large(random: Random, operator: str) -> Case:
     """A layer as networks have them, or about so."""
-    groups = random.choice((1, 1, 1, 4, 32))
-    c, o = (groups * -(-random.choice((16, 40, 64, 100, 128)) // groups) for _ in range(2))
-    x, k = random.choice((7, 14, 28, 56)), random.choice((1, 3, 5))
-    x, stride, pad = x + random.choice((0, 0, 1)), random.choice((1, 1, 2)), random.choice((0, k // 2))
-    y = (x + 2 * pad - k) // stride + 1
-    sizes = ((value, value) for value in (x, y, k, stride, 1, pad, pad))
+    groups = random.choice((1, 1, 1, 4, 7, 32))
+    c, o = (groups * -(-random.choice((16, 40, 64, 100, 128, random.randint(1, 160))) // groups) for _ in range(2))
+    k, stride = random.choice((1, 3, 5)), random.choice((1, 1, 2))
+    pad, more = random.choice((0, k // 2)), random.choice((0, 0, 1))
+    xs = random.choice(((7, 7), (14, 14), (28, 28), (56, 56), (random.randint(5, 60), random.randint(5, 60))))
+    axes = [(x, (x + 2 * pad - k) // stride + 1, k, stride, 1, pad, pad) for x in (xs[0] + more, xs[1] + more)]
     formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
-    conv = Convolution(random.randint(1, 3), groups, c, o, *sizes)
+    conv = Convolution(random.randint(1, 3), groups, c, o, *zip(*axes))
     padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
     return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
 

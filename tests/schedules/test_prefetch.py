@@ -62,7 +62,7 @@ def test_a_position_fetches_both_inputs_of_the_next_cache_block(level: str, rule
 
 
 def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
-    """The assembly of a filter gradient on images of 14 positions along each axis, and its plan."""
+    """The assembly of a weights gradient on images of 14 positions along each axis, and its plan."""
     import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
     from tvmconvgrad.spec.reducing.merging import merged

@@ -13,7 +13,7 @@ from tvmconvgrad.spec.reducing.merging import merged
 
 
 def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **attributes: Any) -> Problem:
-    """A filter gradient of batch 2 with 3 and 4 channels, stride 1 unless said otherwise."""
+    """A weights gradient of batch 2 with 3 and 4 channels, stride 1 unless said otherwise."""
     rank = len(size)
     strides = attributes.get("strides", (1,) * rank)
     small = [(x - k) // s + 1 for x, k, s in zip(size, kernel, strides)]

@@ -95,7 +95,7 @@ BROKEN = [
     (CF, {"filter_shape": (3, 59, 32, 128)}, {}, "filter_shape: ", "axis 1 (spatial, XIO) is 59, expected at most 58 = 56 + 1 + 1, from input_forward's 56, pads_begin 1, pads_end 1"),
     (CF, {"dilations": (1, 29)}, {}, "filter_shape: ", "axis 1 (spatial, XIO) is 3, expected at most 58 = 56 + 1 + 1 for its span of 59"),
     (TD, {**VALID}, {1: (57, 3, 128, 32)}, "filter: ", "axis 0 (spatial, XIO) is 57, expected at most 56 = 56 + 0 + 0, from output_delta's 56, auto_pad valid"),
-    # spatial sizes: a Convolution's filter gradient, judged by x
+    # spatial sizes: a Convolution's weights gradient, judged by x
     (CF, {}, {1: (8, 27, 28, 128)}, "output_delta: shape (8, 27, 28, 128) does not fit: axis 1 (spatial, NXC) is 27", "expected 28 = (56 + 1 + 1 - 3)//2 + 1, from input_forward's 56, pads_begin 1, pads_end 1, kernel 3, dilations 1, strides 2"),
     (CW, {}, {1: (8, 28, 29, 128)}, "diff_dst: ", "axis 2 (spatial, NXC) is 29, expected 28 = (56 + 1 + 1 - 3)//2 + 1, from src's 56"),
     (CF, {"dilations": (3, 1)}, {}, "output_delta: ", "is 28, expected 26 = (56 + 1 + 1 - 7)//2 + 1, from input_forward's 56, pads_begin 1, pads_end 1, kernel 3, dilations 3"),

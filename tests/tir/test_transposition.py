@@ -176,7 +176,7 @@ def test_a_phase_of_rows(dtype: str, apart: int, begin: int, width: int) -> None
 
 
 def test_strided_columns_of_pairs_of_images() -> None:
-    """As bf16 dot products of a strided filter gradient read them: no step leads from one image to the next."""
+    """As bf16 dot products of a strided weights gradient read them: no step leads from one image to the next."""
     source = np.random.default_rng(3).integers(0, 1 << 16, (2, 16, 63)).astype(np.uint16)
     a = te.placeholder(source.shape, "uint16", "a")
     out = te.compute((32, 16, 2), lambda j, c, n: a(n, c, 2 * j), name="out")

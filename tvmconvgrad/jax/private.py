@@ -19,7 +19,7 @@ try:
     _current = _platform_specific_lowerings[PLATFORM][_primitive]
 except (ImportError, AttributeError, KeyError) as reason:
     raise ImportError(
-        f"tvmconvgrad.jax: JAX {jax.__version__} keeps its lowering rules elsewhere ({reason}), expected 0.7 to 0.10"
+        f"tvmconvgrad.jax: JAX {jax.__version__} keeps its lowering rules elsewhere ({reason}), expected 0.7.2 to 0.10"
     ) from reason
 
 

@@ -11,7 +11,7 @@ from tvmconvgrad.spec.values import Shape
 
 @dataclass(frozen=True)
 class Geometry:
-    """One convolution between a big side `x` and a small side `y`; sizes are in elements.
+    """One convolution from `x` to `y`; sizes are in elements.
 
     Along each spatial axis, tap k reads element p * stride - pads_begin + k * dilation of x at position p of y. The
     forward Convolution goes from x to y, the forward ConvTranspose from y to x.
@@ -60,6 +60,6 @@ class Crop:
     y: Shape
     k: Shape
     x_begins: Shape
-    """Where the part begins in the big side."""
+    """Where the part begins in x."""
     y_begins: Shape
     k_begins: Shape

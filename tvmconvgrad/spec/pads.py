@@ -1,6 +1,6 @@
 """Pads and sizes of one spatial axis.
 
-Notation as everywhere: x the big side, y the small side; the forward Convolution goes from x to y.
+Notation as everywhere: the forward Convolution goes from x to y.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tvmconvgrad.spec.values import (
 
 
 class Gradient(str, Enum):
-    """Which of the three sums of docs/concepts.md: dw, dx (the big side), or y (the small side).
+    """Which of the three sums of docs/concepts.md: dw, dx or y.
 
     DATA is the data gradient of Convolution, and the forward of ConvTranspose. FORWARD is the forward of Convolution,
     and the data gradient of ConvTranspose.
@@ -110,12 +110,12 @@ class Problem:
 
     @computed_once
     def x_shape(self) -> Shape:
-        """Shape of the big side, in data_format."""
+        """Shape of x, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.c}, self.whole.x)
 
     @computed_once
     def y_shape(self) -> Shape:
-        """Shape of the small side, in data_format."""
+        """Shape of y, in data_format."""
         return make_shape(self.data_format, {"N": self.geometry.batch, "C": self.geometry.o}, self.whole.y)
 
     @computed_once

@@ -42,7 +42,7 @@ class Operator(Protocol):
 
 
 def filter_geometry(op: Operator, x: Argument, y: Argument, filter_: Argument) -> Geometry:
-    """Resolve a filter gradient: both sides and the filter's shape are given."""
+    """Resolve a weights gradient: both sides and the filter's shape are given."""
     first, second = (y, x) if op.transposed else (x, y)
     _check_batch(second, first)
     _check_groups(op, first)
@@ -60,7 +60,7 @@ def filter_geometry(op: Operator, x: Argument, y: Argument, filter_: Argument) -
 
 
 def data_geometry(op: Operator, y: Argument, filter_: Argument, x: Argument | None) -> Geometry:
-    """Resolve a Convolution's data gradient; without `x`, infer the shape of the big side."""
+    """Resolve a Convolution's data gradient; without `x`, infer its shape."""
     _check_groups(op, y)
     _check_whole_channels(op, filter_, y)
     channels = filter_["I"] * op.groups
@@ -80,7 +80,7 @@ def data_geometry(op: Operator, y: Argument, filter_: Argument, x: Argument | No
 
 
 def forward_geometry(op: Operator, x: Argument, filter_: Argument) -> Geometry:
-    """Resolve a ConvTranspose's data gradient, which infers the shape of the small side."""
+    """Resolve a ConvTranspose's data gradient, which infers the shape of y."""
     _check_groups(op, x)
     if filter_["I"] % op.groups:
         raise filter_.misfit("I", f"expected a multiple of groups {op.groups}")
@@ -118,14 +118,14 @@ def _check_groups(op: Operator, data: Argument) -> None:
 
 
 def _check_whole_channels(op: Operator, filter_: Argument, y: Argument) -> None:
-    """Check the filter's axis O, which groups do not split, against the small side."""
+    """Check the filter's axis O, which groups do not split, against y's channels."""
     letter = "I" if op.transposed else "O"
     if filter_[letter] != y["C"]:
         raise filter_.misfit(letter, f"expected {y['C']}, the channels of {y.name}")
 
 
 def _check_split_channels(op: Operator, filter_: Argument, x: Argument) -> None:
-    """Check the filter's axis C, which holds one group's channels, against the big side."""
+    """Check the filter's axis C, which holds one group's channels, against x's channels."""
     letter = "O" if op.transposed else "I"
     if filter_[letter] * op.groups != x["C"]:
         expected = f"{x['C'] // op.groups} = {x['C']}/{op.groups}"

@@ -17,7 +17,7 @@ from tvmconvgrad.tir.annotations import PAIRS, TRANSPOSE
 
 @dataclass(frozen=True)
 class FilterNest:
-    """A filter gradient's loops: those over parallel work items, the one inside of which operands are packed, and the
+    """A weights gradient's loops: those over parallel work items, the one inside of which operands are packed, and the
     outermost one over the positions of a cache block; and the block of the register tile."""
 
     tile: SBlockRV

@@ -21,9 +21,9 @@ class Blocking:
     o: int = 1
     """Those of a group's channels of x, and of y."""
     position: int = 1
-    """That of positions along the last spatial axis of the result, or, for a filter gradient, of the sum."""
+    """That of positions along the last spatial axis of the result, or, for a weights gradient, of the sum."""
     packed: tuple[int, int] = (1, 1)
-    """The numbers of channels c and o that a filter gradient packs together, if more than `c` and `o`."""
+    """The numbers of channels c and o that a weights gradient packs together, if more than `c` and `o`."""
     pairs: bool = False
     """Whether operands are bf16 dot-product pairs: they keep 16 bits, and an instruction adds two products to an
     f32."""
@@ -31,9 +31,9 @@ class Blocking:
     """The number of spatial axes, from the first, with implicit padding: it is not stored, since the schedule leaves
     its products out."""
     x_by_phases: bool = False
-    """Whether a filter gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
+    """Whether a weights gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
     image_halves: int = 1
-    """2 where a filter gradient takes each image as two halves along the first spatial axis."""
+    """2 where a weights gradient takes each image as two halves along the first spatial axis."""
     in_place: bool = False
     """Whether the sum is written in place: it is the f32 result itself, without a stage that converts it."""
     result_position: int = 0
@@ -52,7 +52,7 @@ class Blocking:
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
-        """The channels of a filter gradient's operands are rounded up to so many."""
+        """The channels of a weights gradient's operands are rounded up to so many."""
         return max(self.c, self.packed[0]), max(self.o, self.packed[1])
 
     def converts(self, problem: Problem) -> bool:

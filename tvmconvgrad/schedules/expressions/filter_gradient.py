@@ -1,4 +1,4 @@
-"""A filter gradient's expression: the sum of te/filter_gradient.py, with its operands and its result.
+"""A weights gradient's expression: the sum of te/filter_gradient.py, with its operands and its result.
 
 With image halves, each half of an image counts as an image. dw stays the same, since it is the sum over all images.
 With an odd number of rows, both halves share the middle row at weight 1/2: exact for normal bf16, and the CPU's
@@ -25,7 +25,7 @@ from tvmconvgrad.te.zeros import of_taps, read_by, with_zeros
 
 
 def filter_gradient(problem: Problem, blocking: Blocking) -> Sum:
-    """The filter gradient of `problem`."""
+    """The weights gradient of `problem`."""
     geometry, halves = problem.geometry, blocking.image_halves
     first, second = tensors.placeholders(problem)
     x, y = (second, first) if problem.transposed else (first, second)
@@ -65,7 +65,7 @@ def _of_products(geometry: Geometry) -> Geometry:
 
 @dataclass(frozen=True)
 class Form:
-    """In which form a filter gradient stores a data operand."""
+    """In which form a weights gradient stores a data operand."""
 
     phases: int
     """Element i of the last axis is stored at (i % phases, i // phases), if there are several."""

@@ -7,11 +7,11 @@ matrices):
 
 Along two axes each matrix is applied along both. F(2x2, 3x3) has 16 products instead of 36, F(4x4, 3x3) 36 instead of
 144. Channels are summed before A^T is applied, which makes one matrix product of each of the 16 or 36. A data gradient
-is the convolution with the taps in reverse order. In a filter gradient the k taps are the results, and the m elements
+is the convolution with the taps in reverse order. In a weights gradient the k taps are the results, and the m elements
 of dy take the place of the taps: F(k, m).
 
 Rounding errors grow with n (docs/concepts.md has figures). With n = 4 the factors are 1 and 1/2, so sums of small
-integers stay exact. An infinity or a NaN reaches all results of the tiles that read it: in a filter gradient all taps.
+integers stay exact. An infinity or a NaN reaches all results of the tiles that read it: in a weights gradient all taps.
 
 With dilation d the elements of a tile lie d apart, and d tiles interleave. Other axes are summed directly. A strided
 data gradient has tiles of the positions of each output phase (te/data_gradient.py), if all phases have the same number

@@ -36,7 +36,7 @@ class Axis:
     of one output phase."""
 
     tile: int
-    """Results of a data gradient's tile, or elements of dy that a filter gradient's tile reads; 1: no tiles."""
+    """Results of a data gradient's tile, or elements of dy that a weights gradient's tile reads; 1: no tiles."""
     positions: int
     taps: int
     dilation: int
@@ -123,8 +123,8 @@ def phases_of(problem: Problem) -> Part | None:
 
 @lru_cache(maxsize=64)
 def _untiled(problem: Problem) -> tuple[Axis, ...]:
-    """A problem's spatial axes without tiles. None for a strided filter gradient or forward convolution, nor for a data
-    gradient whose output phases have different numbers of taps."""
+    """A problem's spatial axes without tiles. Empty for a strided weights gradient or forward convolution, and for a
+    data gradient whose output phases have different numbers of taps."""
     geometry = problem.geometry
     if problem.gradient is not Gradient.DATA:
         axes = zip(geometry.y, geometry.k, geometry.dilations)
@@ -143,8 +143,8 @@ def tiled_axes(problem: Problem) -> tuple[bool, ...]:
     `TAPS` has.
 
     Along none if a stride is greater than one, except in a data gradient whose output phases have the same number of
-    taps. Along none if there are several groups, if a filter gradient is zero for some taps, or if a dilation is larger
-    than the tensor.
+    taps. Along none if there are several groups, if a weights gradient is zero for some taps, or if a dilation is
+    larger than the tensor.
     """
     geometry, axes = problem.geometry, _untiled(problem)
     taps_are_zero = problem.gradient is Gradient.FILTER and problem.whole.k != geometry.k
@@ -166,7 +166,7 @@ def tile_products(problem: Problem) -> list[tuple[int, ...]]:
 
 
 def axes_of(problem: Problem, products: Sequence[int], multiples: Sequence[int]) -> list[Axis]:
-    """A problem's spatial axes: of the result, or, for a filter gradient, of dy. Tiles have so many products along
+    """A problem's spatial axes: of the result, or, for a weights gradient, of dy. Tiles have so many products along
     those that are tiled, and tiles along each are rounded up to `multiples`."""
     along = iter(products)
     return [

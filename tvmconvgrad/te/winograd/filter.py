@@ -1,4 +1,4 @@
-"""A filter gradient by tiles of dy."""
+"""A weights gradient by tiles of dy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tvmconvgrad.te.winograd.transforms import Element
 
 
 def tiled_filter_gradient(problem: Problem, channels: tuple[int, int], axes: Sequence[Axis], is_copied: bool) -> Sum:
-    """The filter gradient of `problem`, by tiles of dy; operands have so many `channels` (c, o), of which those that
+    """The weights gradient of `problem`, by tiles of dy; operands have so many `channels` (c, o), of which those that
     the problem does not have are zero.
 
     If it `is_copied`, the result is a copy of a stage "untiled" (*k, c, o), which has whole vectors of channels.

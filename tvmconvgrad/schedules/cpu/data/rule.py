@@ -101,7 +101,7 @@ class DataRule:
         return 2 if self.vector_axis in (DataAxis.N, DataAxis.K) and not self.in_tile_registers else 3
 
     def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about; None for filter gradients, and where vectors cannot lie along the axis."""
+        """Cycles of one core, about; None for weights gradients, and where vectors cannot lie along the axis."""
         if problem.gradient is Gradient.FILTER:
             return None
         planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)

@@ -1,4 +1,4 @@
-"""The register tile of a filter gradient, and how it reads its operands and writes its sums.
+"""The register tile of a weights gradient, and how it reads its operands and writes its sums.
 
 Packing makes contiguous what a step of the sum reads, but costs as much as many products. An operand that few tiles use
 is better read in place. If vectors are contiguous in the user's filter, tiles are added up there; otherwise they are
@@ -38,7 +38,7 @@ change, and take 0.84 times as long; with twice, 4 and 0.98 (benchmarks/constant
 
 
 class WeightsAxis(str, Enum):
-    """The vectorised axis of a filter gradient, with the name that its rule has: channels of x or of dy, or groups."""
+    """The vectorised axis of a weights gradient, with the name that its rule has: channels of x or of dy, or groups."""
 
     C = "c"
     O = "o"  # noqa: E741 -- the field's letter
@@ -82,7 +82,7 @@ def _inside(geometry: Geometry, axis: int) -> int:
 
 @dataclass(frozen=True)
 class WeightsAccess:
-    """How a tile of a filter gradient reads its operands and writes its sums, on a machine."""
+    """How a tile of a weights gradient reads its operands and writes its sums, on a machine."""
 
     machine: CpuMachine
     problem: Problem

@@ -1,4 +1,4 @@
-"""How a filter gradient is split: positions (K) into cache blocks and splits of K, channels (M, N) and groups into
+"""How a weights gradient is split: positions (K) into cache blocks and splits of K, channels (M, N) and groups into
 partitions. A split of K with a partition is a work item.
 
 A cache block is a block of positions that stays in the cache while all of its products are summed. There should be

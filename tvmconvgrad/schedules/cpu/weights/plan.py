@@ -72,7 +72,7 @@ class WeightsPlan:
 
 @dataclass(frozen=True)
 class WeightsPlanner:
-    """Plans a filter gradient, with vectors over `vector_axis`, for a machine."""
+    """Plans a weights gradient, with vectors over `vector_axis`, for a machine."""
 
     machine: CpuMachine
     vector_axis: WeightsAxis

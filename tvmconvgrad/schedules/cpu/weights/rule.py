@@ -6,8 +6,9 @@ Loop nest. A work item is a split of K with a partition of groups and channels:
 
     parallel work item (split of K, partition of groups, of c, of o)
       for cache block of positions:                   # packed operands fit L2, what one tile reads of them L1
-        for group block, o block, c block, tap:
-          tile = 0                                    # micro-kernel: c block x o block, in registers
+        pack x and dy of the cache block              # or before all work items, or they are read in place
+        for group block, o tile, c tile, tap:
+          tile = 0                                    # micro-kernel: tile.c x tile.o sums, in registers
           for position in cache block: tile += x[position + tap, c] * dy[position, o]
           partial[split] += tile                      # epilogue
     result = sum over splits                          # in a fixed order: the bits don't depend on the threads

@@ -1,4 +1,4 @@
-"""The candidate blocks of filter gradients whose sums stay in AMX's tile registers.
+"""The candidate blocks of weights gradients whose sums stay in AMX's tile registers.
 
 A row of a tile is a channel c, and a column a channel o. K are positions along the last axis, in pairs of two images.
 """

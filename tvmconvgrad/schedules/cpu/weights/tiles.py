@@ -27,7 +27,7 @@ block2 and block3 became 1.29 times as fast in the mean (AVX-512, tensors larger
 OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
 """What loading a row's and a column's operand costs, in FMAs. VECTORS_OF_TAPS: vectors over c, where each tap has other
 vectors of x. DISPLACED: a vector of rows that conflict in L1 (`WeightsAccess.rows_displace`) while data from memory
-passes through, so that it comes from L2 again; with this term filter gradients of 1x1 layers with many channels became
+passes through, so that it comes from L2 again; with this term weights gradients of 1x1 layers with many channels became
 1.38 to 1.41 times as fast on Zen 5 (tensors in memory). Sums that change with half and with twice, and their times
 beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1, 1.02
 (benchmarks/constants.py)."""

@@ -87,7 +87,7 @@ class RowsPlan:
 
 @dataclass(frozen=True)
 class RowsPlanner:
-    """Plans a filter gradient, with vectors over positions, for a machine."""
+    """Plans a weights gradient, with vectors over positions, for a machine."""
 
     machine: CpuMachine
     problem: Problem
