@@ -111,6 +111,8 @@ def test_use_says_what_it_expects(built: Built, tmp_path: Path) -> None:
         cg.use(built.folder, build="no")  # type: ignore[arg-type]
     with pytest.raises(cg.BundleError, match=r"manifest\.json: is missing"):
         cg.use(tmp_path)
+    with pytest.raises(cg.BundleError, match="is no folder"):
+        cg.use(built.folder / "manifest.json")
 
 
 PADS = {"dilations": (1, 1), "pads_begin": (1, 0), "pads_end": (0, 1)}

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import tvmconvgrad as cg
@@ -75,6 +76,20 @@ def test_arguments(named: dict[str, Any], error: type[Exception], words: str) ->
 def test_a_function_that_fails_is_named(layers: Any, error: type[Exception], words: str) -> None:
     with cgj.enabled(layers=layers), pytest.raises(error, match=words):
         jax.jit(conv)(X, W)
+
+
+def test_a_function_may_return_a_bool_of_numpy() -> None:
+    with cgj.enabled(layers=lambda conv: np.prod(conv.lhs) > 1):
+        assert is_ours(jax.jit(conv))
+    with cgj.enabled(layers=lambda conv: np.prod(conv.lhs) < 1):
+        assert not is_ours(jax.jit(conv))
+
+
+def test_a_variable_with_an_unknown_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMCONVGRAD_BUILD", "newer")
+    with pytest.raises(ValueError, match=r"TVMCONVGRAD_BUILD: got 'newer'.*, expected never or allowed"):
+        cgj.enable()
+    assert not is_ours(jax.jit(conv))
 
 
 def test_calls_of_many_threads() -> None:

@@ -98,6 +98,23 @@ def test_several_devices() -> None:
     assert run(DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=2") == "right"
 
 
+def test_threads_that_enable_at_once(tmp_path: Path) -> None:
+    """XLA is given one handler, also where its library has to be compiled first."""
+    program = """
+import threading
+expected = conv(X, W)
+jax.clear_caches()
+threads = [threading.Thread(target=cgj.enable) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert equal(conv(X, W), expected)
+print({row.by for row in cgj.report().rows})
+"""
+    assert run(program, TVMCONVGRAD_CACHE_DIR=str(tmp_path / "kernels")) == "{'tvmconvgrad'}"
+
+
 def test_a_kernel_that_cannot_be_built() -> None:
     """The call that waits for it says why, and the next compilation is XLA's."""
     program = """

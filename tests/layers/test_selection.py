@@ -62,5 +62,7 @@ def test_each_layer_has_a_type_unless_one_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_left() -> None:
+    with pytest.raises(ValueError, match="layers: is empty"):
+        select_gradients([])
     with pytest.raises(ValueError, match="layer: no layer of one 1x1, two 3x3 has 'five' in its name"):
         select_gradients(LAYERS, substring="five")

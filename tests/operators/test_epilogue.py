@@ -172,3 +172,14 @@ def test_the_number_of_threads_changes_no_bit_of_a_forward(dtype: str) -> None:
         tvmconvgrad.set_num_threads(count)
         results.add(kernel(x, w, bias=bias).tobytes())
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("yes", [np.True_, np.array(True)], ids=repr)
+def test_a_bool_of_numpy_is_one(yes: Any) -> None:
+    operator = tvmconvgrad.ConvolutionBackpropFilters(
+        strides=(1,), dilations=(1,), pads_begin=(1,), pads_end=(1,), filter_shape=(3, 2, 2)
+    )
+    ones, out = np.ones((1, 5, 2), np.float32), np.zeros((3, 2, 2), np.float32)
+    for times in (1, 2):  # the second time by the quick way
+        operator(ones, ones, out=out, accumulate=yes)
+        assert np.array_equal(out[:, 0, 0], np.array([4, 5, 4]) * times)

@@ -218,6 +218,12 @@ def test_a_variable_that_is_no_number_of_threads(at_once: None, monkeypatch: pyt
     assert f"ValueError: {words}" in row.why
 
 
+def test_a_variable_with_an_unknown_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMCONVGRAD_BUILD", "newer")
+    with pytest.raises(ValueError, match=r"TVMCONVGRAD_BUILD: got 'newer'.*, expected never or allowed"):
+        cgt.enable()
+
+
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")
 def test_another_override_is_named() -> None:
     take_back()

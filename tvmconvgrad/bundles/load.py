@@ -142,6 +142,8 @@ def _open(folder: Path, name: str) -> BinaryIO:
     except FileNotFoundError:
         what = "is missing" if folder.is_dir() else f"is missing: there is no folder {folder}"
         raise BundleError(what) from None
+    except NotADirectoryError:
+        raise BundleError(f"is missing: {folder} is no folder") from None
     except UnfitFile:
         what = "is a symbolic link, expected a file" if (folder / name).is_symlink() else "is no regular file"
         raise BundleError(what) from None

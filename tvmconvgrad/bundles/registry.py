@@ -71,16 +71,20 @@ def check_building(problem: Problem, target: Target | None) -> None:
         raise MissingKernel(f"{about}.\n{how_to_build(problem, targets)}")
 
 
+def is_building_allowed() -> bool:
+    """What `use` was told last, or the environment variable says. ValueError where that has another word."""
+    if _allowed is not None:
+        return _allowed
+    text = os.environ.get(VARIABLE, "").strip()
+    if text not in _WORDS:
+        raise ValueError(f"{VARIABLE}: got {text!r}{nearest(text, _WORDS)}, expected never or allowed")
+    return _WORDS[text]
+
+
 def _obstacle() -> str | None:
     """Why no kernel is built here; None where nothing is against it."""
-    if _allowed is not None:
-        allowed, who = _allowed, "use(..., build=False)"
-    else:
-        text = os.environ.get(VARIABLE, "").strip()
-        if text not in _WORDS:
-            raise ValueError(f"{VARIABLE}: got {text!r}{nearest(text, _WORDS)}, expected never or allowed")
-        allowed, who = _WORDS[text], f"{VARIABLE}={text}"
-    if not allowed:
+    if not is_building_allowed():
+        who = f"{VARIABLE}={os.environ[VARIABLE].strip()}" if _allowed is None else "use(..., build=False)"
         return f"building is forbidden by {who}"
     if named() is None and "tvm" not in sys.modules and importlib.util.find_spec("tvm") is None:
         return f"apache-tvm is not installed, which would build it, and {NAMED} names no interpreter that has it"

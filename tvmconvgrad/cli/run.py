@@ -34,7 +34,7 @@ from tvmconvgrad.runtime.arrays import NUMPY_DTYPES
 from tvmconvgrad.runtime.cuda.memory import GpuArray
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.dtypes import DTYPES
-from tvmconvgrad.spec.values import counted
+from tvmconvgrad.spec.values import counted, parse_ints
 
 Array = npt.NDArray[Any]
 _MAGIC = b"\x93NUMPY"
@@ -114,9 +114,11 @@ def _inputs(
             raise UserError(f"expected two .npy files, the operator's inputs, got {len(files)}")
         return _load(files[0]), _load(files[1])
     rng = np.random.default_rng(seed)
+    with user_errors():
+        known = [parse_ints("--shapes", shape, low=0) for shape in shapes]
     with user_errors("--shapes: "):
         # integers, whose sums are exact as long as they are small: --check then takes nothing but equality
-        one, two = (rng.integers(-4, 5, shape, np.int8).astype(NUMPY_DTYPES[dtype or "f32"]) for shape in shapes)
+        one, two = (rng.integers(-4, 5, shape, np.int8).astype(NUMPY_DTYPES[dtype or "f32"]) for shape in known)
     return one, two
 
 

@@ -74,6 +74,23 @@ class Turns:
             yield
 
 
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """`functools.cache` of a function that must run once: threads that call it meanwhile wait for its result. If it
+    raises, the next call tries again."""
+    turns = Turns()
+    kept: list[T] = []
+
+    @functools.wraps(make)
+    def made() -> T:
+        if not kept:
+            with turns.of(made):
+                if not kept:
+                    kept.append(make())
+        return kept[0]
+
+    return made
+
+
 @functools.cache
 def version(package: str) -> str:
     """Of an installed package, which is not imported."""

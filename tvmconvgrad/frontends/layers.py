@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from tvmconvgrad.spec.values import show
+from tvmconvgrad.spec.values import parse_bool, show
 
 
 def check_layers(layers: Any) -> None:
@@ -38,7 +38,8 @@ def is_allowed(layers: Callable[[Any], bool] | None, conv: object) -> bool:
     except Exception as error:
         raised = f"raised {type(error).__name__} when it was called with {conv}: {error}"
         raise ValueError(f"layers: {raised}") from error
-    if not isinstance(answer, bool):
+    try:
+        return parse_bool("layers", answer)
+    except TypeError:
         answered = f"returned {show(answer)} of type {type(answer).__name__}"
-        raise TypeError(f"layers: {answered} when it was called with {conv}, expected True or False")
-    return answer
+        raise TypeError(f"layers: {answered} when it was called with {conv}, expected True or False") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tvmconvgrad.bundles import registry
 from tvmconvgrad.jax.override import override
 from tvmconvgrad.jax.settings import Layers, Settings, parse_settings
 from tvmconvgrad.runtime import threads
@@ -21,8 +22,8 @@ def enable(algorithm: str = "direct", *, layers: Layers | None = None) -> None:
     which it returns False. If it raises, or returns no bool, the compilation raises ValueError or TypeError that names
     `layers` and the convolution. A second call of `enable` replaces the first.
 
-    Raises TypeError or ValueError for a wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number, and
-    MissingLinker if there is no C compiler.
+    Raises TypeError or ValueError for a wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number or
+    TVMCONVGRAD_BUILD not one of its words, and MissingLinker if there is no C compiler.
     """
     override.replace(_parsed(algorithm, layers))
 
@@ -49,5 +50,6 @@ def enabled(algorithm: str = "direct", *, layers: Layers | None = None) -> Itera
 
 def _parsed(algorithm: str, layers: Layers | None) -> Settings:
     settings = parse_settings(algorithm, layers)
-    threads.get_num_threads()  # what is wrong with its variable is said here and not while a program is compiled
+    threads.get_num_threads()  # what is wrong with variables is said here and not while a program is compiled
+    registry.is_building_allowed()
     return settings

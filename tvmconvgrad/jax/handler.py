@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 import platform
 from contextlib import suppress
@@ -53,7 +52,7 @@ class Handler:
         return calls.value, fastest.value / 1e6 if calls.value else None
 
 
-@functools.cache
+@process.once  # XLA takes one function of a name
 def handler() -> Handler:
     """The handler, registered with XLA. MissingLinker if it has to be compiled and there is no C compiler."""
     library = _library()

@@ -31,6 +31,8 @@ def select_gradients(
     gradients where it is not given), `substring` is in the layers' names. Raises ValueError or TypeError for an unknown
     suite or kind, a file that is wrong, and where nothing is left.
     """
+    if not names:
+        raise ValueError("layers: is empty, expected at least one")
     kinds = GRADIENTS if only is None else (only,) if isinstance(only, str) else tuple(only)
     for kind in kinds:
         parse_choice("only", kind, KINDS)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from tvmconvgrad.bundles import registry
 from tvmconvgrad.common.warnings import say
 from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.torch.dispatch.override import OverrideWarning, others
@@ -43,7 +44,8 @@ def enable(
     which is safe only while no other thread computes a convolution.
 
     Warns with an OverrideWarning if somebody else overrides the same operators. Raises TypeError or ValueError for a
-    wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number, and ImportError if PyTorch is older than 2.6.
+    wrong argument, ValueError if TVMCONVGRAD_NUM_THREADS is no number or TVMCONVGRAD_BUILD not one of its words, and
+    ImportError if PyTorch is older than 2.6.
     """
     state.replace(_parsed(algorithm, dtypes, devices, layers))
 
@@ -79,7 +81,8 @@ def _parsed(
     settings = parse_settings(algorithm, dtypes, devices, layers)
     memory_formats.check_version()
     tensors.meet_torch(torch)  # so that kernels use no more threads than PyTorch
-    threads.get_num_threads()  # what is wrong with its variable, and with the findings, is said here and not in a step
+    threads.get_num_threads()  # what is wrong with variables and with the findings is said here and not in a step
+    registry.is_building_allowed()
     findings.load()
     for other in others():
         say(other, OverrideWarning)
