@@ -99,6 +99,8 @@ def test_another_text_of_the_same_version_is_told(light: Path, tmp_path: Path) -
     ("program", "words"),
     [
         (None, "cannot be run: "),
+        ("exit 0", "it ended with 0 and said: nothing"),
+        ("echo hello", "it ended with 0 and said: hello"),
         ("exit 3", "it ended with 3 and said: nothing"),
         ("echo no such package >&2; exit 1", "it ended with 1 and said: no such package"),
     ],

@@ -167,6 +167,39 @@ def test_what_pytorch_refuses_is_refused_in_its_words(changed: dict[str, Any]) -
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "shapes", [((2, 4, 6, 6), ()), ((2, 4, 6, 6), (4,)), ((4,), (4, 4, 3, 3)), ((), (4, 4))], ids=str
+)
+def test_too_few_axes_are_refused_in_its_words(shapes: tuple[tuple[int, ...], ...], transposed: bool) -> None:
+    x, w = map(torch.ones, shapes)
+    numbers = ONES, ZEROS, ONES, transposed, ZEROS, 1
+
+    def forward() -> Any:
+        return torch.ops.aten.convolution(x, w, None, *numbers)
+
+    def backward() -> Any:
+        return torch.ops.aten.convolution_backward(torch.ones(2, 4, 4, 4), x, w, [4], *numbers, [True] * 3)
+
+    expected = [outcome(call, {}) for call in (forward, backward)]
+    assert all(isinstance(words, str) for words in expected)
+    with cgt.enabled():
+        assert [outcome(call, {}) for call in (forward, backward)] == expected
+
+
+def test_onednn_may_be_switched_off_between_calls() -> None:
+    """The memory format of PyTorch's results may change then, and ours follows."""
+    x = torch.randn(2, 4, 7, 7, 7).to(memory_format=torch.channels_last_3d)
+    w = torch.randn(4, 4, 2, 2, 2)
+    with torch.backends.mkldnn.flags(enabled=False):
+        expected = torch.conv3d(x, w)
+    with cgt.enabled():
+        assert steps(torch.conv3d(x, w)) != steps(expected)
+        with torch.backends.mkldnn.flags(enabled=False):
+            assert steps(torch.conv3d(x, w)) == steps(expected)
+    assert all_ours()
+
+
 def outcome(call: Callable[..., Any], changed: dict[str, Any]) -> Any:
     """What a call returns, or the words of its error."""
     try:

@@ -57,6 +57,16 @@ def test_nothing_enabled() -> None:
         cgt.warmup(net(), torch.randn(2, 3, 8, 8))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [torch.relu, torch.jit.script(nn.ReLU()), nn.DataParallel(nn.ReLU())],
+    ids=["function", "scripted", "DataParallel"],
+)
+def test_what_cannot_be_warmed_up(model: Any) -> None:
+    with cgt.enabled(), pytest.raises(TypeError, match=r"model: got .*, expected a torch\.nn\.Module, and none"):
+        cgt.warmup(model, torch.randn(2, 3, 8, 8))
+
+
 class Heads(nn.Module):  # type: ignore[misc]
     """One filter for images of many sizes, and a result that is no tensor."""
 

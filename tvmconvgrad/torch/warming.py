@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tvmconvgrad.common.progress import progress_bar
+from tvmconvgrad.spec.values import show
 from tvmconvgrad.torch.reporting import Report, report
 from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.steps.building import Build
@@ -18,6 +19,8 @@ from tvmconvgrad.torch.steps.contest import CALLS_EACH
 from tvmconvgrad.torch.steps.step import Step
 
 _PASSES = 2 * CALLS_EACH + 2  # all calls of a contest, and two in reserve
+_WITHOUT_COPIES = (torch.jit.ScriptModule, torch.nn.DataParallel)
+"""What `torch.func.functional_call` refuses."""
 _SECONDS = 0.05  # between two looks at the builds
 
 
@@ -36,8 +39,12 @@ def warmup(
     and memory formats of training; call it under the same `torch.autocast`, if any. `progress` shows a bar on a
     terminal. Returns the report.
 
-    Raises RuntimeError if nothing is enabled, and what the model raises.
+    Raises TypeError if the model is no Module, or one that cannot be called on copies of its buffers (scripted or
+    traced, or DataParallel), RuntimeError if nothing is enabled, and what the model raises.
     """
+    if not isinstance(model, torch.nn.Module) or isinstance(model, _WITHOUT_COPIES):
+        expected = "expected a torch.nn.Module, and none that is scripted or traced, or DataParallel"
+        raise TypeError(f"model: got {show(model)} of type {type(model).__name__}, {expected}")
     if state.settings is None:
         raise RuntimeError("nothing is enabled, expected tvmconvgrad.torch.enable() before warmup()")
     calls = {step: step.calls for step in state.steps()}

@@ -57,13 +57,17 @@ def _about(python: str) -> dict[str, Any]:
         done = programs.finish(programs.start_quietly(words, env=environment), _SECONDS)
     except (OSError, TimeoutExpired) as reason:
         raise MissingCompiler(f"{NAMED}: {python} cannot be run: {reason}") from None
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+    lines = done.stdout.splitlines()
+    try:
+        about: dict[str, Any] | None = None if done.returncode or not lines else json.loads(lines[-1])
+    except ValueError:
+        about = None
+    if about is None:
+        said = (done.stderr.strip().splitlines() or lines or ["nothing"])[-1]
         raise MissingCompiler(
             f"{NAMED}: {python} does not have tvmconvgrad with its compiler, expected an environment where "
             f"tvmconvgrad {__version__} was installed; it ended with {done.returncode} and said: {said}"
         )
-    about: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     if about["version"] != __version__:
         raise MissingCompiler(
             f"{NAMED}: {python} has tvmconvgrad {about['version']}, and this process has {__version__}: install the "

@@ -16,6 +16,7 @@ import torch
 from tvmconvgrad.torch import devices
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.dispatch.dispatcher import KEYS, NAMES, foreign, is_in_force, kernel_below, registered
+from tvmconvgrad.torch.layers import memory_formats
 from tvmconvgrad.torch.layers.description import backward_of, forward_of
 from tvmconvgrad.torch.layers.layer import Backward, Forward, Gradients
 from tvmconvgrad.torch.settings import Settings
@@ -54,8 +55,16 @@ class Override:
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         numbers = arguments[:_NUMBERS]
         key = (
-            *(device, input.shape, input.stride(), input.dtype, weight.shape, weight.stride(), weight.dtype),
-            *(None if bias is None else (bias.shape, bias.stride(), bias.dtype), _hashable(*numbers)),
+            device,
+            memory_formats.flags(),
+            input.shape,
+            input.stride(),
+            input.dtype,
+            weight.shape,
+            weight.stride(),
+            weight.dtype,
+            None if bias is None else (bias.shape, bias.stride(), bias.dtype),
+            _hashable(*numbers),
         )
         layer: Forward | None = called.forwards.get(key)
         if layer is None:
@@ -74,17 +83,19 @@ class Override:
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         *numbers, mask = arguments
         key = (
-            *(device, grad_output.shape, grad_output.stride(), grad_output.dtype),
-            *(
-                input.shape,
-                input.stride(),
-                input.dtype,
-                weight.shape,
-                weight.stride(),
-                weight.dtype,
-                _hashable(*numbers),
-                bool(mask[2]),
-            ),
+            device,
+            memory_formats.flags(),
+            grad_output.shape,
+            grad_output.stride(),
+            grad_output.dtype,
+            input.shape,
+            input.stride(),
+            input.dtype,
+            weight.shape,
+            weight.stride(),
+            weight.dtype,
+            _hashable(*numbers),
+            bool(mask[2]),
         )
         layer: Backward | None = called.backwards.get(key)
         if layer is None:

@@ -53,6 +53,8 @@ class Convolution:
 
     def __str__(self) -> str:
         name = f"conv{'_transpose' if self.transposed else ''}{len(self.stride)}d"
+        if min(len(self.input), len(self.weight)) < 2:  # PyTorch refuses it
+            return f"{name} of {self.input} by {self.weight}"
         channels = self.input[1], self.weight[1] * self.groups if self.transposed else self.weight[0]
         numbers = {name: getattr(self, name) for name in ("stride", "padding", "dilation", "output_padding")}
         return layer_text(name, channels, self.weight[2:], self.input[0], self.input[2:], numbers, self.groups)

@@ -15,7 +15,18 @@ from tvmconvgrad.spec.values import Shape
 
 _REQUIRED = ("_select_conv_backend", "_conv_determine_backend_memory_format")
 
+_FLAGS = tuple(
+    getattr(torch._C, f"_get_{library}_enabled")
+    for library in ("mkldnn", "nnpack", "cudnn")
+    if hasattr(torch._C, f"_get_{library}_enabled")
+)
+
 Tensor = torch.Tensor
+
+
+def flags() -> tuple[bool, ...]:
+    """What is switched on in `torch.backends` of which a memory format depends."""
+    return tuple([get() for get in _FLAGS])  # a list is built in less time than a generator runs
 
 
 def check_version() -> None:
