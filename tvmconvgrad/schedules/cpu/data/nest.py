@@ -10,7 +10,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
-from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
@@ -29,67 +29,101 @@ class Nest:
 
 def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
     """Nest the loops as rule.py says, and write the tiles."""
-    tile, block, lanes = plan.tile, total, access.machine.lanes
+    tile = plan.tile
+    block, written = _accumulators(sch, total, rank, plan, access.machine.lanes)
+    stored = tile_registers.keep(sch, block) if tile.tile_rows else None
+    sch.set_scope(block, 0, "local")
+    blocks.lanes_last(sch, block, 1, tile.groups)
+    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
+    (n, g, *positions, column), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
+    cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
+    g0, g1 = sch.split(g, [None, tile.groups])
+    column0, column1 = sch.split(column, [None, tile.n])
+    outer, tile_rows, row = _split_positions(sch, positions, tile)
+    summed, pair = _split_k(sch, taps, k, plan, access)
+    work_items, inside, column0 = _split_work_items(sch, [n, *outer], g0, column0, plan)
+    order = {DataAxis.M: [g1, column1, *tile_rows, row], DataAxis.K: [g1, row, column1, *lane]}
+    register_tile = order.get(tile.vector_axis, [row, column1, g1])
+    if stored is not None:
+        register_tile = [g1, *tile_rows, row, column1, summed.pop()]
+    sch.reorder(*work_items, *cache_blocks, *inside, *summed, *register_tile, *pair)
+    if stored is not None and tile.tile_rows:
+        row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
+        tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
+    else:
+        blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
     if tile.vector_axis is DataAxis.K:
+        _add_lanes(sch, total, inside[-1])
+    sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
+    if plan.prefetch:
+        sch.annotate(summed[0], PREFETCH_READS, 1)
+        sch.annotate(row, EACH, tile.rows * tile.positions)
+    return Nest(block, written, work_items, column0, summed[0])
+
+
+def _accumulators(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, lanes: int) -> tuple[SBlockRV, SBlockRV]:
+    """The block that adds up a tile, and the block that writes it: to the result, to a sum of cache blocks of K, or, if
+    the lanes are summed, to the sum over these."""
+    block = total
+    if plan.tile.vector_axis is DataAxis.K:
         _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
     if plan.k_cache_blocks > 1:
         cache_block, _ = sch.split(sch.get_loops(block)[-1], [plan.k_cache_blocks, None])
-        block, written = sch.rfactor(cache_block, 0), total
-    else:
-        (written,) = sch.get_consumers(total)
-    stored = tile_registers.keep(sch, block) if tile.tile_rows else None
-    sch.set_scope(block, 0, "local")
-    blocks.lanes_last(sch, block, 1, tile.groups)
-    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
-    (n, g, *positions, column), (*taps, summed), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
-    cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
-    g0, g1 = sch.split(g, [None, tile.groups])
-    column0, column1 = sch.split(column, [None, tile.n])
-    row0, row1 = sch.split(positions[-1], [None, tile.positions])
-    outer, register_rows = positions[:-1], []
+        return sch.rfactor(cache_block, 0), total
+    (written,) = sch.get_consumers(total)
+    return block, written
+
+
+def _split_positions(
+    sch: Schedule, positions: list[LoopRV], tile: DataTile
+) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
+    """The loops over tiles along each axis; of a tile, the loop over its rows, if it has several, and that over the
+    positions of a row."""
+    *outer, last = positions
+    row0, row = sch.split(last, [None, tile.positions])
+    rows = []
     if tile.rows > 1:
         outer[-1], inner_row = sch.split(outer[-1], [None, tile.rows])
-        register_rows = [inner_row]
-    summing, pair = [*taps, summed], []
-    if tile.vector_axis is not DataAxis.K:
-        block_of, run = sch.split(summed, [None, plan.block_k])
-        summing = [block_of, *taps, run]
-        if access.pairs:
-            summing[-1], *pair = sch.split(run, [None, 2])
-        steps = largest_divisor(blocks.extent(sch, summing[-1]), access.steps)
-        if steps > 1:
-            summing[-1:] = sch.split(summing[-1], [None, steps])
-            sch.unroll(summing[-1])
-    rows = [n, *outer, row0]
-    inner = inner_extents([blocks.extent(sch, loop) for loop in rows], plan.partition_tiles)
-    split = [sch.split(loop, [None, size]) for loop, size in zip(rows, inner)]
+        rows = [inner_row]
+    return [*outer, row0], rows, row
+
+
+def _split_k(
+    sch: Schedule, taps: list[LoopRV], k: LoopRV, plan: DataPlan, access: DataAccess
+) -> tuple[list[LoopRV], list[LoopRV]]:
+    """The loops over K in their order: K blocks, taps, and the channels of a block, of which a few are unrolled. Those
+    over a pair of channels that one instruction adds come apart."""
+    if plan.tile.vector_axis is DataAxis.K:
+        return [*taps, k], []
+    block, run = sch.split(k, [None, plan.block_k])
+    pair: list[LoopRV] = []
+    if access.pairs:
+        run, *pair = sch.split(run, [None, 2])
+    summed = [block, *taps, run]
+    steps = largest_divisor(blocks.extent(sch, run), access.steps)
+    if steps > 1:
+        summed[-1:] = sch.split(run, [None, steps])
+        sch.unroll(summed[-1])
+    return summed, pair
+
+
+def _split_work_items(
+    sch: Schedule, tiles: list[LoopRV], groups: LoopRV, columns: LoopRV, plan: DataPlan
+) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
+    """The loops over work items, those inside of one, over its group blocks, N blocks and tiles, in their order, and
+    the one over N blocks."""
+    inner = inner_extents([blocks.extent(sch, loop) for loop in tiles], plan.partition_tiles)
+    split = [sch.split(loop, [None, size]) for loop, size in zip(tiles, inner)]
     partitions, rows = ([pieces[i] for pieces in split] for i in (0, 1))
-    group_range, g0 = sch.split(g0, [plan.group_partitions, None])
-    column_range, column0 = sch.split(column0, [largest_divisor(blocks.extent(sch, column0), plan.n_partitions), None])
+    group_range, groups = sch.split(groups, [plan.group_partitions, None])
+    column_range, columns = sch.split(columns, [largest_divisor(blocks.extent(sch, columns), plan.n_partitions), None])
     work_items = [*partitions, group_range, column_range]
-    order = {DataAxis.M: [g1, column1, *register_rows, row1], DataAxis.K: [g1, row1, column1, *lane]}
-    register_tile = order.get(tile.vector_axis, [row1, column1, g1])
-    if stored is not None:
-        register_tile = [g1, *register_rows, row1, column1, summing.pop()]
-    inside = [g0, column0, *rows]
     if plan.inner_group_blocks and plan.inner_group_blocks > 1:
-        g0, inner = sch.split(g0, [None, plan.inner_group_blocks])
-        inside = [g0, *rows, inner, column0]
-    sch.reorder(*work_items, *cache_blocks, *inside, *summing, *register_tile, *pair)
-    if stored is not None and tile.tile_rows:
-        row1 = tile_registers.annotate(sch, [*register_rows, row1], tile.tile_rows)
-        tile_registers.store(sch, stored, rows[-1], tile.tile_rows, 1 + len(register_rows))
-    else:
-        blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
-    if tile.vector_axis is DataAxis.K:
-        _add_lanes(sch, total, rows[-1])
-    sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
-    if plan.prefetch:
-        sch.annotate(summing[0], PREFETCH_READS, 1)
-        sch.annotate(row1, EACH, tile.rows * tile.positions)
-    return Nest(block, written, work_items, column0, summing[0])
+        groups, inner_groups = sch.split(groups, [None, plan.inner_group_blocks])
+        return work_items, [groups, *rows, inner_groups, columns], columns
+    return work_items, [groups, columns, *rows], columns
 
 
 def _loops(

@@ -20,6 +20,7 @@ from tvmconvgrad.schedules.cpu.tile_registers import even_rows
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
+from tvmconvgrad.spec.geometry import range_inside
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 T = TypeVar("T")
@@ -75,9 +76,8 @@ def _inside(geometry: Geometry, axis: int) -> int:
     k, stride, dilation, pad = (
         of[axis] for of in (geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
     )
-    begins = (tap * dilation - pad for tap in range(k))
-    ends = [(max(0, -(begin // stride)), (geometry.x[axis] - 1 - begin) // stride + 1) for begin in begins]
-    return sum(max(0, min(last, geometry.y[axis]) - first) for first, last in ends)
+    ranges = (range_inside(stride, tap * dilation - pad, geometry.y[axis], geometry.x[axis]) for tap in range(k))
+    return sum(max(0, end - first) for first, end in ranges)
 
 
 @dataclass(frozen=True)
