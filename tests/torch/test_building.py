@@ -70,4 +70,4 @@ def test_a_failed_build_leaves_later_calls_to_pytorch(monkeypatch: pytest.Monkey
         for _ in range(2):
             torch.conv2d(X, W)
     (step,) = called()
-    assert (step.is_theirs(), step.calls, step.reason) == (True, 2, "RuntimeError: no compiler")
+    assert (step.uses_pytorch(), step.calls, step.reason) == (True, 2, "RuntimeError: no compiler")

@@ -23,7 +23,7 @@ from tvmconvgrad.torch.dispatch.dispatcher import NAMES, is_in_force
 from tvmconvgrad.torch.dispatch.override import Override
 from tvmconvgrad.torch.steps import findings
 from tvmconvgrad.torch.steps.building import Build
-from tvmconvgrad.torch.steps.contest import CALLS_EACH
+from tvmconvgrad.torch.steps.comparison import CALLS_EACH
 
 GPU, STREAM = 1, 41
 CPU = torch.device("cpu")
@@ -123,8 +123,8 @@ def test_what_is_recorded_is_not_timed_and_loads_no_code(on_gpu: FakeGpus) -> No
         for _ in range(3):
             assert torch.equal(forward(), expected)
         (step,) = called()
-        assert (step.contest.ours, step.contest.theirs) == ([], [])
-        step.contest.is_ours = True
+        assert (step.comparison.ours, step.comparison.theirs) == ([], [])
+        step.comparison.is_ours = True
         assert torch.equal(forward(), expected)
         assert not launches(on_gpu)
         on_gpu.fail("", 0)

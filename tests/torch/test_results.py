@@ -109,7 +109,7 @@ def test_negative_views_and_copies_on_write() -> None:
 
 
 def test_tensors_that_are_not_aligned() -> None:
-    """They are computed, too: a contest to which ours never came would never end."""
+    """They are computed, too: a comparison to which ours never came would never end."""
     x, w = torch.randint(-3, 4, (2, 3, 8, 8)).float(), torch.randint(-3, 4, (4, 3, 3, 3)).float()
     memory = bytearray(b"x" + x.numpy().tobytes())
     odd = torch.frombuffer(memory, dtype=torch.float32, offset=1).view(x.shape)

@@ -30,7 +30,7 @@ def test_all_is_built_and_decided_and_nothing_else_changes() -> None:
     with cgt.enabled():
         report = cgt.warmup(model, x, progress=False)
     assert [row.part for row in report.rows].count("weights gradient") == 2
-    assert all(step.contest.is_ours is not None for step in called())
+    assert all(step.comparison.is_ours is not None for step in called())
     assert all(row.ours_ms and row.theirs_ms for row in report.rows)
     assert torch.equal(torch.get_rng_state(), random)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

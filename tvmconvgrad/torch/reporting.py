@@ -69,7 +69,7 @@ def _rows() -> Iterator[Row]:
     for layer in sorted(state.layers, key=lambda layer: str(layer.conv)):
         for step in layer.steps:
             if step.calls:
-                ours, theirs = step.contest.milliseconds
+                ours, theirs = step.comparison.milliseconds
                 why = _why(step)
                 by = "PyTorch" if why else "tvmconvgrad"
                 how = str(step.device.where), step.layout, layer.conv.dtype, step.part.value
@@ -83,11 +83,11 @@ def _why(step: Step) -> str:
     is_there = step.build is not None and step.build.kernel is not None
     if torch.are_deterministic_algorithms_enabled() and is_there:
         return ""
-    if step.contest.is_ours is False:
+    if step.comparison.is_ours is False:
         return "PyTorch's kernel is faster"
     if not is_there:
         return _FURTHER_SIZE if step.is_waiting else "its kernel is being built"
-    return "both compute in turn" if step.contest.is_ours is None else ""
+    return "both compute in turn" if step.comparison.is_ours is None else ""
 
 
 def _notes() -> Iterator[str]:

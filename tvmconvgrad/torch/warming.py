@@ -15,10 +15,10 @@ from tvmconvgrad.spec.values import show
 from tvmconvgrad.torch.reporting import Report, report
 from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.steps.building import Build
-from tvmconvgrad.torch.steps.contest import CALLS_EACH
+from tvmconvgrad.torch.steps.comparison import CALLS_EACH
 from tvmconvgrad.torch.steps.step import Step
 
-_PASSES = 2 * CALLS_EACH + 2  # all calls of a contest, and two in reserve
+_PASSES = 2 * CALLS_EACH + 2  # all calls of a comparison, and two in reserve
 _WITHOUT_COPIES = (torch.jit.ScriptModule, torch.nn.DataParallel)
 """What `torch.func.functional_call` refuses."""
 _SECONDS = 0.05  # between two looks at the builds

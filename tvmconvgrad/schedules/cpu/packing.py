@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from math import gcd, prod
+from typing import NamedTuple, TypeVar
 
 from tvm import DataType
 from tvm.ir import Call
@@ -18,6 +20,8 @@ from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.annotations import LEAST_SIDE, PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
+
+T = TypeVar("T")
 
 
 class Packs(str, Enum):
@@ -53,83 +57,131 @@ SQUARE = 16
 each. With half of it 58 sums change, and take 0.99 times as long; with twice, 51 and 1.00 (benchmarks/constants.py)."""
 
 
+@dataclass(frozen=True)
+class DataBlocks:
+    """What of a data operand is packed together: so many channels of so many groups. Innermost are several `images` at
+    one channel, or a `run` of a group's channels, as bf16 dot products need them."""
+
+    channels: int
+    groups: int = 1
+    images: int = 1
+    run: int = 1
+
+    def place(self, n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
+        """Where an element is packed."""
+        outer = n // self.images, g // self.groups, c // self.channels, *space, c % self.channels // self.run
+        return (*outer, g % self.groups, c % self.run if self.run > 1 else n % self.images)
+
+
+class _DataLoops(NamedTuple):
+    """The loops over what is packed: over blocks (0), and within one (1)."""
+
+    n: LoopRV
+    image: LoopRV
+    g0: LoopRV
+    g1: LoopRV
+    c0: LoopRV
+    c1: LoopRV
+    space: list[LoopRV]
+
+
 def pack_data(
     sch: Schedule,
     block: SBlockRV,
     data_format: str,
-    channels: int,
-    groups: int,
+    packed: DataBlocks,
     lanes: int,
     at: LoopRV | None = None,
-    images: int = 1,
     ahead: int = 0,
-    run: int = 1,
 ) -> None:
     """Pack a data operand by blocks of channels and groups: all of it in parallel, or inside of the loop `at`.
 
     (n, g, c, *space) becomes (n, g // groups, c // channels, *space, c % channels, g % groups), so a tile reads one
     short contiguous run for each position. In the user's layout these runs may lie a power of two apart and then share
-    few sets of the cache. The innermost elements are those of several `images` at one channel, or a `run` of a group's
-    channels, as bf16 dot products need them. Inside of a loop only what the loop's body reads is packed, so it stays in
-    the cache. In NXC the source is prefetched: `ahead` elements ahead into L2, or, with 0, `AHEAD` elements into L1.
-    `lanes` are the f32 elements of a vector register.
+    few sets of the cache. Inside of a loop only what the loop's body reads is packed, so it stays in the cache. In NXC
+    the source is prefetched: `ahead` elements ahead into L2, or, with 0, `AHEAD` elements into L1. `lanes` are the f32
+    elements of a vector register.
     """
     rank = len(sch.get_loops(block)) - 3
-    transform_written(sch, block, _blocked_data(channels, groups, images, run))
+    transform_written(sch, block, packed.place)
     sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]
-    n, image = sch.split(n, [None, images])
-    g0, g1 = sch.split(g, [None, groups])
-    c0, c1 = sch.split(c, [None, channels])
-    row = space[-1]
-    outer = [n, *space[:-1]]
-    if data_format == "NXC" and at is None:
-        work_item, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
-        outer.append(work_item)
-    if data_format == "NXC" and channels * groups > 1:
-        read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
-        sch.reorder(*outer, row, g0, c0, c1, image, g1)
-        if images > 1:
-            sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and run > 1:
-            c1, pair = sch.split(sch.fuse(c0, c1), [None, run])
-            sch.reorder(c1, image, g1, pair)
-            sch.annotate(c1, TRANSPOSE, 1)
-        elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
-            sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
-        elif groups == 1 and channels >= LEAST_SIDE:
-            sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
-        elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
-            sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
-        else:
-            vectorize(sch, g1 if groups > 1 else c1)
-        if ahead:
-            sch.annotate(row, PREFETCH_FAR, ahead)
-        else:
-            _prefetch(sch, block, row, read)
-    elif data_format == "NXC":
-        sch.reorder(*outer, g0, c0, row, image, c1, g1)
-        sch.fuse(row, image)  # contiguous in the copy
-        sch.annotate(c0, TRANSPOSE, 1)
+    n, image = sch.split(n, [None, packed.images])
+    g0, g1 = sch.split(g, [None, packed.groups])
+    c0, c1 = sch.split(c, [None, packed.channels])
+    loops = _DataLoops(n, image, g0, g1, c0, c1, space)
+    if data_format == "NCX":
+        outer = _pack_rows(sch, block, packed, loops, lanes)
     else:
-        is_one_run = _is_contiguous(sch, block, space)
-        if is_one_run:
-            fused = sch.fuse(*space)
-            space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
-            row = space[-1]
-        outer = [n, g0, c0, *space[:-1]]
-        sch.reorder(*outer, *([c1, row, image, g1] if groups > 1 else [row, c1, image, g1]))
-        if images > 1:
-            sch.fuse(c1, image)
-        if channels * groups > 1 or not is_one_run:  # rows, of which some may be pads
-            sch.annotate(row, TRANSPOSE, 1)
+        row = space[-1]
+        outer = [loops.n, *space[:-1]]
+        if at is None:
+            work_item, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
+            outer.append(work_item)
+        if packed.channels * packed.groups > 1:
+            _pack_channels(sch, block, packed, loops, outer, row, ahead)
         else:
-            _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
-            vectorize(sch, vector)
+            sch.reorder(*outer, loops.g0, loops.c0, row, loops.image, loops.c1, loops.g1)
+            sch.fuse(row, loops.image)  # contiguous in the copy
+            sch.annotate(loops.c0, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
+
+
+def _pack_channels(
+    sch: Schedule,
+    block: SBlockRV,
+    packed: DataBlocks,
+    loops: _DataLoops,
+    outer: list[LoopRV],
+    row: LoopRV,
+    ahead: int,
+) -> None:
+    """The loops over NXC: position by position, along channels."""
+    _, image, g0, g1, c0, c1, _ = loops
+    channels, groups = packed.channels, packed.groups
+    read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
+    sch.reorder(*outer, row, g0, c0, c1, image, g1)
+    if packed.images > 1:
+        sch.annotate(c1, TRANSPOSE, 1)
+    elif groups > 1 and packed.run > 1:
+        c1, pair = sch.split(sch.fuse(c0, c1), [None, packed.run])
+        sch.reorder(c1, image, g1, pair)
+        sch.annotate(c1, TRANSPOSE, 1)
+    elif groups > 1 and _first_extent(sch, c0) * channels >= LEAST_SIDE:
+        sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
+    elif groups == 1 and channels >= LEAST_SIDE:
+        sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
+    elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
+        sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
+    else:
+        vectorize(sch, g1 if groups > 1 else c1)
+    if ahead:
+        sch.annotate(row, PREFETCH_FAR, ahead)
+    else:
+        _prefetch(sch, block, row, read)
+
+
+def _pack_rows(sch: Schedule, block: SBlockRV, packed: DataBlocks, loops: _DataLoops, lanes: int) -> list[LoopRV]:
+    """The loops over NCX: block by block, along rows. Returns the outer ones."""
+    n, image, g0, g1, c0, c1, space = loops
+    is_one_run = _is_contiguous(sch, block, space)
+    if is_one_run:
+        fused = sch.fuse(*space)
+        space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
+    *rows, row = space
+    outer = [n, g0, c0, *rows]
+    sch.reorder(*outer, *([c1, row, image, g1] if packed.groups > 1 else [row, c1, image, g1]))
+    if packed.images > 1:
+        sch.fuse(c1, image)
+    if packed.channels * packed.groups > 1 or not is_one_run:  # rows, of which some may be pads
+        sch.annotate(row, TRANSPOSE, 1)
+    else:
+        _, vector = sch.split(row, [None, largest_divisor(extent(sch, row), lanes)])
+        vectorize(sch, vector)
+    return outer
 
 
 def _is_contiguous(sch: Schedule, block: SBlockRV, space: Sequence[LoopRV]) -> bool:
@@ -162,49 +214,64 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> N
     sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
 
 
+@dataclass(frozen=True)
+class FilterPanels:
+    """What of a filter is packed together: a panel has `width` channels of N, which are "c" or "o" (`columns`), and K
+    blocks of `block_k` channels, of so many groups. With a `run`, so many K channels of one N channel are innermost, as
+    bf16 dot products need them."""
+
+    columns: str
+    width: int
+    block_k: int
+    groups: int = 1
+    run: int = 1
+
+    def place(self, g: Index, *rest: Index) -> tuple[Index, ...]:
+        """Where an element is packed."""
+        *k, c, o = rest
+        n, summed = self.n_and_k(c, o)
+        outer = g // self.groups, n // self.width, summed // self.block_k, *k, summed % self.block_k // self.run
+        return (*outer, n % self.width, g % self.groups, summed % self.run)
+
+    def n_and_k(self, c: T, o: T) -> tuple[T, T]:
+        """What of channels c and o belongs to N, and what to K."""
+        return (o, c) if self.columns == "o" else (c, o)
+
+
 def pack_filter(
-    sch: Schedule,
-    block: SBlockRV,
-    lanes: tuple[str, int],
-    reduced: int,
-    groups: int,
-    filter_axes: str,
-    at: LoopRV | None = None,
-    run: int = 1,
+    sch: Schedule, block: SBlockRV, packed: FilterPanels, filter_axes: str, at: LoopRV | None = None
 ) -> None:
     """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
 
-    A panel has, for one block of N channels, all taps and all K channels, contiguous. `lanes` names the N channels, "c"
-    or "o", and how many of them a panel has. (g, *k, c, o) becomes (g // groups, N // lanes, K // reduced, *k,
-    K % reduced, N % lanes, g % groups), the order in which a register tile reads it. With a `run`, so many K channels
-    of one N channel are innermost, as bf16 dot products need them. A filter with taps innermost is transposed.
+    A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *k, c, o) becomes
+    (g // groups, N // width, K // block_k, *k, K % block_k, N % width, g % groups), the order in which a register tile
+    reads it. A filter with taps innermost is transposed.
     """
-    rank = len(sch.get_loops(block)) - 3
-    channel, width = lanes
-    along = filter_axes.endswith(channel.upper())
-    transform_written(sch, block, _paneled_filter(channel == "o", width, reduced, groups, run))
+    rank, groups = len(sch.get_loops(block)) - 3, packed.groups
+    along = filter_axes.endswith(packed.columns.upper())
+    transform_written(sch, block, packed.place)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
-    lane, summed = (o, c) if channel == "o" else (c, o)
+    lane, summed = packed.n_and_k(c, o)
     g0, g1 = sch.split(g, [None, groups])
-    lane0, lane1 = sch.split(lane, [None, width])
-    summed0, summed1 = sch.split(summed, [None, reduced])
+    lane0, lane1 = sch.split(lane, [None, packed.width])
+    summed0, summed1 = sch.split(summed, [None, packed.block_k])
     outer = [g0, lane0]
     taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1
-    pairs = []
-    if run > 1:
-        summed1, *pairs = sch.split(summed1, [None, run])
+    pairs: list[LoopRV] = []
+    if packed.run > 1:
+        summed1, *pairs = sch.split(summed1, [None, packed.run])
     if groups == 1 and taps_innermost:
-        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        square, lane1 = sch.split(lane1, [None, gcd(packed.width, SQUARE)])
         outer.append(summed0)
         sch.reorder(*outer, summed1, square, *k, lane1, *pairs, g1)
         sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
-    elif run > 1 and groups > 1:
+    elif pairs and groups > 1:
         outer += [summed0, *k]
         sch.reorder(*outer, lane1, summed1, g1, *pairs)
         sch.annotate(summed1, TRANSPOSE, 1)
-    elif run > 1:
+    elif pairs:
         outer += [summed0, *k] if along else [*k]
         sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), *pairs, g1)
         sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
@@ -213,32 +280,12 @@ def pack_filter(
         sch.reorder(*outer, *k, summed1, lane1, g1)
         vectorize(sch, g1 if groups > 1 else lane1)
     else:
-        square, lane1 = sch.split(lane1, [None, gcd(width, SQUARE)])
+        square, lane1 = sch.split(lane1, [None, gcd(packed.width, SQUARE)])
         outer += [*k, square]
         sch.reorder(*outer, summed0, summed1, lane1, g1)
         sch.annotate(summed1, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
-
-
-def _blocked_data(channels: int, groups: int, images: int, run: int) -> Callable[..., tuple[Index, ...]]:
-    def layout(n: Index, g: Index, c: Index, *space: Index) -> tuple[Index, ...]:
-        outer = n // images, g // groups, c // channels, *space, c % channels // run
-        return (*outer, g % groups, c % run if run > 1 else n % images)
-
-    return layout
-
-
-def _paneled_filter(
-    lanes_are_o: bool, width: int, reduced: int, groups: int, run: int
-) -> Callable[..., tuple[Index, ...]]:
-    def layout(g: Index, *rest: Index) -> tuple[Index, ...]:
-        *k, c, o = rest
-        lane, summed = (o, c) if lanes_are_o else (c, o)
-        outer = g // groups, lane // width, summed // reduced, *k, summed % reduced // run
-        return (*outer, lane % width, g % groups, summed % run)
-
-    return layout
 
 
 def _first_extent(sch: Schedule, loop: LoopRV) -> int:

@@ -69,7 +69,7 @@ class Override:
         layer: Forward | None = called.forwards.get(key)
         if layer is None:
             layer = state.keep(called.settings, called.forwards, key, forward_of, device, input, weight, bias, *numbers)
-        if layer.is_theirs():
+        if layer.uses_pytorch():
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         return layer.run(input, weight, bias, lambda: self.their_forward(input, weight, bias, *arguments))
 
@@ -100,7 +100,7 @@ class Override:
         layer: Backward | None = called.backwards.get(key)
         if layer is None:
             layer = state.keep(called.settings, called.backwards, key, backward_of, device, *tensors, mask, *numbers)
-        if layer.is_theirs(mask):
+        if layer.uses_pytorch(mask):
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         return layer.run(*tensors, mask, lambda mask: self.their_backward(*tensors, bias_sizes, *numbers, mask))
 

@@ -18,7 +18,7 @@ from tvmconvgrad.torch.layers.memory_formats import copier, is_dense, strides_of
 from tvmconvgrad.torch.settings import DTYPES, Settings
 from tvmconvgrad.torch.steps import findings
 from tvmconvgrad.torch.steps.building import Build
-from tvmconvgrad.torch.steps.contest import Contest
+from tvmconvgrad.torch.steps.comparison import Comparison
 from tvmconvgrad.torch.steps.step import Copier, Result, Step
 
 Tensor = torch.Tensor
@@ -77,14 +77,14 @@ class Description:
         shape = getattr(self.conv, _WRITES[part])
         result = Result(shape, strides_of(shape, self.channels_last), self.tensors["weight"].dtype)
         target = self.device.target(self.settings.algorithm)
-        contest = findings.contest(problem, self.device, target, copies)
+        comparison = findings.comparison(problem, self.device, target, copies)
         build = Build(problem, target, self.device.gpu)
         layout = self._layout(part, filter_last, copies)
-        return Step(self.device, part, layout, copiers, result, build, contest)
+        return Step(self.device, part, layout, copiers, result, build, comparison)
 
     def _left(self, part: Part, reason: str) -> Step:
         """A step that PyTorch computes."""
-        return Step(self.device, part, _format(self.channels_last), (), None, None, Contest(), reason)
+        return Step(self.device, part, _format(self.channels_last), (), None, None, Comparison(), reason)
 
     def _layout(self, part: Part, filter_last: bool, copies: Sequence[bool]) -> str:
         """The memory formats in which a kernel reads and writes, and which inputs are copied for that."""

@@ -29,9 +29,9 @@ class Forward:
         self.steps = (step,)
         self.name = f"{conv}, bias" if has_bias else str(conv)
 
-    def is_theirs(self) -> bool:
+    def uses_pytorch(self) -> bool:
         """Whether PyTorch computes this call for certain: the shortest way for the caller. Counts the call if so."""
-        if not self.step.is_theirs():
+        if not self.step.uses_pytorch():
             return False
         self.step.calls += 1
         return True
@@ -54,10 +54,10 @@ class Backward:
         self.steps = (data, weights)
         self.name = str(conv)
 
-    def is_theirs(self, mask: Sequence[bool]) -> bool:
+    def uses_pytorch(self, mask: Sequence[bool]) -> bool:
         """Whether PyTorch computes all gradients that `mask` asks for, for certain. Counts the call if so."""
         by_data, by_weights = mask[0], mask[1]
-        if (by_data and not self.data.is_theirs()) or (by_weights and not self.weights.is_theirs()):
+        if (by_data and not self.data.uses_pytorch()) or (by_weights and not self.weights.uses_pytorch()):
             return False
         self.data.calls += by_data
         self.weights.calls += by_weights

@@ -1,1 +1,1 @@
-"""One part of a layer, and who computes its next call: kernels in the background, the contest, its findings."""
+"""One part of a layer, and who computes its next call: kernels in the background, the comparison, its findings."""

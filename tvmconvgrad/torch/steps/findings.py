@@ -24,23 +24,23 @@ from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.records.logs import TuningWarning, user_folder
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.torch.devices import Device
-from tvmconvgrad.torch.steps.contest import Contest
+from tvmconvgrad.torch.steps.comparison import Comparison
 
 FILE = "torch.jsonl"
 _MOST = 1 << 26
 """Largest size of the file that is read, in bytes."""
 
 
-def contest(problem: Problem, device: Device, target: Target | None, copies: Sequence[bool]) -> Contest:
-    """A new contest for a problem, decided already if an earlier run has measured it.
+def comparison(problem: Problem, device: Device, target: Target | None, copies: Sequence[bool]) -> Comparison:
+    """A new comparison for a problem, decided already if an earlier run has measured it.
 
     `copies` says which of the inputs are copied first: the copies are part of the time.
     """
     key = _key(problem, device, target, copies)
     found = load().get(key)
     if found is None:
-        return Contest(decided=lambda contest: _keep(key, contest))
-    return Contest(is_ours=found[0] <= found[1], known=found)
+        return Comparison(decided=lambda comparison: _keep(key, comparison))
+    return Comparison(is_ours=found[0] <= found[1], known=found)
 
 
 def forget() -> None:
@@ -83,8 +83,8 @@ def _lines() -> list[str]:
         return []
 
 
-def _keep(key: str, contest: Contest) -> None:
-    ours, theirs = contest.milliseconds
+def _keep(key: str, comparison: Comparison) -> None:
+    ours, theirs = comparison.milliseconds
     line = json.dumps({"of": json.loads(key), "ours_ms": ours, "theirs_ms": theirs}) + "\n"
     try:
         path = _path()

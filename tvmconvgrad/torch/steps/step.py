@@ -13,7 +13,7 @@ from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.spec.values import Shape
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.steps.building import Build
-from tvmconvgrad.torch.steps.contest import Contest
+from tvmconvgrad.torch.steps.comparison import Comparison
 
 Tensor = torch.Tensor
 Copier = Callable[[Tensor], Tensor]
@@ -44,12 +44,12 @@ class Step:
         copiers: Sequence[Copier | None],
         result: Result | None,
         build: Build | None,
-        contest: Contest,
+        comparison: Comparison,
         reason: str = "",
     ) -> None:
         self.device, self.part, self.layout = device, part, layout
         self.copiers, self.result, self.build = copiers, result, build
-        self.contest, self._reason = contest, reason
+        self.comparison, self._reason = comparison, reason
         self.calls = 0
         self.patience = 0
         """How many calls PyTorch computes before the build starts."""
@@ -60,9 +60,9 @@ class Step:
         """Why our kernel can never compute this; "" if it can."""
         return self._reason or (self.build.reason if self.build else "")
 
-    def is_theirs(self) -> bool:
+    def uses_pytorch(self) -> bool:
         """Whether PyTorch computes all further calls."""
-        return bool(self.reason) or (self.contest.is_ours is False and not is_deterministic())
+        return bool(self.reason) or (self.comparison.is_ours is False and not is_deterministic())
 
     def kernel_for_this_call(self) -> Kernel | None:
         """Count a call. Returns our kernel if it computes this call, None if PyTorch does.
@@ -81,16 +81,16 @@ class Step:
             return None
         if is_deterministic():
             return build.wait()
-        if self.contest.is_ours is False:
+        if self.comparison.is_ours is False:
             return None
         kernel = build.kernel or build.poll()
         if kernel is None:
             if not self.is_waiting:
                 build.ask()
             return None
-        if self.contest.is_ours is None and not build.is_quiet:
+        if self.comparison.is_ours is None and not build.is_quiet:
             return None
-        return kernel if self.contest.next_is_ours else None
+        return kernel if self.comparison.next_is_ours else None
 
     @property
     def is_waiting(self) -> bool:
@@ -100,7 +100,7 @@ class Step:
     def ask(self) -> None:
         """Start the build now, however few calls there were, unless PyTorch computes whatever comes."""
         self.patience = 0
-        if self.build is not None and not self.is_theirs():
+        if self.build is not None and not self.uses_pytorch():
             self.build.ask()
 
     @property
@@ -110,7 +110,7 @@ class Step:
         Nor is one timed that is recorded.
         """
         build = self.build
-        if self.contest.is_ours is not None or build is None or build.kernel is None or is_deterministic():
+        if self.comparison.is_ours is not None or build is None or build.kernel is None or is_deterministic():
             return False
         return build.is_quiet and not self.device.is_recording()
 
@@ -146,8 +146,8 @@ class Step:
         if ours is not None:
             result, nanoseconds = self.device.timed(ours)
             if result is not None:
-                self.contest.add(True, nanoseconds)
+                self.comparison.add(True, nanoseconds)
                 return result
         result, nanoseconds = self.device.timed(theirs)
-        self.contest.add(False, nanoseconds)
+        self.comparison.add(False, nanoseconds)
         return result

@@ -65,7 +65,7 @@ class DataAccess:
     tile: DataTile
 
     @property
-    def along(self) -> bool:
+    def has_contiguous_vectors(self) -> bool:
         """Whether the tile's vectors are contiguous in the user's data and result."""
         return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis is DataAxis.M)
 
@@ -79,7 +79,7 @@ class DataAccess:
         if not able or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
-            return self.along and self.sizes.k >= 2 * LEAST_SIDE
+            return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
         return self.tile.vector_axis is DataAxis.N and self.sizes.k > 1
 
     @property
@@ -134,7 +134,7 @@ class DataAccess:
         its memory, and the rows that a tile reads side by side cause no conflict misses in L1. Tile registers need K
         blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
-        if not self.along or tile.vector_axis is DataAxis.GROUPS:
+        if not self.has_contiguous_vectors or tile.vector_axis is DataAxis.GROUPS:
             return False
         if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
             return False
@@ -159,7 +159,7 @@ class DataAccess:
         return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.blocking(in_place=True))
 
     @property
-    def filter_stays(self) -> bool:
+    def filter_fits_half_l2(self) -> bool:
         """Whether the filter fits half of L2, beside data."""
         return self.bytes * prod(self.sizes.problem.input_shapes[1]) <= self.machine.l2_blocks // 2
 
@@ -169,7 +169,7 @@ class DataAccess:
         if self.tile.vector_axis is not DataAxis.N or self.filter_in_place:
             return 0
         products = max((size.products for size in self.sizes.sums), default=0)
-        return products * self.tile.n // (self.k_cache_blocks if self.may_add else 1)
+        return products * self.tile.n // (self.k_cache_blocks if self.may_block_k else 1)
 
     @cached_property
     def has_panels(self) -> bool:
@@ -188,19 +188,19 @@ class DataAccess:
     # ---- what is written ----
 
     @cached_property
-    def may_add(self) -> bool:
+    def may_block_k(self) -> bool:
         """Whether K may have several cache blocks, which are added up in memory: tiles are contiguous in the result, or
         its rows are long enough to be transposed."""
         if self.tile.vector_axis is not DataAxis.N:
             return False
-        if self.along:
+        if self.has_contiguous_vectors:
             return self.writes_whole_lines
         return all(size.positions[-1] >= LEAST_SIDE and size.n % self.tile.n == 0 for size in self.sizes.sums)
 
     def has_scratch_accumulator(self, k_cache_blocks: int) -> bool:
         """Whether so many cache blocks of K are added up in a scratch accumulator, since the result has another order
         or type."""
-        return k_cache_blocks > 1 and not (self.along and self.sizes.problem.output_dtype == "f32")
+        return k_cache_blocks > 1 and not (self.has_contiguous_vectors and self.sizes.problem.output_dtype == "f32")
 
     def panel_rate(self, positions: int) -> float:
         """Bytes of its panel that a tile of so many positions reads in a cycle, if its FMAs do not wait."""
@@ -221,15 +221,15 @@ class DataAccess:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not in the caches to
         be added to, so K is split for it only if a panel would be too large for L2."""
         rate, l2_rate = self.panel_rate(self.tile.positions), self.machine.l2_bytes_per_cycle
-        room = int((SMALL_PANEL if self.may_add and rate > l2_rate else PANEL) * self.machine.l2_blocks)
-        if not self.may_add or self.has_scratch_accumulator(k_cache_blocks=2) or self.stores_non_temporally:
+        room = int((SMALL_PANEL if self.may_block_k and rate > l2_rate else PANEL) * self.machine.l2_blocks)
+        if not self.may_block_k or self.has_scratch_accumulator(k_cache_blocks=2) or self.stores_non_temporally:
             return room
         has_room_beside = self.machine.l1 > self.machine.l1_blocks
         streams = self._whole_panel <= room and 2 * rate <= l2_rate
         return room if streams and not has_room_beside else self.machine.l1_blocks
 
     @property
-    def writes_apart(self) -> bool:
+    def has_strided_results(self) -> bool:
         """Whether the results of one output phase are strided along the last axis."""
         problem = self.sizes.problem
         return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
@@ -256,12 +256,12 @@ class DataAccess:
         sizes, tile = self.sizes, self.tile
         if tile.vector_axis is DataAxis.N:
             in_order = {size.n for size in sizes.sums} == {sizes.n}
-            return self.along and in_order and sizes.n % tile.n > 0
+            return self.has_contiguous_vectors and in_order and sizes.n % tile.n > 0
         if tile.vector_axis is not DataAxis.M:
             return False
         # With fewer channels in NXC several positions share a cache line, and LLVM's own code is as fast.
         cut = sizes.n >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
-        return self.along or cut
+        return self.has_contiguous_vectors or cut
 
     @property
     def writes_whole_lines(self) -> bool:
@@ -270,7 +270,7 @@ class DataAccess:
         if tile.vector_axis is DataAxis.GROUPS:
             return sizes.n == 1 and geometry.groups % tile.groups == 0
         if tile.vector_axis is DataAxis.M:
-            return self.along and not self.writes_apart
+            return self.has_contiguous_vectors and not self.has_strided_results
         if geometry.groups > 1 and sizes.n * F32_BYTES % CACHE_LINE:
             return False  # groups share a cache line, which is fetched and written back for each of them
         vector = largest_divisor(tile.n, self.machine.lanes)
@@ -284,7 +284,7 @@ class DataAccess:
         if (
             not self.machine.non_temporal
             or tile.vector_axis is DataAxis.K
-            or not self.along
+            or not self.has_contiguous_vectors
             or not self.writes_whole_lines
         ):
             return False

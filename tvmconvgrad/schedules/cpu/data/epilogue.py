@@ -47,7 +47,7 @@ def convert_scratch(sch: Schedule, result: SBlockRV, at: LoopRV, rank: int, acce
     sch.reverse_compute_at(result, at, preserve_unit_loops=True)
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
     outer, lane = sch.split(channel, [None, access.tile.n])
-    if access.along:
+    if access.has_contiguous_vectors:
         blocks.vectorize_tile(sch, [lane], access.machine.lanes)
     else:
         sch.reorder(image, *middle, group, outer, lane, row)

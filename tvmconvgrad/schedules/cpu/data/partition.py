@@ -43,9 +43,9 @@ data gradients of MobileNetV2 had 0.95 to 1.31 times the speed that they had wit
 lines about the same. ConvNeXt's 7x7 ones, which take longer than their traffic, had 0.91 to 1.00 (an Intel Xeon with
 AMX)."""
 
-SLACK = 0.01
-"""To have enough work items, a sum may take longer by this share of its time, or have 1.1 times the least traffic. How
-the two were chosen is not recorded."""
+SLACK, MORE_TRAFFIC = 0.01, 1.1
+"""To have enough work items, a sum may take longer by this share of its time, or have so many times the least
+traffic."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class DataPartitioning:
         )
         found = [partitions for partitions in found if self.has_room(partitions)] or [smallest]
         least = min(partitions.traffic for partitions in found)
-        allowed = max(1.1 * least, least + SLACK * cost(self.access) / self.access.machine.memory_cycles_per_byte)
+        slack = SLACK * cost(self.access) / self.access.machine.memory_cycles_per_byte
+        allowed = max(MORE_TRAFFIC * least, least + slack)
         best = [partitions for partitions in found if partitions.traffic <= allowed]
         enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= WORK_ITEMS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
@@ -136,7 +137,8 @@ class DataPartitioning:
         """Whether several group blocks may be computed at each M block: the channels of a position, each a group, are
         contiguous."""
         access = self.access
-        return access.tile.vector_axis is DataAxis.GROUPS and access.along and access.sizes.is_depthwise
+        by_groups = access.tile.vector_axis is DataAxis.GROUPS
+        return by_groups and access.has_contiguous_vectors and access.sizes.is_depthwise
 
     @property
     def inner_group_blocks(self) -> int:
@@ -174,7 +176,7 @@ class DataPartitioning:
         if access.filter_in_place:
             return True
         data = 0 if access.data_in_place else partitions.read * sizes.k
-        alone = access.panel > 0 and partitions.work_items == 1 and not access.filter_stays
+        alone = access.panel > 0 and partitions.work_items == 1 and not access.filter_fits_half_l2
         return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
     def _partition(self, extents: Sequence[int], inner: Sequence[int]) -> Partitions:
@@ -188,8 +190,8 @@ class DataPartitioning:
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
         data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
-        again = 0.0 if access.filter_stays else NEAR if filter_ <= access.machine.l3 else 1.0
-        once = 1 if work_items == 1 or access.filter_stays else 3
+        again = 0.0 if access.filter_fits_half_l2 else NEAR if filter_ <= access.machine.l3 else 1.0
+        once = 1 if work_items == 1 or access.filter_fits_half_l2 else 3
         traffic = data * packed * times + filter_ * (once + again * (work_items - 1))
         return Partitions(prod(inner), work_items, surplus, traffic, read)
 
@@ -200,9 +202,9 @@ class DataPartitioning:
         NXC: with it, DeepLab's block4_expand in bf16 took 1.03 and U-Net's down4_2 0.97 times as long."""
         access, sizes = self.access, self.access.sizes
         together = 1 if self._has_small_images else sizes.problem.geometry.groups
-        k_cache_blocks = access.k_cache_blocks if access.may_add else 1  # one after the other
+        k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1  # one after the other
         held = access.bytes * read * together * sizes.k // k_cache_blocks
-        if access.has_scratch_accumulator(k_cache_blocks) and not access.along:
+        if access.has_scratch_accumulator(k_cache_blocks) and not access.has_contiguous_vectors:
             blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
@@ -218,7 +220,7 @@ class DataPartitioning:
         (ConvNeXt's stage4_expand, 1.21), several output phases (stage4_halve, 1.04) or taps (DeepLab's block4_dilated2,
         1.03), or for a filter that L2 holds (MobileNetV2's block7_project, 1.04)."""
         access, sizes = self.access, self.access.sizes
-        transposes = access.tile.vector_axis is DataAxis.N and not access.along
+        transposes = access.tile.vector_axis is DataAxis.N and not access.has_contiguous_vectors
         far = access.bytes * prod(sizes.problem.input_shapes[1]) >= access.machine.l2
         one_tap = [(size.n, size.products) for size in sizes.sums] == [(sizes.n, sizes.k)]
         return transposes and far and one_tap and work_items == k_cache_blocks == 1

@@ -62,7 +62,7 @@ class DataPlanner:
     sizes: DataSizes
     in_tile_registers: bool = False
 
-    def takes(self) -> bool:
+    def is_applicable(self) -> bool:
         """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
         if self.in_tile_registers:
             return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis, tile_rows=1)))
@@ -112,7 +112,7 @@ class DataPlanner:
             prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
         block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
-        if access.may_add:
+        if access.may_block_k:
             blocks = -(-self.sizes.k // block_k)
             least = least_divisor(blocks, access.k_cache_blocks)
             k_cache_blocks = decisions.draw("k_cache_blocks", divisors(blocks), least)
@@ -147,7 +147,7 @@ class DataPlanner:
             return Packs.IN_PLACE
         if access.tile.vector_axis is not DataAxis.N:
             return Packs.BEFORE
-        by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_stays
+        by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_fits_half_l2
         return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
 
     def _draw_packs(

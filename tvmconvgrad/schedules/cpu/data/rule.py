@@ -105,7 +105,7 @@ class DataRule:
         if problem.gradient is Gradient.FILTER:
             return None
         planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
-        return planner.least_cost() if planner.takes() else None
+        return planner.least_cost() if planner.is_applicable() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `DataPlanner.plan`."""
@@ -155,9 +155,8 @@ class DataRule:
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
                 at = nest.column if plan.packs_filter is Packs.WORK_ITEM else None
-                width = columns, tile.n
-                run = 2 if access.pairs else 1
-                packing.pack_filter(sch, panel, width, plan.block_k, tile.groups, problem.filter_axes, at, run)
+                packed = packing.FilterPanels(columns, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1)
+                packing.pack_filter(sch, panel, packed, problem.filter_axes, at)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -176,8 +175,9 @@ class DataRule:
             return sch.mod
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
-        tile, run = plan.tile, 2 if access.pairs and plan.tile.groups > 1 else 1
-        packing.pack_data(sch, data, problem.data_format, plan.block_k, tile.groups, self.machine.lanes, at, run=run)
+        run = 2 if access.pairs and plan.tile.groups > 1 else 1
+        packed = packing.DataBlocks(plan.block_k, plan.tile.groups, run=run)
+        packing.pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
         return sch.mod
 
 

@@ -43,6 +43,10 @@ from tvmconvgrad.schedules.expressions.plain import data_is_plain
 from tvmconvgrad.schedules.factors import divisors
 from tvmconvgrad.te.tensors import ceil_to
 
+ENOUGH, ENOUGH_OVER_K = 11.7, 10
+"""So many sums keep the FMA units busy (`tile_efficiency`). OVER_K: with vectors over K a 3 x 3 tile, of 9 sums, was
+1.2 to 1.9 times as fast as 12 x 1."""
+
 
 def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[DataTile]:
     """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
@@ -101,7 +105,7 @@ def packing_again(access: DataAccess, times: float) -> float:
 
 def _packs_positions(access: DataAccess) -> bool:
     """Whether data in NCX is transposed for f32 vectors over channels."""
-    return access.tile.vector_axis is DataAxis.N and not access.along and not access.pairs
+    return access.tile.vector_axis is DataAxis.N and not access.has_contiguous_vectors and not access.pairs
 
 
 def multiplying(access: DataAccess) -> float:
@@ -129,22 +133,21 @@ def _efficiency(access: DataAccess) -> float:
         # The same; and taps in three rows read different data, which must fit the registers together.
         fits = 3 * rows * columns < machine.registers
         return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
-    # With vectors over K a 3 x 3 tile, of 9 sums, was 1.2 to 1.9 times as fast as 12 x 1. 11.7: not measured on its
-    # own.
-    enough = 10 if tile.vector_axis is DataAxis.K else 11.7
+    enough = ENOUGH_OVER_K if tile.vector_axis is DataAxis.K else ENOUGH
     return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
 
 
 def _panel_is_far(access: DataAccess) -> bool:
     """Whether a panel is too large for L2 and K cannot have several cache blocks."""
-    return access.tile.vector_axis is DataAxis.N and not access.may_add and access.k_cache_blocks > 1
+    return access.tile.vector_axis is DataAxis.N and not access.may_block_k and access.k_cache_blocks > 1
 
 
 def _loading(access: DataAccess) -> tuple[float, float]:
     """What loading a row's and a column's operand costs, in FMAs."""
     if access.tile.vector_axis is DataAxis.K:
         within = 1 - access.machine.lanes * F32_BYTES / CACHE_LINE  # the share of vectors that cross no cache line
-        each = (K_VECTORS if access.filter_stays else K_VECTORS_FAR) * (1 - within / 2) * access.machine.vector_parts
+        vector = K_VECTORS if access.filter_fits_half_l2 else K_VECTORS_FAR
+        each = vector * (1 - within / 2) * access.machine.vector_parts
         return each, each
     if access.tile.vector_axis is DataAxis.M:
         row, column = APART if access.data_in_place else ALONG_POSITIONS
@@ -160,7 +163,7 @@ def _packing(access: DataAccess) -> float:
     sizes, tile = access.sizes, access.tile
     if _packs_positions(access):
         return PACKING_POSITIONS
-    if not access.along or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):
+    if not access.has_contiguous_vectors or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):
         return TRANSPOSING
     if tile.vector_axis is not DataAxis.M or sizes.is_depthwise:
         return PACKING
@@ -174,7 +177,7 @@ def _transposing(access: DataAccess) -> float:
     tile = access.tile
     if tile.vector_axis is not DataAxis.N or access.pairs:
         return TRANSPOSING
-    k_cache_blocks = access.k_cache_blocks if access.may_add else 1
+    k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1
     positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)
     side = min(1 << positions.bit_length() - 1, access.machine.lanes)
     surplus = ceil_to(positions, side) / positions
@@ -194,14 +197,15 @@ def _epilogue(access: DataAccess) -> float:
     """Cycles for each element to write the result."""
     if access.tile.vector_axis is DataAxis.K:
         return WRITE_BACK + ADDING_LANES * access.machine.lanes
-    if access.transposes_result and access.along:
+    if access.transposes_result and access.has_contiguous_vectors:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
-    if access.transposes_result or (access.may_add and not access.along and access.k_cache_blocks > 1):
+    has_scratch = access.may_block_k and not access.has_contiguous_vectors and access.k_cache_blocks > 1
+    if access.transposes_result or has_scratch:
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
-        return spreading if access.writes_apart else _transposing(access)
+        return spreading if access.has_strided_results else _transposing(access)
     by_groups = access.tile.vector_axis is DataAxis.GROUPS and access.sizes.n > 1
-    if by_groups or not (access.along or access.tile.vector_axis is DataAxis.M):
+    if by_groups or not (access.has_contiguous_vectors or access.tile.vector_axis is DataAxis.M):
         return DISPERSING
     if access.stores_non_temporally:
         return NON_TEMPORAL
-    return WRITE_BACK if access.along and access.writes_whole_lines else SCATTERING
+    return WRITE_BACK if access.has_contiguous_vectors and access.writes_whole_lines else SCATTERING

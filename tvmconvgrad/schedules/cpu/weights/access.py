@@ -33,6 +33,9 @@ CACHE_BLOCK_IN_PLACE = 64
 """Positions of a cache block if nothing is packed. With half of it 3 sums change, and take 0.96 times as long; with
 twice, 3 and 1.07 (benchmarks/constants.py)."""
 
+L1_SHARE = 0.85
+"""The share of `l1_blocks` that the positions of a cache block may fill."""
+
 FEW_READS = 8
 """Tiles may read an operand in place so many times; if they read it more often, it is packed. With half of it 2 sums
 change, and take 0.84 times as long; with twice, 4 and 0.98 (benchmarks/constants.py)."""
@@ -259,8 +262,8 @@ class WeightsAccess:
         return geometry.o // tile.o * -(-line // tile.c), geometry.c // tile.c * -(-line // tile.o)
 
     def l1_positions(self, channels: int) -> int:
-        """How many positions of so many f32 channels fit 85 % of `l1_blocks`. How 85 % was chosen is not recorded."""
-        return int(0.85 * self.machine.l1_blocks) // (F32_BYTES * channels)
+        """How many positions of so many f32 channels fit their share of L1."""
+        return int(L1_SHARE * self.machine.l1_blocks) // (F32_BYTES * channels)
 
     @property
     def writes_along(self) -> bool:

@@ -43,16 +43,26 @@ RUN = 7
 change no sum (benchmarks/constants.py)."""
 
 
+PACKING_HERE, PACKING_SHARED = 0.8, 0.4
+"""Cycles for each element that a work item packs for itself, and for each that its neighbour packs, too."""
+
+PACKING_BEFORE, READING_PACKED = 1.65, 0.25
+"""Cycles for each element that is packed before all work items, to memory, and for each that a partition reads from
+there."""
+
+LEAST_PACKED, MOST_PACKED = 128, 1024
+"""Positions of a cache block whose operands are both packed, unless its panels are to fit L1."""
+
+
 def _by_work_item(partitions: int, surplus: float = 1.0) -> float:
     """Cycles for each element of an operand that so many partitions each pack for themselves. By cache blocks,
-    `surplus` times the elements are packed, since neighbours share some. The numbers were not measured on their own."""
-    return partitions * (0.8 + 0.4 * (surplus - 1))
+    `surplus` times the elements are packed, since neighbours share some."""
+    return partitions * (PACKING_HERE + PACKING_SHARED * (surplus - 1))
 
 
 def _before(partitions: int) -> float:
-    """Cycles for each element of an operand that is packed before all work items, to memory, and read from there by so
-    many partitions. The numbers were not measured on their own."""
-    return 1.65 + 0.25 * partitions
+    """Cycles for each element of an operand that is packed before all work items and read by so many partitions."""
+    return PACKING_BEFORE + READING_PACKED * partitions
 
 
 def adds_far(access: WeightsAccess) -> bool:
@@ -111,8 +121,8 @@ def _packed_cache_block(access: WeightsAccess) -> int:
         packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
     if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CACHE_BLOCK
-    limit = 1024 if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)
-    limit = min(max(limit, 128), 1024)
+    limit = MOST_PACKED if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)
+    limit = min(max(limit, LEAST_PACKED), MOST_PACKED)
     if access.problem.geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter cache blocks
         limit = min(limit, _panels_in_l1(access))
     return min(limit, access.l1_positions(in_place)) if in_place else limit

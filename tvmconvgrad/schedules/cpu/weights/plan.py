@@ -79,7 +79,7 @@ class WeightsPlanner:
     problem: Problem
     in_tile_registers: bool = False
 
-    def takes(self) -> bool:
+    def is_applicable(self) -> bool:
         """Whether vectors may lie along `vector_axis`, and sums in tile registers."""
         if self.in_tile_registers:
             taps = (1,) * self.problem.geometry.rank

@@ -44,7 +44,7 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -63,6 +63,7 @@ from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
+from tvmconvgrad.schedules.expressions.blocking import Blocking
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -70,6 +71,7 @@ from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, LINE, PREFETCH_READS, prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Sum
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
 
@@ -93,33 +95,20 @@ class WeightsRule:
         if problem.gradient is not Gradient.FILTER:
             return None
         planner = self._planner(problem)
-        return planner.least_cost() if planner.takes() else None
+        return planner.least_cost() if planner.is_applicable() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `WeightsPlanner.plan`."""
         decisions = Decisions(given or {})
         planner = self._planner(problem)
         plan = planner.plan(decisions)
-        tile = plan.tile
-        access = planner.access(tile)
-        in_place, channel_blocks = access.writes_result, (plan.c_block, plan.o_block)
-        implicit_axes = access.implicit_axes if plan.packs[0] is Packs.BEFORE and plan.c_block else 0
-        blocking = replace(access.blocking, in_place=in_place, packed=channel_blocks, implicit_axes=implicit_axes)
-        expression = express(problem, blocking)
+        tile, access = plan.tile, planner.access(plan.tile)
+        expression = express(problem, _blocking(plan, access))
         sch = Schedule(expression.prim_func())
         decisions.record(sch)
-        nest = _nest_sum(sch, problem, plan, self.machine.lanes, in_place, access.pairs)
-        ahead, shapes = _ahead(problem, plan.prefetch), (problem.x_shape, problem.y_shape)
-        for name, channels, where, distance, shape in zip(
-            expression.operands, channel_blocks, plan.packs, ahead, shapes
-        ):
-            block, at = sch.get_sblock(name), nest.packing if where is Packs.WORK_ITEM else None
-            if channels:
-                how = channels, tile.groups, self.machine.lanes, at, 2 if access.pairs else 1
-                packing.pack_data(sch, block, problem.data_format, *how, distance[0] * prod(shape[1 - len(distance) :]))
-            else:
-                sch.compute_inline(block)
-        if not in_place:
+        nest = _nest_sum(sch, problem, plan, access)
+        self._pack(sch, problem, expression, plan, access, nest.packing)
+        if not access.writes_result:
             work_item = nest.work_items[-1] if access.finishes_by_work_item(plan.split_k, plan.partitions) else None
             self._finish(sch, problem, tile, work_item)
         bias_blocks = _bias_blocks(problem, plan, access)
@@ -128,14 +117,11 @@ class WeightsRule:
         zeroed = sch.decompose_reduction(nest.tile, nest.position)
         if tile.tile_rows:
             tile_registers.zero(sch, zeroed, tile.tile_rows)
-        names = [tensor.op.name for tensor in expression.inputs]
-        distances = dict(zip(reversed(names) if problem.transposed else names, ahead)) if plan.prefetch else {}
-        if plan.prefetches_blocks:
-            distances[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
         # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
         views = expression.views[:-1] if tile.tile_rows else expression.views
-        module = elide_padding(prefetch_reads(sch.mod, distances), replace(expression, views=views))
-        packed = zip(expression.operands, channel_blocks, plan.packs)
+        module = prefetch_reads(sch.mod, _distances(problem, expression, plan))
+        module = elide_padding(module, replace(expression, views=views))
+        packed = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
         if tile.groups == 1:
             module = pipeline_packing(
                 module, [name for name, block, where in packed if block and where is Packs.WORK_ITEM]
@@ -143,9 +129,24 @@ class WeightsRule:
         if bias_blocks is not None:
             module = fuse_bias(module, "sum", SUM)
         module = apply_output_maps(module, expression, problem)
-        if in_place and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
+        if access.writes_result and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = prefetch_results(module, "sum")
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates, self._opt_level)
+
+    def _pack(
+        self, sch: Schedule, problem: Problem, expression: Sum, plan: WeightsPlan, access: WeightsAccess, at: LoopRV
+    ) -> None:
+        """Pack x and dy where the plan says, in a work item inside of the loop `at`."""
+        blocks_of = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
+        prefetched = zip(_ahead(problem, plan.prefetch), (problem.x_shape, problem.y_shape))
+        for (name, channels, where), (distance, shape) in zip(blocks_of, prefetched):
+            block = sch.get_sblock(name)
+            if not channels:
+                sch.compute_inline(block)
+                continue
+            packed = packing.DataBlocks(channels, plan.tile.groups, images=2 if access.pairs else 1)
+            place, far = at if where is Packs.WORK_ITEM else None, distance[0] * prod(shape[1 - len(distance) :])
+            packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, place, far)
 
     @property
     def _opt_level(self) -> int:
@@ -190,6 +191,23 @@ def _bias_blocks(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> 
     return CacheBlocks((2 * images if access.pairs else images, *positions), plan.split_k, partitions)
 
 
+def _blocking(plan: WeightsPlan, access: WeightsAccess) -> Blocking:
+    """The blocks that the tensor expression is rounded up to."""
+    implicit_axes = access.implicit_axes if plan.packs[0] is Packs.BEFORE and plan.c_block else 0
+    packed = plan.c_block, plan.o_block
+    return replace(access.blocking, in_place=access.writes_result, packed=packed, implicit_axes=implicit_axes)
+
+
+def _distances(problem: Problem, expression: Sum, plan: WeightsPlan) -> dict[str, Sequence[int]]:
+    """How far ahead a step prefetches from each tensor, along its last axes."""
+    names = [tensor.op.name for tensor in expression.inputs]
+    x_and_y = reversed(names) if problem.transposed else names
+    found: dict[str, Sequence[int]] = dict(zip(x_and_y, _ahead(problem, plan.prefetch))) if plan.prefetch else {}
+    if plan.prefetches_blocks:
+        found[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
+    return found
+
+
 def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
     """The prefetch distances of x, and of y, along the last axes in NXC. They are whole rows, since a strided step does
     not read what follows in memory next."""
@@ -200,14 +218,11 @@ def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
     return [rows * geometry.strides[-len(within)], *within], [rows, *within]
 
 
-def _nest_sum(
-    sch: Schedule, problem: Problem, plan: WeightsPlan, lanes: int, in_place: bool, pairs: bool
-) -> FilterNest:
-    """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up; `in_place`:
-    in the result."""
+def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> FilterNest:
+    """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions, pair = sch.get_loops(total)[3 + rank :], []
-    if pairs:
+    if access.pairs:
         positions[0], *pair = sch.split(positions[0], [None, 2])
     cache_blocks = blocks.split_cache_blocks(sch, positions, plan.cache_block, pair)
     partial = total
@@ -215,32 +230,31 @@ def _nest_sum(
         split, cache_blocks = sch.split(cache_blocks, [plan.split_k, None])
         partial = sch.rfactor(split, 0)
         cache_blocks = sch.get_loops(partial)[4 + rank]
-        _sum_split_k(sch, total, plan.tile, lanes)
+        _sum_split_k(sch, total, plan.tile, access.machine.lanes)
     tile = sch.rfactor(cache_blocks, 0)
     stored = tile_registers.keep(sch, tile) if plan.tile.tile_rows else tile
     sch.set_scope(tile, 0, "local")
-    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if in_place else [total])]:
+    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if access.writes_result else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
-    return _nest_tile(sch, problem, plan, lanes, pairs, tile, stored, partial)
+    return _nest_tile(sch, problem, plan, access, tile, stored, partial)
 
 
 def _nest_tile(
     sch: Schedule,
     problem: Problem,
     plan: WeightsPlan,
-    lanes: int,
-    pairs: bool,
+    access: WeightsAccess,
     tile: SBlockRV,
     stored: SBlockRV,
     partial: SBlockRV,
 ) -> FilterNest:
     """Nest the loops as the module's text says."""
-    rank = problem.geometry.rank
+    rank, lanes = problem.geometry.rank, access.machine.lanes
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.split_k > 1 else []
     cache_block, *positions = rest[len(split) :]
-    pair = [positions.pop()] if pairs else []
+    pair = [positions.pop()] if access.pairs else []
     g_range, g0, g1 = sch.split(g, [plan.g_partitions, None, plan.tile.groups])
     c_partition, c0, c1 = sch.split(c, [plan.c_partitions, None, plan.tile.c])
     o_partition, o0, o1 = sch.split(o, [plan.o_partitions, None, plan.tile.o])
@@ -259,7 +273,7 @@ def _nest_tile(
         tile_registers.annotate(sch, [c1], plan.tile.tile_rows)
         tile_registers.store(sch, stored, k0[-1], plan.tile.tile_rows)
     else:
-        vectors = blocks.vectorize_tile(sch, register_tile, lanes, pairs)
+        vectors = blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
     sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
     group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
     added = plan.tile.loops(taps, c, o, group)

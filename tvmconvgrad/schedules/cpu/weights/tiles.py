@@ -32,6 +32,13 @@ passes through, so that it comes from L2 again; with this term weights gradients
 beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1, 1.02
 (benchmarks/constants.py)."""
 
+ENOUGH, ENOUGH_BY_BROADCASTS = 12, 15
+"""So many sums keep the FMA units busy (`tile_efficiency`). BY_BROADCASTS: without operands that broadcast, since in a
+short loop broadcasts take issue slots."""
+
+PACKING_VECTOR = 8.0
+"""Cycles to pack a vector in NXC, however short."""
+
 FEW_CHANNELS = 4
 """With fewer channels in a group, several taps share a register tile. With more, but for one vector of x
 (`_is_one_vector`), that gains nothing, and LLVM mixes up the loads of different positions."""
@@ -104,7 +111,7 @@ def _efficiency(access: WeightsAccess) -> float:
     """The share of peak FLOPs that a tile may reach; 0 if it spills."""
     machine, problem, tile = access.machine, access.problem, access.tile
     taps = prod(tile.taps)
-    enough = 12 if machine.broadcasts else 15  # 15: in a short loop broadcasts take issue slots. Not measured alone
+    enough = ENOUGH if machine.broadcasts else ENOUGH_BY_BROADCASTS
     if tile.vector_axis is WeightsAxis.GROUPS:
         rows = taps * tile.c
         # Neighbouring positions read the same x at neighbouring taps, and LLVM keeps it in registers.
@@ -142,7 +149,7 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
         return TRANSPOSING * ceil_to(block, side) / block * max(1.0, machine.lanes / 2 / side)
     if tile.groups > 1 and channels > 1:
         return GROUPING
-    return max(PACKING, 8 / largest_divisor(tile.groups * block, machine.lanes))
+    return max(PACKING, PACKING_VECTOR / largest_divisor(tile.groups * block, machine.lanes))
 
 
 def _waiting(access: WeightsAccess) -> float:

@@ -92,7 +92,7 @@ class RowsPlanner:
     machine: CpuMachine
     problem: Problem
 
-    def takes(self) -> bool:
+    def is_applicable(self) -> bool:
         """Whether the rule takes this problem: NCX, depthwise or without groups. Without groups only with stride 1
         along the last axis, since every pair of channels would pick the strided elements again; and only with a single
         tap on CPUs without mask registers, since each pair would need masks of its own."""

@@ -65,7 +65,7 @@ class RowsRule:
     def cost(self, problem: Problem) -> float | None:
         """Cycles of one core, about; None for problems outside of the pattern."""
         planner = RowsPlanner(self.machine, problem)
-        return planner.least_cost() if planner.takes() else None
+        return planner.least_cost() if planner.is_applicable() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the module's text describes, with the numbers of `RowsPlanner.plan`."""
@@ -84,7 +84,8 @@ class RowsRule:
             if plan.in_place:
                 sch.compute_inline(block)
             else:
-                packing.pack_data(sch, block, problem.data_format, 1, 1, self.machine.lanes, nest.packing)
+                packed = packing.DataBlocks(channels=1)
+                packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, nest.packing)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)

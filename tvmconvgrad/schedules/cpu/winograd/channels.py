@@ -89,7 +89,7 @@ class WinogradChannelsRule:
     def _planners(self, problem: Problem) -> list[WinogradChannelsPlanner]:
         """Those that take the problem, one for each size of tiles."""
         planners = [WinogradChannelsPlanner(self.machine, problem, products) for products in tile_products(problem)]
-        return [planner for planner in planners if planner.takes()]
+        return [planner for planner in planners if planner.is_applicable()]
 
 
 def _nest(sch: Schedule, problem: Problem, axes: Sequence[Axis], plan: WinogradChannelsPlan, lanes: int) -> FilterNest:

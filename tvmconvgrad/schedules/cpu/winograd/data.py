@@ -116,7 +116,7 @@ class WinogradDataRule:
     def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:
         """Those that take the problem, one for each size of tiles."""
         planners = [WinogradDataPlanner(self.machine, problem, products) for products in tile_products(problem)]
-        return [planner for planner in planners if planner.takes()]
+        return [planner for planner in planners if planner.is_applicable()]
 
 
 def _nest_result(
@@ -223,6 +223,7 @@ def _transform_filter(
     transform_tile(sch, "tiled_filter", vectors, f, lane)
     panel = sch.fuse(j0, s_range)
     n_axis = "c" if problem.gradient is Gradient.DATA else "o"
-    packing.pack_filter(sch, source, (n_axis, plan.n), plan.block_k, 1, problem.filter_axes, at[0] if at else panel)
+    packed = packing.FilterPanels(n_axis, plan.n, plan.block_k)
+    packing.pack_filter(sch, source, packed, problem.filter_axes, at[0] if at else panel)
     if not at:
         sch.parallel(panel)

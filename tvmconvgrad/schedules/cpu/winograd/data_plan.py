@@ -91,7 +91,7 @@ class WinogradDataPlanner:
     products: tuple[int, ...]
     """Products of a tile along each tiled axis."""
 
-    def takes(self) -> bool:
+    def is_applicable(self) -> bool:
         """Whether this is a data gradient or forward convolution. N must be whole vectors in NCX, where they are
         transposed, and with several output phases, where none may reach into the next phase."""
         if self.problem.gradient is Gradient.FILTER:

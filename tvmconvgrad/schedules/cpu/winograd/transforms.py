@@ -60,7 +60,7 @@ def transform_data(
     sch.reorder(n, channel0, *shifts, *tiles, vector, *f, lane)
     transform_tile(sch, data.name, vector, f, lane)
     place = sch.fuse(n, channel0) if in_parallel or at is None else n
-    packing.pack_data(sch, source, data_format, data.channels, 1, lanes, place)
+    packing.pack_data(sch, source, data_format, packing.DataBlocks(data.channels), lanes, place)
     if in_parallel:
         sch.parallel(place)
 

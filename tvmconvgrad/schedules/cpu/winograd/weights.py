@@ -87,7 +87,7 @@ class WinogradWeightsRule:
     def _planners(self, problem: Problem) -> list[WinogradWeightsPlanner]:
         """Those that take the problem, one for each size of tiles."""
         planners = [WinogradWeightsPlanner(self.machine, problem, products) for products in tile_products(problem)]
-        return [planner for planner in planners if planner.takes()]
+        return [planner for planner in planners if planner.is_applicable()]
 
 
 def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:

@@ -72,7 +72,7 @@ class WinogradWeightsPlanner:
     products: tuple[int, ...]
     """Products of a tile along each tiled axis."""
 
-    def takes(self) -> bool:
+    def is_applicable(self) -> bool:
         """Whether this is a weights gradient."""
         return self.problem.gradient is Gradient.FILTER
 

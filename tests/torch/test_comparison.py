@@ -14,7 +14,7 @@ from tvmconvgrad.torch.dispatch.override import overrides
 from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
 from tvmconvgrad.torch.steps import findings
 from tvmconvgrad.torch.steps.building import Build
-from tvmconvgrad.torch.steps.contest import CALLS_EACH, Contest
+from tvmconvgrad.torch.steps.comparison import CALLS_EACH, Comparison
 
 X, W = torch.randint(-3, 4, (2, 8, 12, 12)).float(), torch.randint(-3, 4, (8, 8, 3, 3)).float()
 
@@ -56,22 +56,22 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def test_the_faster_one_stays() -> None:
     for ours, theirs in ((1, 2), (2, 1)):
-        contest = Contest()
+        comparison = Comparison()
         order = []
-        while contest.is_ours is None:
-            order.append(contest.next_is_ours)
-            contest.add(order[-1], 100 * (ours if order[-1] else theirs) - len(order))
+        while comparison.is_ours is None:
+            order.append(comparison.next_is_ours)
+            comparison.add(order[-1], 100 * (ours if order[-1] else theirs) - len(order))
         assert order == [False, True] * CALLS_EACH
-        assert contest.is_ours is (ours < theirs) is contest.next_is_ours
+        assert comparison.is_ours is (ours < theirs) is comparison.next_is_ours
 
 
 def test_the_first_turn_does_not_count() -> None:
-    contest = Contest()
+    comparison = Comparison()
     for turn in range(CALLS_EACH):
-        contest.add(False, 100 + turn)
-        contest.add(True, 90 if turn else 10_000_000)
-    assert contest.is_ours
-    assert contest.milliseconds == (90e-6, 101e-6)
+        comparison.add(False, 100 + turn)
+        comparison.add(True, 90 if turn else 10_000_000)
+    assert comparison.is_ours
+    assert comparison.milliseconds == (90e-6, 101e-6)
 
 
 def test_no_call_is_computed_twice_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ def test_no_call_is_computed_twice_and_none_is_lost(monkeypatch: pytest.MonkeyPa
             for ours, theirs in zip(backward(), expected, strict=True):
                 assert torch.equal(ours, theirs)
         for step, count in zip(called(), counts.values(), strict=True):
-            assert step.contest.is_ours is not None
-            assert (len(step.contest.ours), len(step.contest.theirs)) == (CALLS_EACH, CALLS_EACH)
+            assert step.comparison.is_ours is not None
+            assert (len(step.comparison.ours), len(step.comparison.theirs)) == (CALLS_EACH, CALLS_EACH)
             assert (step.calls, count) == (calls, calls - CALLS_EACH)
-            step.contest.is_ours = step.part is Part.DATA
+            step.comparison.is_ours = step.part is Part.DATA
         before = dict(counts)
         for ours, theirs in zip(backward(), expected, strict=True):
             assert torch.equal(ours, theirs)
@@ -101,8 +101,8 @@ def test_what_was_found_out_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         built()
         for _ in range(2 * CALLS_EACH):
             backward()
-        found = [step.contest.is_ours for step in called()]
-        times = [step.contest.milliseconds for step in called()]
+        found = [step.comparison.is_ours for step in called()]
+        times = [step.comparison.milliseconds for step in called()]
     assert None not in found
     with findings._path().open("ab") as file:
         file.write(b'{"of": 1}\n[]\nno line\n{"of": {}, "ours_ms": "x", "theirs_ms": null}\n{"cut')
@@ -110,15 +110,15 @@ def test_what_was_found_out_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     findings.forget()
     with cgt.enabled():
         backward()
-        assert [step.contest.is_ours for step in called()] == found
+        assert [step.comparison.is_ours for step in called()] == found
         for step, (ours, theirs) in zip(called(), times, strict=True):
-            assert step.contest.milliseconds == pytest.approx((ours, theirs))
+            assert step.comparison.milliseconds == pytest.approx((ours, theirs))
     forget_layers()
     torch.set_num_threads(torch.get_num_threads() + 1)
     try:
         with cgt.enabled():
             backward()
-        assert {step.contest.is_ours for step in called()} == {None}
+        assert {step.comparison.is_ours for step in called()} == {None}
     finally:
         torch.set_num_threads(torch.get_num_threads() - 1)
 
@@ -129,7 +129,7 @@ def test_deterministic_programs_are_computed_by_one_alone(at_once: None, monkeyp
         for _ in range(3):
             backward()
     assert counts == {"forward": 0, "data": 0, "weights": 0}
-    assert {(step.calls, len(step.contest.ours)) for step in called()} == {(3, 0)}
+    assert {(step.calls, len(step.comparison.ours)) for step in called()} == {(3, 0)}
 
 
 def test_nobody_waits_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +181,9 @@ def test_the_gradient_by_the_bias_alone_takes_no_turn() -> None:
         torch.ops.aten.convolution_backward(grad, X, W, sizes, *numbers, [True] * 3)
         built()
         data, weights = called()
-        before = len(data.contest.theirs) + len(data.contest.ours), len(weights.contest.theirs)
+        before = len(data.comparison.theirs) + len(data.comparison.ours), len(weights.comparison.theirs)
         by_input, _, by_bias = torch.ops.aten.convolution_backward(grad, X, W, sizes, *numbers, [True, False, True])
-    assert len(data.contest.theirs) + len(data.contest.ours) == before[0] + 1
-    assert (len(weights.contest.theirs), weights.is_open) == (before[1], True)
+    assert len(data.comparison.theirs) + len(data.comparison.ours) == before[0] + 1
+    assert (len(weights.comparison.theirs), weights.is_open) == (before[1], True)
     assert by_input.shape == X.shape
     assert torch.equal(by_bias, torch.full((8,), 200.0))

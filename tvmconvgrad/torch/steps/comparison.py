@@ -18,14 +18,14 @@ Times = tuple[float | None, float | None]
 
 
 @dataclass
-class Contest:
+class Comparison:
     """The times of the calls so far, in nanoseconds. Concurrent calls of several threads may add a few more."""
 
     is_ours: bool | None = None
     """Whether our kernel won; None until that is known."""
     known: Times = (None, None)
     """What an earlier run has measured."""
-    decided: Callable[[Contest], None] | None = None
+    decided: Callable[[Comparison], None] | None = None
     """Called once, when `is_ours` becomes known."""
     ours: list[int] = field(default_factory=list)
     theirs: list[int] = field(default_factory=list)
