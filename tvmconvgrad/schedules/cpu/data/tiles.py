@@ -45,7 +45,8 @@ from tvmconvgrad.te.tensors import ceil_to
 
 ENOUGH, ENOUGH_OVER_K = 11.7, 10
 """So many sums keep the FMA units busy (`tile_efficiency`). OVER_K: with vectors over K a 3 x 3 tile, of 9 sums, was
-1.2 to 1.9 times as fast as 12 x 1."""
+1.2 to 1.9 times as fast as 12 x 1. With half of 11.7 5 sums change, and take 1.6 times as long; with twice, 1 and 1.04;
+OVER_K changes none (benchmarks/constants.py, an AMD EPYC with Zen 4)."""
 
 
 def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[DataTile]:

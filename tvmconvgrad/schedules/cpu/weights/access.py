@@ -34,7 +34,8 @@ CACHE_BLOCK_IN_PLACE = 64
 twice, 3 and 1.07 (benchmarks/constants.py)."""
 
 L1_SHARE = 0.85
-"""The share of `l1_blocks` that the positions of a cache block may fill."""
+"""The share of `l1_blocks` that the positions of a cache block may fill. With half of it 3 sums change, and take 1.07
+times as long; with twice, 3 and 1.09 (benchmarks/constants.py, an AMD EPYC with Zen 4)."""
 
 FEW_READS = 8
 """Tiles may read an operand in place so many times; if they read it more often, it is packed. With half of it 2 sums

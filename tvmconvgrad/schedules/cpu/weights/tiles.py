@@ -34,10 +34,12 @@ beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.2
 
 ENOUGH, ENOUGH_BY_BROADCASTS = 12, 15
 """So many sums keep the FMA units busy (`tile_efficiency`). BY_BROADCASTS: without operands that broadcast, since in a
-short loop broadcasts take issue slots."""
+short loop broadcasts take issue slots. Half and twice of 12 change no sum (benchmarks/constants.py, an AMD EPYC with
+Zen 4); 15 was not measured."""
 
 PACKING_VECTOR = 8.0
-"""Cycles to pack a vector in NXC, however short."""
+"""Cycles to pack a vector in NXC, however short. With half of it 2 sums change, and take 1.04 times as long; with
+twice, 1 and 0.98 (likewise)."""
 
 FEW_CHANNELS = 4
 """With fewer channels in a group, several taps share a register tile. With more, but for one vector of x
