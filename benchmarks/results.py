@@ -102,14 +102,14 @@ def section(found: dict[str, Any], run: Run, plot: Path) -> Iterator[str]:
     yield from means(run)
     for suite in dict.fromkeys(entry["suite"] for entry in run["gradients"]):
         mine = [entry for entry in run["gradients"] if entry["suite"] == suite]
-        yield f"\n<details><summary>{suite}, {len(mine)} gradients</summary>\n"
+        yield f"\n<details><summary>{suite}, {_counted(mine)}</summary>\n"
         yield from layers(mine, run)
         yield "\n</details>"
 
 
 def means(run: Run) -> Iterator[str]:
     """The table of geometric means, by operator and by kind of layer."""
-    yield from _head(["geometric means", "gradients", *run["columns"], "share of peak"])
+    yield from _head(["geometric means", "number", *run["columns"], "share of peak"])
     for operator in dict.fromkeys(entry["operator"] for entry in run["gradients"]):
         mine = [entry for entry in run["gradients"] if entry["operator"] == operator]
         groups = {"all": mine, **{title: [e for e in mine if kind in e["kinds"]] for kind, title in KINDS.items()}}
@@ -118,6 +118,12 @@ def means(run: Run) -> Iterator[str]:
                 ratios = [_mean(members, column) for column in run["columns"]]
                 share = geometric_mean([entry["gflops"] / run["gflops"] for entry in members])
                 yield _row([f"{operator}, {title}", len(members), *ratios, f"{share:.0%}"])
+
+
+def _counted(entries: Sequence[dict[str, Any]]) -> str:
+    """How many gradients there are, and how many forwards, if any."""
+    forwards = sum(entry["kind"] == "forward" for entry in entries)
+    return f"{len(entries) - forwards} gradients" + (f" and {forwards} forwards" if forwards else "")
 
 
 def _mean(members: Sequence[dict[str, Any]], column: str) -> str:
