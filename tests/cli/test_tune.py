@@ -164,12 +164,13 @@ def test_ctrl_c_keeps_what_was_measured(folder: Path, invoke: Invoke) -> None:
     assert f"{kept} trials" in result.output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("folder_number", range(5))
+@pytest.mark.parametrize(
+    "folder_number", [pytest.param(n, marks=pytest.mark.nightly if n else pytest.mark.slow) for n in range(5)]
+)
 def test_fifty_kills(tmp_path: Path, folder_number: int) -> None:
     """Killed at any moment, a search goes on from what it had: no measurement is lost, and no file is corrupt.
 
-    Ten times for each folder: the more trials one has, the longer it takes to go on.
+    Ten times for each folder: the more trials one has, the longer it takes to go on. CI's lanes have the first folder.
     """
     from tvm.s_tir.meta_schedule.database import JSONDatabase
 
