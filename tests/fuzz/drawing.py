@@ -107,6 +107,13 @@ def _said(operator: str) -> str:
     return "not" if operator == "ConvTransposeBackpropData" else "attribute"
 
 
+def _formatted(random: Random, operator: str, conv: Convolution) -> Case:
+    """A convolution in any of the operator's layouts, and of any type."""
+    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
+    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
+    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+
+
 def _large(random: Random, operator: str) -> Case:
     """A layer as networks have them, or about so."""
     groups = random.choice((1, 1, 1, 4, 7, 32))
@@ -115,10 +122,7 @@ def _large(random: Random, operator: str) -> Case:
     pad, more = random.choice((0, k // 2)), random.choice((0, 0, 1))
     xs = random.choice(((7, 7), (14, 14), (28, 28), (56, 56), (random.randint(5, 60), random.randint(5, 60))))
     axes = [(x, (x + 2 * pad - k) // stride + 1, k, stride, 1, pad, pad) for x in (xs[0] + more, xs[1] + more)]
-    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
-    conv = Convolution(random.randint(1, 3), groups, c, o, *zip(*axes))
-    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
-    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+    return _formatted(random, operator, Convolution(random.randint(1, 3), groups, c, o, *zip(*axes)))
 
 
 def _oblong(random: Random, operator: str) -> Case:
@@ -127,13 +131,9 @@ def _oblong(random: Random, operator: str) -> Case:
     rank = random.randint(1, 3)
     lengths = [random.randint(13, 400), *(random.randint(1, 6) for _ in range(rank - 1))]
     axes = [_oblong_axis(random, y) for y in random.sample(lengths, rank)]
-    x, y, k, strides, dilations, begin, end = zip(*axes)
     groups = random.choice((1, 1, 2, 3, 5, 16, 24))
     c, o = (groups * random.choice((1, 1, 1, 2, 8) if groups > 1 else (1, 2, 8, 16)) for _ in range(2))
-    conv = Convolution(random.randint(1, 2), groups, c, o, x, y, k, strides, dilations, begin, end)
-    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
-    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
-    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+    return _formatted(random, operator, Convolution(random.randint(1, 2), groups, c, o, *zip(*axes)))
 
 
 def _oblong_axis(random: Random, y: int) -> tuple[int, ...]:
@@ -149,12 +149,8 @@ def _tileable(random: Random, operator: str) -> Case:
     """A layer for Winograd's tiles, or AMX's: few taps of each output phase, strides that are mostly 1, whole and other
     vectors of channels."""
     axes = [_tileable_axis(random) for _ in range(random.choice((1, 2, 2, 2, 3)))]
-    x, y, k, strides, dilations, begin, end = zip(*axes)
     c, o = (random.choice((1, 8, 16, 16, 24, 32, 33, 48, 64)) for _ in range(2))
-    conv = Convolution(random.randint(1, 3), 1, c, o, x, y, k, strides, dilations, begin, end)
-    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
-    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
-    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+    return _formatted(random, operator, Convolution(random.randint(1, 3), 1, c, o, *zip(*axes)))
 
 
 def _tileable_axis(random: Random) -> tuple[int, ...]:
@@ -169,13 +165,9 @@ def _tileable_axis(random: Random) -> tuple[int, ...]:
 def _huge(random: Random, operator: str) -> Case:
     """Few elements, and attributes of any size."""
     axes = [_huge_axis(random) for _ in range(random.randint(1, 3))]
-    x, y, k, strides, dilations, begin, end = zip(*axes)
     groups = random.choice((1, 1, 2, 5))
     c, o = (groups * random.choice((1, 3, 8, 16)) for _ in range(2))
-    conv = Convolution(random.randint(1, 2), groups, c, o, x, y, k, strides, dilations, begin, end)
-    formats = random.choice(DATA_FORMATS), random.choice(list(filter_formats(operator)))
-    padding = None if operator == "ConvolutionBackpropFilters" else conv.beyond
-    return Case(operator, conv, *formats, random.choice(DTYPES), output_padding=padding, shape_by=_said(operator))
+    return _formatted(random, operator, Convolution(random.randint(1, 2), groups, c, o, *zip(*axes)))
 
 
 def _huge_axis(random: Random) -> tuple[int, ...]:

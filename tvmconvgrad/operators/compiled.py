@@ -92,6 +92,7 @@ class Compiled(spec.Operator):
                 except WrongDevice:  # the same on a GPU: the long way finds its kernel, or the words
                     pass
         first, second, wanted = bind(self, inputs, named)
+        # as it is understood: a NumPy array of no axes is no key
         options = (result_dtype, parse_bool("accumulate", accumulate), *options[2:])
         kernel = self._kernel_for(first, second, wanted, _parsed(target), options)
         plain = wanted is None and target is None and not kernel.target.backend.is_gpu

@@ -122,11 +122,10 @@ class _Lanes:
         """A condition as a mask, for a vector of elements from the `begin`-th on; `apart` elements belong to a lane."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
-        below = self._below(condition)
-        step = None if below is None else step_of([below], self.lane)
-        if below is None or step is None:
+        linear = self._linear(condition)
+        if linear is None:
             return self._each(condition, apart, begin)
-        first = self._first(below)
+        first, step = linear
         if apart == 1:
             return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
         lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
@@ -138,11 +137,14 @@ class _Lanes:
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 
-    def _below(self, condition: Expr) -> Expr | None:
-        """An expression without quotients of the lane, negative where the condition holds; None if none is found."""
+    def _linear(self, condition: Expr) -> tuple[Expr, int] | None:
+        """The first value, and the step from lane to lane, of numbers that are negative where the condition holds; None
+        if none are found."""
         if type(condition) not in _DIFFERENCES:
             return None
-        return self._without_quotients(_DIFFERENCES[type(condition)](condition.a, condition.b))
+        below = self._without_quotients(_DIFFERENCES[type(condition)](condition.a, condition.b))
+        step = None if below is None else step_of([below], self.lane)
+        return None if below is None or step is None else (self._first(below), step)
 
     def _without_quotients(self, below: Expr) -> Expr | None:
         """An expression that is negative where `below` is. A quotient's dividend may have quotients, too."""

@@ -54,18 +54,8 @@ class Override:
         if called is None or device is None:
             return self.their_forward(input, weight, bias, *arguments)  # type: ignore[no-any-return]
         numbers = arguments[:_NUMBERS]
-        key = (
-            device,
-            memory_formats.flags(),
-            input.shape,
-            input.stride(),
-            input.dtype,
-            weight.shape,
-            weight.stride(),
-            weight.dtype,
-            None if bias is None else (bias.shape, bias.stride(), bias.dtype),
-            _hashable(*numbers),
-        )
+        known = _described(input), _described(weight), None if bias is None else _described(bias)
+        key = device, memory_formats.flags(), *known, _hashable(*numbers)
         layer: Forward | None = called.forwards.get(key)
         if layer is None:
             layer = state.keep(called.settings, called.forwards, key, forward_of, device, input, weight, bias, *numbers)
@@ -82,21 +72,8 @@ class Override:
         if called is None or device is None:
             return self.their_backward(*tensors, bias_sizes, *arguments)  # type: ignore[no-any-return]
         *numbers, mask = arguments
-        key = (
-            device,
-            memory_formats.flags(),
-            grad_output.shape,
-            grad_output.stride(),
-            grad_output.dtype,
-            input.shape,
-            input.stride(),
-            input.dtype,
-            weight.shape,
-            weight.stride(),
-            weight.dtype,
-            _hashable(*numbers),
-            bool(mask[2]),
-        )
+        known = _described(grad_output), _described(input), _described(weight)
+        key = device, memory_formats.flags(), *known, _hashable(*numbers), bool(mask[2])
         layer: Backward | None = called.backwards.get(key)
         if layer is None:
             layer = state.keep(called.settings, called.backwards, key, backward_of, device, *tensors, mask, *numbers)
@@ -131,6 +108,11 @@ def _note_foreign(*tensors: Tensor | None) -> None:
     """Count a call for the report."""
     for kind in {type(tensor) for tensor in tensors} - set(_PLAIN):
         state.foreign[kind.__qualname__] = state.foreign.get(kind.__qualname__, 0) + 1
+
+
+def _described(tensor: Tensor) -> Any:
+    """What of a tensor a layer depends on."""
+    return tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _hashable(stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> Any:

@@ -200,8 +200,8 @@ def _epilogue(access: DataAccess) -> float:
         return WRITE_BACK + ADDING_LANES * access.machine.lanes
     if access.transposes_result and access.has_contiguous_vectors:
         return TRANSPOSING if access.tile.n % access.sizes.n == 0 else SCATTERING
-    has_scratch = access.may_block_k and not access.has_contiguous_vectors and access.k_cache_blocks > 1
-    if access.transposes_result or has_scratch:
+    transposes_scratch = access.may_block_k and not access.has_contiguous_vectors and access.k_cache_blocks > 1
+    if access.transposes_result or transposes_scratch:
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
         return spreading if access.has_strided_results else _transposing(access)
     by_groups = access.tile.vector_axis is DataAxis.GROUPS and access.sizes.n > 1
