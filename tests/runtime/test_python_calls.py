@@ -187,7 +187,7 @@ def test_a_status_is_raised() -> None:
 
 def test_a_library_that_cannot_be_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, inputs, want = layer()
-    monkeypatch.setattr(kernel.function, "call_python", None)
+    monkeypatch.setattr(kernel.function, "python_method", None)
     older = Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, kernel.function)
     assert older._quick is None
     assert_same(older(*inputs, np.zeros_like(want)), want)

@@ -22,11 +22,7 @@ EXPORT int tvmconvgrad_run(
 }
 
 /* runtime/native.py has the number (PYTHON_SYMBOL). */
-EXPORT int tvmconvgrad_call_python_3(
-    const PythonCall *call, Object *first, Object *second, Object *result, Object *bias
-) {
-    return call_python(call, first, second, result, bias);
-}
+EXPORT void *tvmconvgrad_python_method_4(const Python *python) { return python_method(python); }
 
 /* runtime/native.py has the number (OPENMP_SYMBOL). */
 EXPORT int tvmconvgrad_run_by_openmp_2(

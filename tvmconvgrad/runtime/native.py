@@ -38,8 +38,8 @@ class DLTensor(ctypes.Structure):
     )
 
 
-PYTHON_SYMBOL = "call_python_3"
-"""How the name of csrc/python.c's function ends. The number changes with its arguments: a bundle may be older."""
+PYTHON_SYMBOL = "python_method_4"
+"""How the name of csrc/python.c's function ends. The number changes with what it takes: a bundle may be older."""
 
 OPENMP_SYMBOL = "run_by_openmp_2"
 """The same of csrc/openmp.c's."""
@@ -77,8 +77,8 @@ class Function:
     """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs.
 
     `name` is what the library's functions begin with, `address` the kernel's; `explain` makes an exception of a status
-    that is not 0. `call_python` is None where an older version of this package made the library, and `run_by_openmp`
-    then runs on the library's own threads.
+    that is not 0. `python_method` makes the address of its method for Python (runtime/python_calls.py); it is None
+    where an older version of this package made the library, and `run_by_openmp` then runs on the library's own threads.
     """
 
     # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.
@@ -89,7 +89,7 @@ class Function:
         self.explain = explain
         self.address = address
         self._run = _RUN(self.address)
-        self.call_python = _CALL_PYTHON(_address(library, python)) if _has(library, python) else None
+        self.python_method = _METHOD(_address(library, python)) if _has(library, python) else None
         openmp = f"{name}_{OPENMP_SYMBOL}"
         self._run_by_openmp = _RUN_BY_OPENMP(_address(library, openmp)) if _has(library, openmp) else None
 
@@ -128,10 +128,8 @@ _READ: Any = ctypes.CFUNCTYPE(ctypes.c_void_p)
 _TAKE: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CLOSE: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _COUNT: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+_METHOD: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _AT: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
-
-# Called with Python's lock, which it releases itself.
-_CALL_PYTHON: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *(4 * [ctypes.py_object]))
 
 
 class _Libraries:

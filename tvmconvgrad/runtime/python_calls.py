@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ _FUNCTIONS = {
     "pack": "PyTuple_Pack",
     "size": "PyObject_Size",
     "pointer": "PyCapsule_GetPointer",
+    "number": "PyLong_FromLong",
     "release": "Py_DecRef",
     "clear_error": "PyErr_Clear",
     "unlock": "PyEval_SaveThread",
@@ -62,6 +62,26 @@ class _Python(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in (*_FUNCTIONS, *_OBJECTS, *_TORCH_POINTERS))
 
 
+class _Method(ctypes.Structure):
+    """PyMethodDef of Python."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_FASTCALL = 0x80
+_new_method: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+_new_capsule: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
+
+
 class _PythonCall(ctypes.Structure):
     """PythonCall of csrc/python.c."""
 
@@ -91,11 +111,16 @@ def python_call(function: Function, problem: Problem, *, has_own_result: bool) -
     With `has_own_result` the result is the caller's, and may be what must not be written; else it is new. The call
     returns 0, the function's status, or NOT_PLAIN.
     """
-    if function.call_python is None:
+    if function.python_method is None:
         return None
     dtypes = (id(NUMPY_DTYPES[dtype]) for dtype in (problem.dtype, problem.output_dtype))
     call = _PythonCall(ctypes.addressof(_python), function.address, *dtypes, has_own_result, layout_of(problem))
-    return partial(function.call_python, ctypes.byref(call))
+    method = _Method(b"run", function.python_method(ctypes.addressof(_python)), _METH_FASTCALL, None)
+    held = method, call, function  # as the method's __module__, which may be any object and lives as long as it does
+    answer: Callable[..., int] = _new_method(
+        ctypes.addressof(method), _new_capsule(ctypes.addressof(call), None, None), held
+    )
+    return answer
 
 
 class _ExchangeApi(ctypes.Structure):
