@@ -37,6 +37,9 @@ import tvmconvgrad.torch as cgt
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 MOST_ERROR = 4.0
 """Our error by PyTorch's, of a whole network, whose norms and activations make more of differences in rounding."""
+SMALL_ERROR = 0.02
+"""What a network's relative error may be in any case: one activation that rounding moves over zero makes up to 0.008 of
+it, in ResNet-18 and DCGAN, with PyTorch's kernels as with ours. A wrong gradient makes more."""
 DTYPES = {"f32": "as it is", "tf32": "on a GPU PyTorch may round f32 to TF32", "bf16": "by autocast"}
 PARTS = {"forward": "forward", "data gradient": "backward", "weights gradient": "backward"}
 
@@ -160,7 +163,7 @@ def in_turn(options: argparse.Namespace) -> dict[str, Any]:
 def check(training: Training, algorithm: str) -> float:
     """Our error divided by PyTorch's: of the loss and all gradients of a step, beside float64, in the Euclidean norm.
 
-    Ends the program where it is more than MOST_ERROR.
+    Ends the program where it is more than MOST_ERROR, and ours is not small.
     """
     cgt.disable()
     with torch.backends.cudnn.flags(enabled=True, benchmark=False):  # a search takes long in float64
@@ -170,7 +173,7 @@ def check(training: Training, algorithm: str) -> float:
         cgt.enable(algorithm) if who == "ours" else cgt.disable()
         errors[who] = float((training.derivatives() - right).norm() / right.norm())
     ratio = errors["ours"] / max(errors["theirs"], 1e-12)
-    if not ratio <= MOST_ERROR:
+    if not (ratio <= MOST_ERROR or errors["ours"] <= SMALL_ERROR):
         raise SystemExit(f"errors beside float64: ours {errors['ours']:.2g}, PyTorch's {errors['theirs']:.2g}")
     return ratio
 
