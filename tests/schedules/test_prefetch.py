@@ -61,6 +61,31 @@ def test_a_position_fetches_both_inputs_of_the_next_cache_block(level: str, rule
     assert all(any((at + part, base) in later for part in range(0, 64, width)) for at, base in vectors)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("images", [64, 2])
+def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(level: str, images: int) -> None:
+    import tvmconvgrad as cg
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.spec.reducing import reduced
+
+    pads: dict[str, Any] = {"pads_begin": (0, 0), "pads_end": (0, 0)}
+    operator = cg.ConvolutionBackpropFilters(
+        **pads, strides=(1, 1), dilations=(1, 1), data_format="NCX", filter_shape=(1, 1, 16, 32)
+    )
+    problem = reduced(operator.problem((images, 16, 56, 56), (images, 32, 56, 56), dtype="f32"))
+    built = llvm.build(problem, BY_NAME[level].target, "weights-rows")
+    plan, found = built.scheduled.decisions, set(prefetched(built.assembly()))
+    tile, channel = plan["tile"], 4 * 56 * 56
+    if images == 2:  # caches hold both tensors
+        assert (plan["prefetch"], found) == (0, set())
+        return
+    assert plan["prefetch"] == plan["cache_block"][-1] * tile["lanes"]
+    for base in {base for _, base in found}:
+        rows = sorted({at // channel for at, same in found if same == base})
+        assert len(rows) > 1 and rows == list(range(rows[0], rows[-1] + 1))
+    assert len(found) % (tile["c"] + tile["o"]) == 0
+
+
 def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
     """The assembly of a weights gradient on images of 14 positions along each axis, and its plan."""
     import tvmconvgrad as cg

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING
+from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING, SHARED
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor
 from tvmconvgrad.spec import Gradient, Problem
@@ -40,6 +40,12 @@ MASKED_LANES = 8
 AHEAD = 1024
 """Prefetch distance in elements, rounded up to whole rows. With half of it 2 sums change, and take 0.97 times as long;
 with twice, 2 and 1.06 (benchmarks/constants.py)."""
+
+ROW_AHEAD = 512
+"""Where all positions are one row, the most elements of it in a cache block, and so the prefetch distance. With it
+MobileNetV2's block1_project, block2_expand, block2_project and block3_expand took 0.59, 0.66, 0.81 and 0.76 of the time
+that they took with long cache blocks and no prefetch. With half and twice of it block1_project takes 0.98 and 1.07
+times as long (an AMD EPYC with Zen 4)."""
 
 ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
 """Cycles to add a vector of sums to one in L2, or beyond it. Sums that change with half and with twice, and their times
@@ -82,7 +88,7 @@ class RowsPlan:
     whole_rows: bool
     """Whether a tile has whole rows, so that the masks of its vectors are constants."""
     prefetch: int
-    """Prefetch distance, in rows, of data that is read in place; 0: none."""
+    """Prefetch distance of data that is read in place: in rows, or in elements of the only row; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -123,10 +129,9 @@ class RowsPlanner:
         g_partitions = decisions.draw_divisor("g_partitions", geometry.groups, -(-WORK_ITEMS // split_k))
         tile = self._with_rows(tile, cache_block)
         in_place = self._in_place()
+        prefetch = self._prefetch(cache_block[-1] * tile.lanes) if in_place else 0
         whole_rows = self._has_whole_rows(tile.lanes)
-        return RowsPlan(
-            tile, in_place, cache_block, split_k, g_partitions, whole_rows, self._prefetch() if in_place else 0
-        )
+        return RowsPlan(tile, in_place, cache_block, split_k, g_partitions, whole_rows, prefetch)
 
     def _with_rows(self, tile: RowsTile, cache_block: tuple[int, ...]) -> RowsTile:
         """The tile with a number of rows that divides the cache block's."""
@@ -138,21 +143,35 @@ class RowsPlanner:
         in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
         return in_place and self.problem.geometry.strides[-1] <= MOST_APART
 
-    def _prefetch(self) -> int:
-        """The prefetch distance in rows."""
+    def _prefetch(self, cache_block: int) -> int:
+        """The prefetch distance in rows; in elements, those of a cache block, where all positions are one row."""
         geometry = self.problem.geometry
-        return -(-AHEAD // geometry.x[-1]) if geometry.rank > 1 else 0
+        if geometry.rank > 1:
+            return -(-AHEAD // geometry.x[-1])
+        return cache_block if self._reads_ahead else 0
+
+    @property
+    def _reads_ahead(self) -> bool:
+        """Whether the next cache block is prefetched, of all channels, while one is added up: where the tensors come
+        from memory. U-Net's classes, which caches hold, took 1.12 times as long with it."""
+        far = self.problem.tensor_bytes > SHARED * self.machine.l3
+        return far and self.problem.geometry.rank == 1 and not self._is_depthwise and self._in_place()
 
     def _cache_block(self, tile: RowsTile) -> int:
         """The number of vectors of positions in a cache block: about one image, or several small ones, so that groups
-        follow each other in memory. What is read again for a group's other channels stays in L2."""
+        follow each other in memory. What is read again for a group's other channels stays in L2, and so does the next
+        cache block if it is prefetched."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
-        read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
-        again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
-        vectors = (self.machine.l2_blocks // 2) // (F32_BYTES * tile.lanes * again)
+        vector = F32_BYTES * tile.lanes
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
+        if self._reads_ahead:
+            vectors = self.machine.l2_blocks // 2 // (vector * (c_group + o_group))
+            return max(min(vectors, share, ROW_AHEAD // tile.lanes), 1)
+        read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
+        again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
+        vectors = self.machine.l2_blocks // 2 // (vector * again)
         return max(min(vectors, share, max(image, LEAST_CACHE_BLOCK)), 1)
 
     def _best_tiles(self) -> list[RowsTile]:

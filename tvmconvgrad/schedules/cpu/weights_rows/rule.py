@@ -22,6 +22,8 @@ Why it is fast.
    once.
 2. f32 is read in place and prefetched, on CPUs with AVX or AVX-512 and at strides up to 4. Masked loads give zeros for
    padding and behind the end of a row; elements a stride apart are picked from several loads (tir/passes/masking.py).
+   With a single tap all positions are one row. Cache blocks are then so short that L2 also holds the next one, which
+   is prefetched.
 3. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors
    are contiguous.
 
@@ -92,7 +94,8 @@ class RowsRule:
         if not writes_result:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
-        module = prefetch_reads(sch.mod, {tensor.op.name: (plan.prefetch, 0) for tensor in expression.inputs})
+        ahead = (plan.prefetch, 0) if problem.geometry.rank > 1 else (plan.prefetch,)
+        module = prefetch_reads(sch.mod, {tensor.op.name: ahead for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
         module = apply_output_maps(module, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
@@ -151,7 +154,7 @@ def _nest_tile(
         sch.unroll(positions[-1])
     if plan.prefetch:
         sch.annotate(positions[-1], PREFETCH_READS, 1)
-        for loop in (row, *k1[-2:-1]):
+        for loop in (row, *k1[-2:-1]) if rank > 1 else (c1, o1):
             sch.annotate(loop, EACH, blocks.extent(sch, loop))
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
