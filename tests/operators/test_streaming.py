@@ -28,12 +28,15 @@ PHASES = Convolution(2, 1, 64, 8, (97, 95), (49, 48), (3, 3), (2, 2), _ONE, _ONE
 GROUPED = Convolution(2, 2, 64, 16, (95, 97), (95, 97), (3, 3), _ONE, _ONE, _ONE, _ONE)
 DEPTHWISE = Convolution(2, 64, 64, 64, (115, 113), (115, 113), (3, 3), _ONE, _ONE, _ONE, _ONE)
 DEPTHWISE_PHASES = Convolution(2, 64, 64, 64, (148, 145), (74, 73), (3, 3), (2, 2), _ONE, _ONE, _ONE)
+DEPTHWISE_PAIRS = Convolution(2, 64, 64, 64, (148, 146), (74, 73), (4, 4), (2, 2), _ONE, _ONE, _ONE)
 BOTH_WAYS = Convolution(2, 1, 64, 64, (96, 96), (96, 96), _ONE, _ONE, _ONE, _NO, _NO)
 
 CASES = [
     *(Case(DATA, conv) for conv in (POINTWISE, WINDOW, PHASES, GROUPED, DEPTHWISE, DEPTHWISE_PHASES)),
     *(Case(FORWARD, conv) for conv in (BOTH_WAYS, DEPTHWISE)),
     *(Case(DATA, conv, "NCX", "OIX") for conv in (POINTWISE, WINDOW)),
+    *(Case(DATA, conv, "NCX", "OIX") for conv in (DEPTHWISE_PHASES, DEPTHWISE_PAIRS)),
+    *(Case(DATA, DEPTHWISE_PHASES.resized(4), "NCX", "OIX", dtype) for dtype in ("f16", "bf16")),
     *(Case(DATA, conv.resized(4), dtype=dtype) for conv in (POINTWISE, DEPTHWISE) for dtype in ("f16", "bf16")),
 ]
 

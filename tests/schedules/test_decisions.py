@@ -65,6 +65,47 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
+@pytest.mark.parametrize(
+    ("channels", "kernel", "size"),
+    [
+        (16, (3, 3), (8, 8)),
+        (6, (3, 3), (7, 9)),
+        (6, (4, 4), (12, 5)),
+        (16, (4, 4), (12, 5)),
+        (6, (5, 2), (8, 8)),
+        (16, (5, 2), (7, 9)),
+        (6, (1, 3), (12, 5)),
+    ],
+    ids=str,
+)
+def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int, int]) -> None:
+    """Output phases that interleave, in every split into work items: those with whole planes of whole lines stage them,
+    unless zeros are written beside them."""
+    from tests.support.scheduled import run
+    from tvmconvgrad import schedules
+    from tvmconvgrad.machines.targets import parse_target
+    from tvmconvgrad.tir.annotations import STAGED
+
+    y = tuple((extent + 2 - taps) // 2 + 1 for extent, taps in zip(size, kernel))
+    conv = Convolution(2, channels, channels, channels, size, y, kernel, (2, 2), (1, 1), (1, 1), (1, 1))
+    case = Case(OPERATORS[1], conv, "NCX", "OIX", "f32")
+    problem, target = _problem(case), parse_target("llvm -mcpu=x86-64-v3")
+    tensors = operands(conv, case.result)
+    expected = reference.gradient(conv, case.result, tensors).astype(np.float32)
+    found = schedules.schedule(problem, target, "data-positions").candidates
+    staged = 0
+    least_and_most = found["partition_tiles"][0], found["partition_tiles"][-1]
+    for groups, tiles in product(found["group_partitions"], least_and_most):
+        numbers = {"group_partitions": groups, "partition_tiles": tiles, "n_partitions": 1}
+        scheduled = schedules.schedule(problem, target, "data-positions", numbers)
+        if "non_temporal" in scheduled.candidates:
+            scheduled = schedules.schedule(problem, target, "data-positions", {**numbers, "non_temporal": 1})
+        staged += STAGED in scheduled.module.script()
+        got = run(scheduled, case.arrays(tensors), target)
+        assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+    assert bool(staged) == (min(kernel) > 1 and channels * size[0] * size[1] % 16 == 0)
+
+
 @pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")))
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.scheduled import run

@@ -34,6 +34,7 @@ from tvmconvgrad.tir.annotations import CONDITION, PREFETCH, PREFETCH_FAR
 from tvmconvgrad.tir.passes.masking import with_masked_loads
 from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
+from tvmconvgrad.tir.passes.staging import staged
 from tvmconvgrad.tir.passes.strided_stores import with_spread_stores
 from tvmconvgrad.tir.passes.tiles import with_tiles
 from tvmconvgrad.tir.passes.transposition import transposed
@@ -160,6 +161,7 @@ def _lower_loops() -> list[Any]:
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         tirx.transform.FlattenBuffer(),
+        _rewriting("StageResults", tirx.AttrStmt, staged),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.VectorizeLoop(),
         tirx.transform.StorageRewrite(),

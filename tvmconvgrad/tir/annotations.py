@@ -34,5 +34,9 @@ BIAS = "bias"
 """The name of the parameter that is added to results (schedules/transforms/epilogue.py): passes that move elements from
 one place to another tell it from them."""
 
+STAGED = "pragma_staged"
+"""On a loop over work items, with the elements of a vector: each one's results are staged, and then copied
+(tir/passes/staging.py)."""
+
 NON_TEMPORAL = "pragma_non_temporal"
 """On a loop: the vectors that it stores are written by non-temporal stores (tir/passes/non_temporal.py)."""

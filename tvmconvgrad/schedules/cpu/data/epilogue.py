@@ -24,11 +24,11 @@ def transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, d
     sch.annotate(lane, TRANSPOSE, 1)
 
 
-def write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, lanes: int, by_rows: bool) -> None:
-    """The loops that write a tile along its vectors; `by_rows` if vectors may reach beyond the end of a row."""
-    tile = plan.tile
+def write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> None:
+    """The loops that write a tile along its vectors."""
+    tile, lanes, by_rows, may_stage = plan.tile, access.machine.lanes, access.writes_rows, access.may_stage_results
     image, group, *middle, row, channel = sch.get_loops(result)[-(rank + 3) :]
-    if plan.non_temporal:
+    if plan.non_temporal and not may_stage:
         sch.annotate(image, NON_TEMPORAL, 1)
     rows = [middle.pop()] if tile.rows > 1 else []
     written_tile = [group, channel, *rows, row] if tile.vector_axis is DataAxis.M else [row, channel, group]

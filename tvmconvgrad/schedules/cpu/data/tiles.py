@@ -207,6 +207,6 @@ def _epilogue(access: DataAccess) -> float:
     by_groups = access.tile.vector_axis is DataAxis.GROUPS and access.sizes.n > 1
     if by_groups or not (access.has_contiguous_vectors or access.tile.vector_axis is DataAxis.M):
         return DISPERSING
-    if access.stores_non_temporally:
+    if access.stores_non_temporally and not access.may_stage_results:
         return NON_TEMPORAL
     return WRITE_BACK if access.has_contiguous_vectors and access.writes_whole_lines else SCATTERING
