@@ -62,8 +62,10 @@ def test_a_position_fetches_both_inputs_of_the_next_cache_block(level: str, rule
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("images", [64, 2])
-def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(level: str, images: int) -> None:
+@pytest.mark.parametrize(("images", "side"), [(64, 56), (256, 31), (1024, 14), (2, 56)])
+def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(
+    level: str, images: int, side: int
+) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
     from tvmconvgrad.spec.reducing import reduced
@@ -72,14 +74,19 @@ def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(lev
     operator = cg.ConvolutionBackpropFilters(
         **pads, strides=(1, 1), dilations=(1, 1), data_format="NCX", filter_shape=(1, 1, 16, 32)
     )
-    problem = reduced(operator.problem((images, 16, 56, 56), (images, 32, 56, 56), dtype="f32"))
+    problem = reduced(operator.problem((images, 16, side, side), (images, 32, side, side), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "weights-rows")
     plan, found = built.scheduled.decisions, set(prefetched(built.assembly()))
-    tile, channel = plan["tile"], 4 * 56 * 56
+    tile, channel = plan["tile"], 4 * side * side
     if images == 2:  # caches hold both tensors
         assert (plan["prefetch"], found) == (0, set())
         return
-    assert plan["prefetch"] == plan["cache_block"][-1] * tile["lanes"]
+    block_images, vectors = plan["cache_block"]
+    assert plan["prefetch"] == vectors * tile["lanes"] >= 128
+    is_part_of_row = plan["prefetch"] < side * side
+    ahead = f"+ T.int64({plan['prefetch']})]" if is_part_of_row else f"+ T.int64({block_images}), "
+    fetches = [line for line in built.scheduled.module.script().splitlines() if "T.prefetch(" in line]
+    assert fetches and all(ahead in line for line in fetches)
     for base in {base for _, base in found}:
         rows = sorted({at // channel for at, same in found if same == base})
         assert len(rows) > 1 and rows == list(range(rows[0], rows[-1] + 1))

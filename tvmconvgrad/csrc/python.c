@@ -181,13 +181,13 @@ static int call_with(const PythonCall *call, Object *const *values) {
 static void *(*read_capsule)(Object *, const char *);
 
 /* A method of Python's, with METH_FASTCALL: `self` is a capsule of a PythonCall, `values` are two inputs, the result, and
- * the bias or its gradient, or None. ctypes would take half a microsecond more. */
+ * the bias or its gradient, or None. A function of ctypes' takes 0.9 microseconds more. */
 static Object *call_python(Object *self, Object *const *values, ptrdiff_t count) {
     const PythonCall *call = read_capsule(self, NULL);
     return call->python->number(count == TENSORS ? call_with(call, values) : NOT_PLAIN);
 }
 
-/* The address of this method, which needs one of Python's functions before it has found its PythonCall. */
+/* The address of this method. It keeps PyCapsule_GetPointer, by which the method finds its PythonCall. */
 static void *python_method(const Python *python) {
     read_capsule = python->pointer;
     return (void *)call_python;

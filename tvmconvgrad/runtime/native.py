@@ -77,8 +77,9 @@ class Function:
     """A kernel's function. It is called with the addresses of its tensors and releases Python's lock while it runs.
 
     `name` is what the library's functions begin with, `address` the kernel's; `explain` makes an exception of a status
-    that is not 0. `python_method` makes the address of its method for Python (runtime/python_calls.py); it is None
-    where an older version of this package made the library, and `run_by_openmp` then runs on the library's own threads.
+    that is not 0. `python_method` returns the address of a method for Python (runtime/python_calls.py), and is None if
+    an older version of this package made the library. `run_by_openmp` runs on the library's own threads if it is so
+    old that it knows no others.
     """
 
     # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.

@@ -73,7 +73,7 @@ class _Method(ctypes.Structure):
     )
 
 
-_METH_FASTCALL = 0x80
+_NAME, _METH_FASTCALL = b"run", 0x80
 _new_method: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
 )
@@ -115,12 +115,17 @@ def python_call(function: Function, problem: Problem, *, has_own_result: bool) -
         return None
     dtypes = (id(NUMPY_DTYPES[dtype]) for dtype in (problem.dtype, problem.output_dtype))
     call = _PythonCall(ctypes.addressof(_python), function.address, *dtypes, has_own_result, layout_of(problem))
-    method = _Method(b"run", function.python_method(ctypes.addressof(_python)), _METH_FASTCALL, None)
-    held = method, call, function  # as the method's __module__, which may be any object and lives as long as it does
-    answer: Callable[..., int] = _new_method(
-        ctypes.addressof(method), _new_capsule(ctypes.addressof(call), None, None), held
-    )
+    method = _Method(_NAME, function.python_method(ctypes.addressof(_python)), _METH_FASTCALL, None)
+    # Bytes, which the garbage collector does not empty before the method. They live as long as it does, as its
+    # __module__, which may be any object.
+    held = bytes(method), bytes(call), function
+    answer: Callable[..., int] = _new_method(_address(held[0]), _new_capsule(_address(held[1]), None, None), held)
     return answer
+
+
+def _address(memory: bytes) -> int:
+    """Where some bytes lie."""
+    return ctypes.cast(ctypes.c_char_p(memory), ctypes.c_void_p).value or 0
 
 
 class _ExchangeApi(ctypes.Structure):

@@ -34,8 +34,11 @@ BIAS = "bias"
 """The name of the parameter that is added to results (schedules/transforms/epilogue.py): passes that move elements from
 one place to another tell it from them."""
 
+OUT = "out"
+"""The name of the parameter that is the result (schedules/transforms/epilogue.py)."""
+
 STAGED = "pragma_staged"
-"""On a loop over work items, with the elements of a vector: each one's results are staged, and then copied
+"""On a loop over work items, with the elements of a cache line: each one's results are staged, and then copied
 (tir/passes/staging.py)."""
 
 NON_TEMPORAL = "pragma_non_temporal"

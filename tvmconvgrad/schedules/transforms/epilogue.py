@@ -31,7 +31,7 @@ from tvm_ffi.structural import structural_map
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ACCUMULATOR, DTYPES, Index, OutputMap, result_dtype
-from tvmconvgrad.tir.annotations import BIAS
+from tvmconvgrad.tir.annotations import BIAS, OUT
 from tvmconvgrad.tir.rewriting import nodes, with_parts
 
 _Added: TypeAlias = "Callable[[Sequence[Index]], TensorLoad]"
@@ -55,7 +55,7 @@ def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IR
         return module
     main = module["main"]
     inputs, stages = main.params[: len(expression.inputs)], main.params[len(expression.inputs) :]
-    out = _buffer(problem.output_shape, result_dtype(problem), "out")
+    out = _buffer(problem.output_shape, result_dtype(problem), OUT)
     bias = [_buffer(problem.bias_shape, DTYPES[problem.dtype], BIAS)] if epilogue.bias else []
     added = _of_channel(bias[0], problem.data_format) if bias else _what_is_there(out) if epilogue.accumulate else None
     maps = expression.output_maps or [_in_place] * len(expression.results)

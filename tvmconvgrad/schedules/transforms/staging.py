@@ -10,15 +10,14 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.ir import IRModule
 
-from tvmconvgrad.tir.annotations import STAGED
-from tvmconvgrad.tir.passes.staging import OUT
+from tvmconvgrad.tir.annotations import OUT, STAGED
 from tvmconvgrad.tir.rewriting import nodes, rewritten, with_body
 
 
 def stage_results(module: IRModule, line: int) -> IRModule:
-    """`module` with the loop over work items annotated, if it is the only one that writes to the user's tensor: zeros
-    have another, and so have sums that could not be fused. `line` are the elements of a cache line. Each work item must
-    write a part of the tensor of its own; these follow each other, and are of whole lines."""
+    """`module` with the loop over work items annotated, if it is the only one that writes to the user's tensor. `line`
+    are the elements of a cache line. Each work item must write a part of the tensor of its own; these follow each
+    other, and are of whole lines."""
     loops = [loop for loop in nodes(module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL and _writes(loop)]
     if len(loops) != 1:
         return module

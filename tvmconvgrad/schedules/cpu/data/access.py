@@ -57,7 +57,7 @@ then, 3D U-Net's up1 (data) 0.62 (an AMD EPYC with Zen 4)."""
 
 PAGE, PAGES = 4096, 64
 """Bytes of a page, and the pages that L1's TLB knows: 64 to 96 on today's CPUs. Where cache blocks of K are added to
-results that lie in more pages, a panel may take its share of L2, too: DCGAN's judge4 (data) and draw2 (forward) took
+results in more pages, a panel may take its share of L2, too: DCGAN's judge4 (data) and draw2 (forward) took
 0.92 of the time, three others as long as before (an AMD EPYC with Zen 4)."""
 
 
@@ -235,7 +235,8 @@ class DataAccess:
 
     @property
     def _adds_far_apart(self) -> bool:
-        """Whether cache blocks of K are added to results that lie in more pages than the TLB of L1 knows."""
+        """Whether cache blocks of K are added to results at positions a page or more apart, more of them, in all work
+        items, than the TLB of L1 knows pages."""
         sizes, geometry = self.sizes, self.sizes.problem.geometry
         stride = geometry.strides[-1] if self.has_strided_results else 1
         positions = geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
@@ -308,13 +309,15 @@ class DataAccess:
 
     @property
     def may_stage_results(self) -> bool:
-        """Whether work items may stage results, which non-temporal stores then copy: depthwise ones in NCX, whose
-        output phases interleave in memory. Others, with rows that begin within a cache line, took 1.0 to 1.25 times as
-        long with it (MobileNetV2's block3b, block5b and block2b; an AMD EPYC with Zen 4)."""
+        """Whether results may be staged, for non-temporal stores to copy: the planes of depthwise gradients in NCX, in
+        which output phases interleave. Other planes, with rows that begin within a cache line, took 1.0 to 1.25 times
+        as long with it (MobileNetV2's block3b, block5b and block2b; an AMD EPYC with Zen 4). An element without
+        products would be zeroed elsewhere, and then overwritten."""
         sizes, by_rows = self.sizes, self.tile.vector_axis is DataAxis.M
-        planes = by_rows and sizes.is_depthwise and sizes.problem.data_format == "NCX"
-        able = self.machine.non_temporal and sizes.problem.may_bypass_caches
-        return planes and able and self.has_strided_results
+        planes = by_rows and sizes.is_depthwise and sizes.problem.data_format == "NCX" and self.has_strided_results
+        if not planes or not self.machine.non_temporal or not sizes.problem.may_bypass_caches:
+            return False
+        return sizes.fills_result and sizes.plane <= self.machine.l2_blocks
 
     @property
     def stores_non_temporally(self) -> bool:

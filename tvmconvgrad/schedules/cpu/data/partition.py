@@ -16,7 +16,7 @@ from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
-from tvmconvgrad.schedules.factors import inner_extents, largest_divisor, nearest_divisor
+from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 WORK_ITEMS = 28
@@ -110,28 +110,36 @@ class DataPartitioning:
     @property
     def group_partitions(self) -> int:
         """The number of partitions of groups that gives enough work items; with small images, at least so many that a
-        work item's groups fit half of L1, unless results are staged: MobileNetV2's block2_depthwise and
-        block3_depthwise then took 0.92 of the time with few partitions (an AMD EPYC with Zen 4)."""
+        work item's groups fit half of L1. Where results are staged, so many that the stage fits L2: MobileNetV2's
+        block2_depthwise and block3_depthwise took 0.92 of the time that they took with groups that fit half of L1 (an
+        AMD EPYC with Zen 4)."""
+        access, groups = self.access, self.access.sizes.problem.geometry.groups
         wanted = -(-WORK_ITEMS // self.partitions.work_items)
-        stages = self.access.may_stage_results and self.access.stores_non_temporally
-        if stages or not self._has_small_images:
+        if access.may_stage_results and access.stores_non_temporally:
+            wanted = max(wanted, groups * access.sizes.plane // access.machine.l2_blocks)
+            whole = [count for count in divisors(groups) if count >= wanted and self._has_whole_lines(count)]
+            return min(whole, default=wanted)
+        if not self._has_small_images:
             return wanted
-        images = self.access.sizes.problem.geometry.groups * self._image
-        return max(wanted, images // (self.access.machine.l1_blocks // 2))
+        return max(wanted, groups * self._image // (access.machine.l1_blocks // 2))
 
-    def may_stage_results(self, partition_tiles: int, group_partitions: int) -> bool:
-        """Whether work items may stage their results: they have whole planes of one image, or whole images, and these
-        are whole cache lines."""
-        sizes, tile = self.access.sizes, self.access.tile
-        if not self.access.may_stage_results:
+    def stages_results(self, partition_tiles: int, group_partitions: int, n_partitions: int) -> bool:
+        """Whether work items can stage their results: each has whole planes of one image, or whole images, in whole
+        cache lines, with all output phases."""
+        if not self.access.may_stage_results or n_partitions > 1:
             return False
-        planes = sizes.problem.geometry.groups // group_partitions
+        rows = self.access.sizes.row_blocks(self.access.tile)
+        inner = [inner_extents(extents, partition_tiles) for extents in rows]
         contiguous = all(
-            inner[1:] == rows[1:] and (inner[0] == 1 or group_partitions == 1)
-            for rows in sizes.row_blocks(tile)
-            for inner in [inner_extents(rows, partition_tiles)]
+            part[1:] == extents[1:] and (part[0] == 1 or group_partitions == 1) for part, extents in zip(inner, rows)
         )
-        return contiguous and planes * prod(sizes.problem.output_shape[2:]) % sizes.line == 0
+        together = self.work_items_correspond(partition_tiles, n_partitions)
+        return contiguous and together and self._has_whole_lines(group_partitions)
+
+    def _has_whole_lines(self, group_partitions: int) -> bool:
+        """Whether the planes of a partition of groups are whole cache lines."""
+        sizes = self.access.sizes
+        return sizes.problem.geometry.groups // group_partitions * sizes.plane % CACHE_LINE == 0
 
     def n_partitions(self, group_partitions: int) -> int:
         """The number of partitions of N that gives enough work items, together with so many of groups."""

@@ -117,8 +117,8 @@ class DataPlanner:
             least = least_divisor(blocks, access.k_cache_blocks)
             k_cache_blocks = decisions.draw("k_cache_blocks", divisors(blocks), least)
         non_temporal = 0
-        may_stage = n_partitions == 1 and partitioning.may_stage_results(partition_tiles, group_partitions)
-        if (access.may_store_non_temporally and k_cache_blocks == 1) or may_stage:
+        stages = partitioning.stages_results(partition_tiles, group_partitions, n_partitions)
+        if stages or (access.may_store_non_temporally and k_cache_blocks == 1):
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
         inner_group_blocks = None
         if partitioning.may_have_inner_group_blocks:

@@ -20,7 +20,7 @@ Why it is fast.
 2. K is split into cache blocks so short that a panel fits L1. A panel may take a share of L2 instead (`PANEL` in
    access.py), so that K has few cache blocks, in three cases: a result in 16 bits or in NCX, which would be added up in
    an f32 scratch accumulator and converted at the end; a result that is written by non-temporal stores; and where L2
-   delivers twice what a tile reads, and a panel would fill all of L1, or the result's positions lie a page apart.
+   delivers twice what a tile reads, and either a panel would fill all of L1, or results lie a page apart.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1.
    With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
    of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).
@@ -28,7 +28,7 @@ Why it is fast.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
    (tir/passes/non_temporal.py). Tiles of a strided depthwise gradient in NCX do not, but a work item's channels do
    together: they are staged in the core's caches, and then copied (tir/passes/staging.py). MobileNetV2's
-   block2_depthwise and block3_depthwise took 0.63 and 0.79 of the time (an AMD EPYC with Zen 4).
+   block2_depthwise and block3_depthwise took 0.65 and 0.86 of the time (an AMD EPYC with Zen 4).
 6. Output phases with the same number of work items are fused: a work item packs its data once for all of them
    (transforms/task_fusion.py).
 7. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands

@@ -15,6 +15,7 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
 from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 
@@ -167,6 +168,19 @@ class DataSizes:
     def line(self) -> int:
         """Elements of the result in a cache line."""
         return CACHE_LINE // ITEM_BYTES[self.problem.output_dtype]
+
+    @property
+    def plane(self) -> int:
+        """Bytes of the result of an image and a channel."""
+        return prod(self.problem.geometry.x) * ITEM_BYTES[self.problem.output_dtype]
+
+    @property
+    def fills_result(self) -> bool:
+        """Whether every element of a data gradient has products."""
+        geometry = self.problem.geometry
+        groups = [group for part in parts(self.problem) for group in part.phase_groups]
+        whole = self.problem.crop is None and reaches_all(geometry)
+        return whole and not any(group.reads.has_gaps for group in groups)
 
     def has_large_output(self, cache: int) -> bool:
         """Whether the result has more bytes than a cache."""

@@ -10,7 +10,7 @@ from math import prod
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING, SHARED
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor
+from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.annotations import MOST_APART
@@ -88,7 +88,7 @@ class RowsPlan:
     whole_rows: bool
     """Whether a tile has whole rows, so that the masks of its vectors are constants."""
     prefetch: int
-    """Prefetch distance of data that is read in place: in rows, or in elements of the only row; 0: none."""
+    """Prefetch distance of data that is read in place: in rows, or in positions if all are one row; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class RowsPlanner:
         return in_place and self.problem.geometry.strides[-1] <= MOST_APART
 
     def _prefetch(self, cache_block: int) -> int:
-        """The prefetch distance in rows; in elements, those of a cache block, where all positions are one row."""
+        """The prefetch distance in rows; in positions, those of a cache block along its only row, where that is all."""
         geometry = self.problem.geometry
         if geometry.rank > 1:
             return -(-AHEAD // geometry.x[-1])
@@ -154,8 +154,8 @@ class RowsPlanner:
     def _reads_ahead(self) -> bool:
         """Whether the next cache block is prefetched, of all channels, while one is added up: where the tensors come
         from memory. U-Net's classes, which caches hold, took 1.12 times as long with it."""
-        far = self.problem.tensor_bytes > SHARED * self.machine.l3
-        return far and self.problem.geometry.rank == 1 and not self._is_depthwise and self._in_place()
+        far, geometry = self.problem.tensor_bytes > SHARED * self.machine.l3, self.problem.geometry
+        return far and geometry.rank == prod(geometry.k) == 1 and not self._is_depthwise and self._in_place()
 
     def _cache_block(self, tile: RowsTile) -> int:
         """The number of vectors of positions in a cache block: about one image, or several small ones, so that groups
@@ -168,7 +168,8 @@ class RowsPlanner:
         share = -(-geometry.batch * image // self._least_split_k)
         if self._reads_ahead:
             vectors = self.machine.l2_blocks // 2 // (vector * (c_group + o_group))
-            return max(min(vectors, share, ROW_AHEAD // tile.lanes), 1)
+            wanted = max(min(vectors, share, ROW_AHEAD // tile.lanes), 1)
+            return nearest_divisor(image, wanted) if wanted < image else wanted
         read_by = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
         again = read_by * tile.c + (o_group if c_group > tile.c else tile.o)
         vectors = self.machine.l2_blocks // 2 // (vector * again)

@@ -94,11 +94,19 @@ class RowsRule:
         if not writes_result:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
-        ahead = (plan.prefetch, 0) if problem.geometry.rank > 1 else (plan.prefetch,)
-        module = prefetch_reads(sch.mod, {tensor.op.name: ahead for tensor in expression.inputs})
+        module = prefetch_reads(sch.mod, {tensor.op.name: _ahead(problem, plan) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
         module = apply_output_maps(module, expression, problem)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
+
+
+def _ahead(problem: Problem, plan: RowsPlan) -> tuple[int, ...]:
+    """How far ahead a step prefetches from both inputs, along their last axes: some rows, or a cache block of the only
+    row, or the images of one that has whole rows."""
+    geometry = problem.geometry
+    if geometry.rank > 1:
+        return plan.prefetch, 0
+    return (plan.prefetch,) if plan.prefetch < geometry.y[-1] else (plan.cache_block[0], 0, 0)
 
 
 def _along_rows(expression: Sum) -> Sum:
