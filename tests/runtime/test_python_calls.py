@@ -193,6 +193,18 @@ def test_a_library_that_cannot_be_called_so(monkeypatch: pytest.MonkeyPatch) -> 
     assert_same(older(*inputs, np.zeros_like(want)), want)
 
 
+def test_the_quick_way_outlives_its_kernel_and_takes_four_objects() -> None:
+    kernel, inputs, want = layer()
+    call = Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, kernel.function)._quick
+    assert call is not None
+    gc.collect()
+    out = np.zeros_like(want)
+    assert call(*inputs, out, None) == 0
+    assert_same(out, want)
+    assert call(*inputs, out) == call(*inputs, out, None, None) == call() == NOT_PLAIN
+    assert call.__module__ == "tvmconvgrad.runtime.python_calls"  # of which tracers take a part
+
+
 def test_the_layout_of_a_problem() -> None:
     kernel, inputs, want = layer(FILTERS.with_dtype("bf16"))
     layout = native.layout_of(kernel.problem)

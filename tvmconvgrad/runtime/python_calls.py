@@ -25,6 +25,7 @@ _FUNCTIONS = {
     "pack": "PyTuple_Pack",
     "size": "PyObject_Size",
     "pointer": "PyCapsule_GetPointer",
+    "item": "PyTuple_GetItem",
     "number": "PyLong_FromLong",
     "release": "Py_DecRef",
     "clear_error": "PyErr_Clear",
@@ -116,10 +117,10 @@ def python_call(function: Function, problem: Problem, *, has_own_result: bool) -
     dtypes = (id(NUMPY_DTYPES[dtype]) for dtype in (problem.dtype, problem.output_dtype))
     call = _PythonCall(ctypes.addressof(_python), function.address, *dtypes, has_own_result, layout_of(problem))
     method = _Method(_NAME, function.python_method(ctypes.addressof(_python)), _METH_FASTCALL, None)
-    # Bytes, which the garbage collector does not empty before the method. They live as long as it does, as its
-    # __module__, which may be any object.
-    held = bytes(method), bytes(call), function
-    answer: Callable[..., int] = _new_method(_address(held[0]), _new_capsule(_address(held[1]), None, None), held)
+    # In bytes, which the garbage collector does not empty before a method whose `self` has them.
+    kept, described = bytes(method), bytes(call)
+    held = _new_capsule(_address(described), None, None), kept, described, function
+    answer: Callable[..., int] = _new_method(_address(kept), held, __name__)
     return answer
 
 
