@@ -270,7 +270,9 @@ class DataAccess:
         sizes, tile = self.sizes, self.tile
         if tile.vector_axis is DataAxis.N:
             in_order = {size.n for size in sizes.sums} == {sizes.n}
-            return self.has_contiguous_vectors and in_order and sizes.n % tile.n > 0
+            # of 16 bits also a stride apart: LLVM's own conditional store may write one element more
+            by_rows = self.has_contiguous_vectors or sizes.problem.output_dtype != "f32"
+            return by_rows and in_order and sizes.n % tile.n > 0
         if tile.vector_axis is not DataAxis.M:
             return False
         # With fewer channels in NXC several positions share a cache line, and LLVM's own code is as fast.
