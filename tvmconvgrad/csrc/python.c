@@ -179,7 +179,7 @@ static int call_with(const PythonCall *call, Object *const *values) {
     return status;
 }
 
-static Python known;
+static Python known; /* what finds a PythonCall; copied, since it is needed as long as there are methods */
 
 /* A method of Python's, with METH_FASTCALL: `self` is a tuple, whose first element is a capsule of a PythonCall; `values`
  * are two inputs, the result, and the bias or its gradient, or None. A function of ctypes' takes 0.9 microseconds more. */

@@ -78,8 +78,8 @@ class Function:
 
     `name` is what the library's functions begin with, `address` the kernel's; `explain` makes an exception of a status
     that is not 0. `python_method` returns the address of a method for Python (runtime/python_calls.py), and is None if
-    an older version of this package made the library. `run_by_openmp` runs on the library's own threads if it is so
-    old that it knows no others.
+    an older version of this package made the library. `run_by_openmp` runs on the library's own threads if the library
+    is too old to take others.
     """
 
     # Functions that ctypes finds by a name refer to themselves, and keep their library until garbage is collected.

@@ -55,7 +55,7 @@ mean, none below 0.99 (an Intel Xeon with AMX). Not so where such a panel fills 
 and L2 has room for the whole panel and delivers twice what is read: 73 gradients and forwards took 0.994 of the time
 then, 3D U-Net's up1 (data) 0.62 (an AMD EPYC with Zen 4)."""
 
-PAGE, PAGES = 4096, 64
+PAGE_BYTES, TLB_PAGES = 4096, 64
 """Bytes of a page, and the pages that L1's TLB knows: 64 to 96 on today's CPUs. Where cache blocks of K are added to
 results in more pages, a panel may take its share of L2, too: DCGAN's judge4 (data) and draw2 (forward) took
 0.92 of the time, three others as long as before (an AMD EPYC with Zen 4)."""
@@ -235,12 +235,12 @@ class DataAccess:
 
     @property
     def _adds_far_apart(self) -> bool:
-        """Whether cache blocks of K are added to results at positions a page or more apart, more of them, in all work
-        items, than the TLB of L1 knows pages."""
+        """Whether cache blocks of K are added to results that lie a page or more apart, at more positions than the TLB
+        of L1 knows pages. The positions are those of all work items, which are not known yet."""
         sizes, geometry = self.sizes, self.sizes.problem.geometry
         stride = geometry.strides[-1] if self.has_strided_results else 1
         positions = geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        return F32_BYTES * stride * sizes.problem.output_shape[-1] >= PAGE and positions > PAGES
+        return F32_BYTES * stride * sizes.problem.output_shape[-1] >= PAGE_BYTES and positions > TLB_PAGES
 
     @property
     def has_strided_results(self) -> bool:

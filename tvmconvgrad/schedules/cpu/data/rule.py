@@ -76,10 +76,10 @@ from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
-from tvmconvgrad.schedules.transforms.staging import stage_results
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
+from tvmconvgrad.tir.annotations import STAGED
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,6 @@ class DataRule:
                 module, [name for name, each in zip(expression.operands, where) if each is Packs.WORK_ITEM]
             )
         module = apply_output_maps(module, expression, problem)
-        if plan.non_temporal and access.may_stage_results:
-            module = stage_results(module, sizes.line)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)
         return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates, self._opt_level)
@@ -165,7 +163,10 @@ class DataRule:
             else:
                 sch.compute_inline(panel)
         for nest in nests:
-            sch.parallel(sch.fuse(*nest.work_items))
+            work_item = sch.fuse(*nest.work_items)
+            sch.parallel(work_item)
+            if plan.non_temporal and access.may_stage_results:
+                sch.annotate(work_item, STAGED, access.sizes.line)
             zeroed = sch.decompose_reduction(nest.block, nest.reduction)
             if tile.tile_rows:
                 tile_registers.zero(sch, zeroed, tile.tile_rows)

@@ -43,9 +43,10 @@ with twice, 2 and 1.06 (benchmarks/constants.py)."""
 
 ROW_AHEAD = 512
 """Where all positions are one row, the most elements of it in a cache block, and so the prefetch distance. With it
-MobileNetV2's block1_project, block2_expand, block2_project and block3_expand took 0.59, 0.66, 0.81 and 0.76 of the time
-that they took with long cache blocks and no prefetch. With half and twice of it block1_project takes 0.98 and 1.07
-times as long (an AMD EPYC with Zen 4)."""
+MobileNetV2's block1_project, block2_expand, block2_project and block3_expand take 0.61, 0.73, 0.83 and 0.73 of the time
+that they took with long cache blocks and no prefetch (`tvmconvgrad bench mobilenet_v2 --only filters --data-format NCX
+--ours-too NCX,checkout=FOLDER`). With half and twice of it block1_project takes 0.98 and 1.07 times as long (an AMD
+EPYC with Zen 4)."""
 
 ADDING_TILE, ADDING_FAR_TILE = 4.0, 12.0
 """Cycles to add a vector of sums to one in L2, or beyond it. Sums that change with half and with twice, and their times
