@@ -231,7 +231,7 @@ def test_the_error_is_within_four_times_that_of_direct_sums(operator: str, conv:
 @pytest.mark.parametrize("largest", [1300, None], ids=["large integers", "normal"])
 def test_what_the_definition_says_of_it(operator: str, largest: int | None) -> None:
     rng = np.random.default_rng(7)
-    for conv in (Convolution(1, 1, 1, 1, (9, 9), (9, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), LARGER[2]):
+    for conv in (Convolution(1, 1, 2, 2, (9, 9), (9, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), LARGER[2]):
         case = Case(operator, conv)
         shapes = [conv.shapes[role] for role in case.inputs]
         if largest is None:

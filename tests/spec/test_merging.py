@@ -13,20 +13,22 @@ from tvmconvgrad.spec.reducing.merging import merged
 
 
 def problem(data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], **attributes: Any) -> Problem:
-    """A weights gradient of batch 2 with 3 and 4 channels, stride 1 unless said otherwise."""
+    """A weights gradient of batch 2 with 3 and 4 channels, in XOI and with stride 1 unless said otherwise."""
     rank = len(size)
     strides = attributes.get("strides", (1,) * rank)
     small = [(x - k) // s + 1 for x, k, s in zip(size, kernel, strides)]
     nxc = data_format == "NXC"
     shapes = [(2, *y, c) if nxc else (2, c, *y) for y, c in ((size, 3), (small, 4))]
+    filter_format = attributes.get("filter_format", "XOI")
+    sizes = {"X": kernel, "I": (3,), "O": (4,)}
     op = cg.ConvolutionBackpropFilters(
         strides=strides,
         dilations=(1,) * rank,
         pads_begin=(0,) * rank,
         pads_end=(0,) * rank,
         data_format=data_format,
-        filter_format="XIO",
-        filter_shape=(*kernel, 3, 4),
+        filter_format=filter_format,
+        filter_shape=[number for axis in filter_format for number in sizes[axis]],
     )
     return op.problem(*shapes)
 
@@ -93,6 +95,28 @@ def test_axes_that_the_filter_covers_join_the_one_before(
     after = merged(before)
     geometry = after.geometry
     assert (geometry.batch, geometry.x, geometry.k, geometry.strides) == (batch, x, taps, strides)
+    check_same_memory(before, after)
+
+
+@pytest.mark.parametrize(
+    ("data_format", "filter_format", "is_product"),
+    [
+        ("NXC", "XIO", True),
+        ("NXC", "OXI", True),
+        ("NCX", "OIX", True),
+        ("NXC", "OIX", False),
+        ("NCX", "XIO", False),
+        ("NXC", "XOI", False),
+        ("NCX", "IOX", False),
+    ],
+)
+def test_a_filter_as_large_as_the_images_has_channels_alone(
+    data_format: str, filter_format: str, is_product: bool
+) -> None:
+    before = problem(data_format, (5, 2), (5, 2), filter_format=filter_format)
+    after = merged(before)
+    found = (after.geometry.c, after.geometry.y, after.geometry.k, after.data_format)
+    assert (found == (30, (2,), (1,), "NXC")) == is_product
     check_same_memory(before, after)
 
 

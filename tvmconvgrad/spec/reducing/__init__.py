@@ -5,11 +5,12 @@ from __future__ import annotations
 from tvmconvgrad.spec.problem import Problem
 from tvmconvgrad.spec.reducing.cropping import cropped
 from tvmconvgrad.spec.reducing.merging import merged
+from tvmconvgrad.spec.reducing.orders import in_best_order
 
 
 def reduced(problem: Problem) -> Problem:
     """`problem` with as few axes, positions and taps as compute it. Problems that reduce to the same share a kernel."""
-    return cropped(merged(problem))
+    return cropped(merged(in_best_order(problem)))
 
 
 def needs_no_code(problem: Problem) -> bool:

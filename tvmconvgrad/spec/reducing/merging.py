@@ -8,6 +8,9 @@ An axis that the filter covers has a single position. It joins the axis before i
 become as many elements and taps each, and whose stride grows by that factor. So a filter as large as the images, in
 NXC, moves along a single axis from image to image, and images are the positions of M. One image at a time, DCGAN's
 draw1 read the filter once for each of its 16 images.
+
+A filter as large as the images makes a matrix product, whose columns are the elements of x, channels and positions
+alike. They become channels of a single position where the filter has them in the same order as x.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from tvmconvgrad.spec.problem import Problem
 
 def merged(problem: Problem) -> Problem:
     """`problem` with as few spatial axes as its layout allows, at least one; its tensors have the same memory."""
+    if _covers_all(problem):
+        return _matrix_product(problem)
     problem = replace(problem, geometry=_with_covered_joined(problem.geometry, problem.data_format == "NXC"))
     geometry = problem.geometry
     runs = _runs(geometry)
@@ -63,11 +68,42 @@ class _Axis(NamedTuple):
 _NAMES = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
 
 
+def _covers_all(problem: Problem) -> bool:
+    """Whether the filter covers the images, with the elements of x in its own order, and none of them is told from
+    the others by its channel."""
+    geometry, epilogue = problem.geometry, problem.epilogue
+    order = problem.data_format.replace("N", "")
+    same_order = order in problem.filter_axes and (geometry.groups == 1 or order == "CX")
+    has_bias = (epilogue.bias or epilogue.bias_delta) and problem.bias_shape == (geometry.c,)
+    covers = all(axis.is_covered for axis in _axes(geometry))
+    return covers and prod(geometry.x) > 1 and same_order and not has_bias and not problem.flips_filter
+
+
+def _matrix_product(problem: Problem) -> Problem:
+    """`problem`, whose filter covers the images, with all elements of x as channels of one position, and images as
+    positions."""
+    geometry, positions, none = problem.geometry, (problem.geometry.batch,), (0,)
+    sizes: dict[str, Any] = dict.fromkeys(("k", "strides", "dilations"), (1,)) | {
+        "pads_begin": none,
+        "pads_end": none,
+        "x": positions,
+        "y": positions,
+        "batch": 1,
+    }
+    columns = replace(geometry, c=geometry.c * prod(geometry.x), **sizes)
+    axes = "XCO" if problem.filter_axes.endswith("O") else "XOC"
+    return replace(problem, geometry=columns, data_format="NXC", filter_axes=axes)
+
+
+def _axes(geometry: Geometry) -> list[_Axis]:
+    return [_Axis(*numbers) for numbers in zip(*(getattr(geometry, name) for name in _NAMES))]
+
+
 def _with_covered_joined(geometry: Geometry, joins_batch: bool) -> Geometry:
     """`geometry` with each axis that the filter covers joined to the one before it, which may be the batch."""
     images = _Axis(geometry.batch, geometry.batch, 1, 1, 1, 0, 0)
     found = [images] if joins_batch else []
-    for axis in (_Axis(*numbers) for numbers in zip(*(getattr(geometry, name) for name in _NAMES))):
+    for axis in _axes(geometry):
         if axis.is_covered and found and 1 in (found[-1].k, found[-1].dilation):
             found[-1] = found[-1].joined(axis.k)
         else:
