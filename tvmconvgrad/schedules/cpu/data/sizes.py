@@ -120,14 +120,23 @@ class DataSizes:
 
     @cached_property
     def sums(self) -> list[Size]:
-        """The sums; a forward convolution has one."""
+        """The sums; a forward convolution has one. Each output phase has its own positions."""
+        return self._sums(n=1)
+
+    @cached_property
+    def sums_of_phases_together(self) -> list[Size]:
+        """The sums for tiles that have channels of several output phases, with the positions that any of these needs
+        (`Part.apart` in te/data_gradient.py)."""
+        return self._sums(n=2 * self.n)
+
+    def _sums(self, n: int) -> list[Size]:
+        """The sums for tiles with so many columns."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
             axes = tuple(Axis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
             return [Size(axes, self.n, self.k * prod(geometry.k))]
-        found = parts(self.problem)
-        return [Size(_axes(part), part.channels, self.k * part.taps) for part in found]
+        return [Size(_axes(part), part.channels, self.k * part.taps) for part in parts(self.problem, n)]
 
     @cached_property
     def n(self) -> int:
@@ -243,11 +252,12 @@ class DataSizes:
     def products(self, tile: DataTile) -> int:
         """Multiply-adds, including what tiles round up (but not BLOCK_K), without taps left out as padding."""
         geometry = self.problem.geometry
+        sums = self.sums if self.n % tile.n == 0 else self.sums_of_phases_together
         return (
             geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(size.computed(tile) * ceil_to(size.n, tile.n) * self.k for size in self.sums)
+            * sum(size.computed(tile) * ceil_to(size.n, tile.n) * self.k for size in sums)
         )
 
 
