@@ -292,7 +292,7 @@ def _nest_tile(
 def _sum_split_k(sch: Schedule, total: SBlockRV, tile: WeightsTile, lanes: int) -> None:
     """Add up the splits of K, in their order, with vectors along the innermost axis in memory."""
     g, *k, c, o, split = sch.get_loops(total)
-    inner = tile.loops(k, c, o, g)[-1]
+    inner = next((loop for loop in reversed(tile.loops(k, c, o, g)) if blocks.extent(sch, loop) > 1), g)
     row, vector = sch.split(inner, [None, largest_divisor(blocks.extent(sch, inner), lanes)])
     rows = [loop for loop in (g, *k, c, o) if loop is not inner]
     sch.reorder(*rows, row, split, vector)
