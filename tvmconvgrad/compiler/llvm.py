@@ -35,6 +35,11 @@ _CONFIG = {"tirx.disable_assert": True, "tirx.enable_buffer_level_predication": 
 For CPUs with SVE, TVM would turn conditions on a vector's lanes into predicates, by an intrinsic whose arguments have
 the wrong type for 64-bit indices: LLVM refuses the program."""
 
+_BF16 = {"cl-opt": ["-vectorize-loops:bool=false"]}
+"""Where results are bf16, loops have the vectors that the schedules wrote, and LLVM makes no others: LLVM 22 stores four
+bytes where it masks all lanes but one of a vector of bf16, which it truncates from 32 bits, and so writes one element
+behind the result. It comes to such a mask in loops of, say, 9 elements, and in conditional stores."""
+
 
 def compile_problem(
     problem: Problem, target: Target, schedule: str | None = None, choice: Choice | None = None
@@ -115,8 +120,10 @@ def build(
 
 def build_scheduled(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
     """Generate the code of a scheduled problem, for an `llvm` target."""
-    workspace = pipeline.WorkspaceMeter()
-    module, options = _with_symbol(scheduled.module, symbol), {"opt-level": scheduled.opt_level}
+    workspace, expression = pipeline.WorkspaceMeter(), scheduled.expression
+    rounds_to_bf16 = any(result.dtype == "bfloat16" for result in (*expression.results, *expression.bias))
+    options = {"opt-level": scheduled.opt_level, **(_BF16 if rounds_to_bf16 else {})}
+    module = _with_symbol(scheduled.module, symbol)
     with tvm.transform.PassContext(config=_CONFIG, instruments=[workspace]):
         executable = tvm.compile(module, target=_tvm_target(target, options), tir_pipeline=pipeline.NAME)
     return Built(scheduled, executable, workspace)
