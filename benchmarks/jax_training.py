@@ -1,6 +1,6 @@
 """Whole training steps of networks in plain JAX, by XLA and by this package's kernels, in turn.
 
-    python benchmarks/jax_training.py mobilenet_v2 unet --threads 1
+    python benchmarks/jax_training.py mobilenet_v2 unet --threads 1 --algorithm auto
 
 A step is the forward, all gradients of the mean square of the result, and stochastic gradient descent, as one program.
 Shows milliseconds of the fastest step of each, the gain, and by how much of their norm the gradients of both differ,
@@ -99,7 +99,7 @@ NETWORKS: dict[str, tuple[Callable[[Network, Array], Array], tuple[int, ...]]] =
 }
 
 
-def measure(name: str, rounds: int) -> None:
+def measure(name: str, rounds: int, algorithm: str) -> None:
     """Print a line about one network."""
     import jax
     import jax.numpy as jnp
@@ -117,7 +117,7 @@ def measure(name: str, rounds: int) -> None:
         return [one - 1e-3 * gradient for one, gradient in zip(filters, gradients)]
 
     steps = {"theirs": jax.jit(step).lower(filters, x).compile()}
-    with cgj.enabled():
+    with cgj.enabled(algorithm=algorithm):
         steps["ours"] = jax.jit(step).lower(filters, x).compile()
         after = {"ours": jax.block_until_ready(steps["ours"](filters, x))}  # which waits for the kernels
         count = sum(row.by == "tvmconvgrad" for row in cgj.report().rows), len(cgj.report().rows)
@@ -142,10 +142,11 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", help=", ".join(NETWORKS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--algorithm", choices=("direct", "auto"), default="direct", help="of our kernels")
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])  # before JAX counts CPUs
     for name in options.networks or NETWORKS:
-        measure(name, options.rounds)
+        measure(name, options.rounds, options.algorithm)
 
 
 if __name__ == "__main__":
