@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import time
 import weakref
 from concurrent.futures import Future
 
@@ -14,7 +16,7 @@ from tvmconvgrad.runtime.cpus import usable_cpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.workers.pool import Job
+from tvmconvgrad.workers.pool import AtOnce, Job
 
 
 class ForkedMeanwhile(RuntimeError):
@@ -31,9 +33,17 @@ _awaited: weakref.WeakSet[Future[Kernel]] = weakref.WeakSet()
 
 
 def in_background(
-    problem: Problem, target: Target | None, schedule: str | None, tuned: bool, gpu: int | None = None
+    problem: Problem,
+    target: Target | None,
+    schedule: str | None,
+    tuned: bool,
+    gpu: int | None = None,
+    at_once: AtOnce | None = None,
 ) -> Future[Kernel]:
-    """What `get_kernel` returns, now or later. Raises at once what needs no compiler to be found."""
+    """What `get_kernel` returns, now or later. Raises at once what needs no compiler to be found.
+
+    `at_once` tells how many kernels with such a limit are built at the same time; None: as many as there are compilers.
+    """
     found = find_kernel(problem, target, schedule, tuned, gpu)
     future: Future[Kernel] = Future()
     if isinstance(found, Kernel):
@@ -50,14 +60,25 @@ def in_background(
             _fill(future, found, job)
 
     _awaited.add(future)
-    job = service.begin(order, fill, _niceness())
+    job = service.begin(order, fill, _niceness(), at_once)
     future.add_done_callback(lambda _: service.leave(job, fill) if future.cancelled() else None)
     return future
 
 
+def idle_cpus() -> int:
+    """How many CPUs the program leaves idle while a call runs."""
+    return max(0, _cpus(int(time.monotonic())) - get_num_threads())
+
+
+@functools.lru_cache(maxsize=1)
+def _cpus(second: int) -> int:
+    """What the system is asked for once in a second: it takes a millisecond, and a first step asks for 100 kernels."""
+    return usable_cpus()
+
+
 def _niceness() -> int:
     """What is built takes the CPU that the program leaves idle, or, where it leaves none, a small share of all."""
-    return NICENESS if get_num_threads() < usable_cpus() else NICENESS_WITH_ALL_CPUS
+    return NICENESS if idle_cpus() else NICENESS_WITH_ALL_CPUS
 
 
 def _fill(future: Future[Kernel], wanted: Wanted, job: Job[Entry]) -> None:

@@ -36,9 +36,9 @@ For CPUs with SVE, TVM would turn conditions on a vector's lanes into predicates
 the wrong type for 64-bit indices: LLVM refuses the program."""
 
 _BF16 = {"cl-opt": ["-vectorize-loops:bool=false"]}
-"""Where results are bf16, loops have the vectors that the schedules wrote, and LLVM makes no others: LLVM 22 stores four
-bytes where it masks all lanes but one of a vector of bf16, which it truncates from 32 bits, and so writes one element
-behind the result. It comes to such a mask in loops of, say, 9 elements, and in conditional stores."""
+"""Where results are bf16, loops have the vectors that the schedules wrote, and LLVM makes no others. Where it masks all
+lanes of a vector but one, and truncates bf16 from 32 bits, LLVM 22 stores four bytes, the last two behind the result.
+It comes to such masks in loops of, say, 9 elements, and in conditional stores."""
 
 
 def compile_problem(

@@ -33,6 +33,7 @@ class Job(Generic[T]):
     def __init__(self, key: Hashable, work: Callable[[Worker], T]) -> None:
         self.key, self.work = key, work
         self.callbacks: list[Callback] = []
+        self.at_once: AtOnce | None = None
         self.error: BaseException | None = None
         self._found: list[T] = []
 
@@ -75,23 +76,37 @@ class Pool:
         self._idle = 0
         self._closed = False
 
-    def submit(self, key: Hashable, work: Callable[[Worker], T], callback: Callback, urgent: bool = False) -> Job[T]:
+    def submit(
+        self,
+        key: Hashable,
+        work: Callable[[Worker], T],
+        callback: Callback,
+        urgent: bool = False,
+        at_once: AtOnce | None = None,
+    ) -> Job[T]:
         """Have a function called with a worker, once for all who want the same key at the same time.
 
-        `callback` is called by the thread that has done it. What is urgent goes before what is not. PoolClosed.
+        `callback` is called by the thread that has done it. What is urgent goes before what is not. `at_once` says how
+        many of the jobs that have it may run at the same time (None: all); it is asked whenever one could begin.
+        PoolClosed.
         """
         with self._lock:
             if self._closed:
                 raise PoolClosed("the pool of workers is closed")
             job = self._running.get(key) or self._first.get(key) or self._later.get(key) or Job(key, work)
+            is_new = not job.callbacks
             job.callbacks.append(callback)
-            if key not in self._running:
-                if urgent:
-                    job.work = work
-                    self._first[key] = job
-                    self._later.pop(key, None)
-                elif key not in self._first:
-                    self._later[key] = job
+            if key in self._running:
+                return job
+            if is_new or at_once is None:
+                job.at_once = at_once
+            if urgent:
+                job.work = work
+                self._first[key] = job
+                self._later.pop(key, None)
+            elif key not in self._first:
+                self._later[key] = job
+            if self._may_begin(job):
                 self._call_a_thread()
         return job
 
@@ -209,15 +224,23 @@ class Pool:
         return None
 
     def _take(self) -> Job[Any] | None:
-        while queue := self._first or self._later:
-            key, job = queue.popitem(last=False)
-            if job.callbacks:
-                self._running[key] = job
-                return job
+        for queue in (self._first, self._later):
+            for key, job in list(queue.items()):
+                if job.callbacks and not self._may_begin(job):
+                    continue
+                del queue[key]
+                if job.callbacks:
+                    self._running[key] = job
+                    return job
         return None
+
+    def _may_begin(self, job: Job[Any]) -> bool:
+        most = None if job.at_once is None else job.at_once()
+        return most is None or sum(other.at_once is not None for other in self._running.values()) < most
 
 
 Callback = Callable[[Job[Any]], object]
+AtOnce = Callable[[], int | None]
 
 
 def _tell(job: Job[Any]) -> None:
