@@ -16,7 +16,7 @@ from tvmconvgrad.runtime.cpus import usable_cpus
 from tvmconvgrad.runtime.kernel import Kernel
 from tvmconvgrad.runtime.threads import get_num_threads
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.workers.pool import AtOnce, Job
+from tvmconvgrad.workers.pool import Job
 
 
 class ForkedMeanwhile(RuntimeError):
@@ -38,11 +38,12 @@ def in_background(
     schedule: str | None,
     tuned: bool,
     gpu: int | None = None,
-    at_once: AtOnce | None = None,
+    at_once: int | None = None,
 ) -> Future[Kernel]:
     """What `get_kernel` returns, now or later. Raises at once what needs no compiler to be found.
 
-    `at_once` tells how many kernels with such a limit are built at the same time; None: as many as there are compilers.
+    With a number `at_once` the build begins while fewer of those with such a number run. Who asks for the same without
+    a number takes it away.
     """
     found = find_kernel(problem, target, schedule, tuned, gpu)
     future: Future[Kernel] = Future()
@@ -89,7 +90,8 @@ def _fill(future: Future[Kernel], wanted: Wanted, job: Job[Entry]) -> None:
 
 
 def _begin_as_child() -> None:
-    """In a forked child: nobody is here who would fill what the parent waits for."""
+    """In a forked child: nobody is here who would fill what the parent waits for. It may have other CPUs."""
+    _cpus.cache_clear()
     for future in list(_awaited):
         if not future.done():
             future.__init__()  # type: ignore[misc]  # a thread that is not here may have its lock

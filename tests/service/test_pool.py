@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ def pool_of(size: int) -> Pool:
 def test_jobs_with_a_limit_run_so_many_at_once() -> None:
     pool, jobs = pool_of(4), Counted()
     for key in range(6):
-        pool.submit(key, jobs.work, jobs.tell, at_once=lambda: 2)
+        pool.submit(key, jobs.work, jobs.tell, at_once=2)
     for left in range(6, 0, -1):
         if left > 1:
             assert jobs.began.acquire(timeout=SECONDS)
@@ -62,7 +63,7 @@ def test_jobs_with_a_limit_run_so_many_at_once() -> None:
 def test_other_jobs_begin_beside_them() -> None:
     pool, jobs, others = pool_of(3), Counted(), Counted()
     for key in range(3):
-        pool.submit(key, jobs.work, jobs.tell, at_once=lambda: 1)
+        pool.submit(key, jobs.work, jobs.tell, at_once=1)
     pool.submit("other", others.work, others.tell)
     pool.submit("urgent", others.work, others.tell, urgent=True)
     assert jobs.began.acquire(timeout=SECONDS)
@@ -78,7 +79,7 @@ def test_other_jobs_begin_beside_them() -> None:
 def test_who_wants_a_job_without_a_limit_lifts_it() -> None:
     pool, jobs = pool_of(2), Counted()
     for key in range(2):
-        pool.submit(key, jobs.work, jobs.tell, at_once=lambda: 1)
+        pool.submit(key, jobs.work, jobs.tell, at_once=1)
     assert jobs.began.acquire(timeout=SECONDS)
     pool.submit(1, jobs.work, jobs.tell)
     assert jobs.began.acquire(timeout=SECONDS)
@@ -90,15 +91,35 @@ def test_who_wants_a_job_without_a_limit_lifts_it() -> None:
     pool.close()
 
 
-def test_a_limit_that_falls_away_lets_one_begin_with_each_further_job() -> None:
-    pool, jobs, limits = pool_of(3), Counted(), [1]
-    for key in range(2):
-        pool.submit(key, jobs.work, jobs.tell, at_once=lambda: limits[0] or None)
+def test_limits_that_are_lifted_let_all_begin() -> None:
+    pool, jobs = pool_of(4), Counted()
+    for key in range(3):
+        pool.submit(key, jobs.work, jobs.tell, at_once=1)
     assert jobs.began.acquire(timeout=SECONDS)
-    limits[0] = 0
-    for key in (2, 3):
-        pool.submit(key, jobs.work, jobs.tell, at_once=lambda: limits[0] or None)
+    for key in range(3):
+        pool.submit(key, jobs.work, lambda job: None)
     assert jobs.began.acquire(timeout=SECONDS) and jobs.began.acquire(timeout=SECONDS)
+    for _ in range(3):
+        jobs.go.release()
+        assert jobs.done.acquire(timeout=SECONDS)
+    pool.close()
+
+
+def test_jobs_that_may_not_begin_cost_others_no_thread() -> None:
+    made: list[Idle] = []
+
+    def make() -> Worker:
+        made.append(Idle())
+        return cast(Worker, made[-1])
+
+    pool, jobs = Pool(make, size=lambda: 6, idle=lambda: SECONDS), Counted()
+    for key in range(4):
+        pool.submit(key, jobs.work, jobs.tell, at_once=1)
+    assert jobs.began.acquire(timeout=SECONDS)
+    for _ in range(5):
+        assert pool.do(object(), lambda worker: 1) == 1
+        time.sleep(0.05)  # until it is idle
+    assert len(made) == 2
     for _ in range(4):
         jobs.go.release()
         assert jobs.done.acquire(timeout=SECONDS)

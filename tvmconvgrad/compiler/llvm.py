@@ -36,9 +36,9 @@ For CPUs with SVE, TVM would turn conditions on a vector's lanes into predicates
 the wrong type for 64-bit indices: LLVM refuses the program."""
 
 _BF16 = {"cl-opt": ["-vectorize-loops:bool=false"]}
-"""Where results are bf16, loops have the vectors that the schedules wrote, and LLVM makes no others. Where it masks all
-lanes of a vector but one, and truncates bf16 from 32 bits, LLVM 22 stores four bytes, the last two behind the result.
-It comes to such masks in loops of, say, 9 elements, and in conditional stores."""
+"""With bf16, loops have the vectors that the schedules wrote, and LLVM makes no others. Where it masks all lanes of a
+vector but one, and truncates bf16 from 32 bits, LLVM 22 stores four bytes, the last two behind the element. It makes
+such masks for loops of, say, 9 elements, and for conditional stores."""
 
 
 def compile_problem(
@@ -121,8 +121,9 @@ def build(
 def build_scheduled(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
     """Generate the code of a scheduled problem, for an `llvm` target."""
     workspace, expression = pipeline.WorkspaceMeter(), scheduled.expression
-    rounds_to_bf16 = any(result.dtype == "bfloat16" for result in (*expression.results, *expression.bias))
-    options = {"opt-level": scheduled.opt_level, **(_BF16 if rounds_to_bf16 else {})}
+    tensors = (*expression.inputs, *expression.results, *expression.bias)
+    has_bf16 = any(tensor.dtype == "bfloat16" for tensor in tensors)
+    options = {"opt-level": scheduled.opt_level, **(_BF16 if has_bf16 else {})}
     module = _with_symbol(scheduled.module, symbol)
     with tvm.transform.PassContext(config=_CONFIG, instruments=[workspace]):
         executable = tvm.compile(module, target=_tvm_target(target, options), tir_pipeline=pipeline.NAME)

@@ -29,7 +29,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.workers.environment import NAMED, named
 
 if TYPE_CHECKING:
-    from tvmconvgrad.workers.pool import AtOnce, Callback, Job, Pool
+    from tvmconvgrad.workers.pool import Callback, Job, Pool
     from tvmconvgrad.workers.worker import Worker
 
 T = TypeVar("T")
@@ -91,11 +91,11 @@ def find_or_build(order: Order) -> Entry:
         return _pool().do((cache.folder, order.key), work)
 
 
-def begin(order: Order, callback: Callback, niceness: int = 0, at_once: AtOnce | None = None) -> Job[Entry]:
+def begin(order: Order, callback: Callback, niceness: int = 0, at_once: int | None = None) -> Job[Entry]:
     """Have a kernel built; a thread of the service calls back when it is there.
 
-    `niceness` is the system's, above the worker's own: to what has less of it a processor goes first. `at_once` tells
-    how many kernels with such a limit are built at the same time (workers/pool.py).
+    `niceness` is the system's, above the worker's own: to what has less of it a processor goes first. With a number
+    `at_once` the build begins while fewer of those with such a number run (workers/pool.py).
     """
     cache, work = _work(order, niceness)
     return _pool().submit((cache.folder, order.key), work, callback, at_once=at_once)

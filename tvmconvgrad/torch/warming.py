@@ -14,7 +14,7 @@ from tvmconvgrad.common.progress import progress_bar
 from tvmconvgrad.spec.values import show
 from tvmconvgrad.torch.reporting import Report, report
 from tvmconvgrad.torch.state import state
-from tvmconvgrad.torch.steps.building import Build, waiting_for_builds
+from tvmconvgrad.torch.steps.building import Build
 from tvmconvgrad.torch.steps.comparison import CALLS_EACH
 from tvmconvgrad.torch.steps.step import Step
 
@@ -49,13 +49,12 @@ def warmup(
         raise RuntimeError("nothing is enabled, expected tvmconvgrad.torch.enable() before warmup()")
     calls = {step: step.calls for step in state.steps()}
     with torch.random.fork_rng(_gpus(model, example_inputs, named_inputs)):
-        with waiting_for_builds():
-            with _not_waiting():
-                _pass(model, example_inputs, named_inputs, backward)
-                for step in state.steps():
-                    if step.calls > calls.get(step, 0):
-                        step.ask()  # also in sizes beyond those that are built at the first call
-            _wait(progress)
+        with _not_waiting():
+            _pass(model, example_inputs, named_inputs, backward)
+            for step in state.steps():
+                if step.calls > calls.get(step, 0):
+                    step.ask()  # also in sizes beyond those that are built at the first call
+        _wait(progress)
         for _ in range(_PASSES):
             if not any(_is_open(step) for step in state.steps()):
                 break

@@ -33,7 +33,7 @@ class Job(Generic[T]):
     def __init__(self, key: Hashable, work: Callable[[Worker], T]) -> None:
         self.key, self.work = key, work
         self.callbacks: list[Callback] = []
-        self.at_once: AtOnce | None = None
+        self.at_once: int | None = None
         self.error: BaseException | None = None
         self._found: list[T] = []
 
@@ -73,6 +73,7 @@ class Pool:
         self._running: dict[Hashable, Job[Any]] = {}
         self._threads: list[threading.Thread] = []
         self._workers: list[Worker] = []
+        self._starting: set[threading.Thread] = set()
         self._idle = 0
         self._closed = False
 
@@ -82,13 +83,13 @@ class Pool:
         work: Callable[[Worker], T],
         callback: Callback,
         urgent: bool = False,
-        at_once: AtOnce | None = None,
+        at_once: int | None = None,
     ) -> Job[T]:
         """Have a function called with a worker, once for all who want the same key at the same time.
 
-        `callback` is called by the thread that has done it. What is urgent goes before what is not. `at_once` says how
-        many of the jobs that have it may run at the same time (None: all); it is asked whenever one could begin.
-        PoolClosed.
+        `callback` is called by the thread that has done it. What is urgent goes before what is not. A job with a number
+        `at_once`, at least 1, begins while fewer jobs with such a number run. Who wants the same without a number, or
+        urgently, takes the job's away. PoolClosed.
         """
         with self._lock:
             if self._closed:
@@ -98,8 +99,8 @@ class Pool:
             job.callbacks.append(callback)
             if key in self._running:
                 return job
-            if is_new or at_once is None:
-                job.at_once = at_once
+            if is_new or at_once is None or urgent:
+                job.at_once = None if urgent else at_once
             if urgent:
                 job.work = work
                 self._first[key] = job
@@ -166,8 +167,7 @@ class Pool:
 
     def _call_a_thread(self) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        waiting = len(self._first) + len(self._later)
-        if self._idle >= waiting or len(self._threads) >= self._size():
+        if self._idle + len(self._starting) >= self._ready_to_begin() or len(self._threads) >= self._size():
             self._ready.notify()
             return
         try:
@@ -180,7 +180,12 @@ class Pool:
 
     def _start_thread(self, begin: Callable[[Worker], object]) -> None:
         thread = threading.Thread(target=self._run, args=(begin,), daemon=True, name="tvmconvgrad worker")
-        thread.start()
+        self._starting.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self._starting.discard(thread)
+            raise
         self._threads.append(thread)
 
     def _run(self, begin: Callable[[Worker], object]) -> None:
@@ -200,6 +205,7 @@ class Pool:
                 del job
         finally:
             with self._lock:
+                self._starting.discard(threading.current_thread())
                 self._workers.remove(worker)
             worker.close()
 
@@ -208,6 +214,7 @@ class Pool:
         seconds = self._idle_seconds()
         end = None if seconds is None else time.monotonic() + seconds
         with self._lock:
+            self._starting.discard(threading.current_thread())
             while not self._closed:
                 job = self._take()
                 if job is not None:
@@ -235,12 +242,20 @@ class Pool:
         return None
 
     def _may_begin(self, job: Job[Any]) -> bool:
-        most = None if job.at_once is None else job.at_once()
-        return most is None or sum(other.at_once is not None for other in self._running.values()) < most
+        return job.at_once is None or self._running_with_limit() < job.at_once
+
+    def _running_with_limit(self) -> int:
+        return sum(job.at_once is not None for job in self._running.values())
+
+    def _ready_to_begin(self) -> int:
+        """How many of the queued jobs could begin now, if there were threads for them."""
+        limits = [job.at_once for queue in (self._first, self._later) for job in queue.values()]
+        most = max((limit for limit in limits if limit is not None), default=0)
+        unlimited = limits.count(None)
+        return unlimited + min(len(limits) - unlimited, max(0, most - self._running_with_limit()))
 
 
 Callback = Callable[[Job[Any]], object]
-AtOnce = Callable[[], int | None]
 
 
 def _tell(job: Job[Any]) -> None:

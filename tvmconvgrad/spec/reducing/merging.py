@@ -69,8 +69,8 @@ _NAMES = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
 
 
 def _covers_all(problem: Problem) -> bool:
-    """Whether the filter covers the images, with the elements of x in its own order, and none of them is told from
-    the others by its channel."""
+    """Whether the filter covers the images, and has the elements of x in the same order as x. A bias by the channels of
+    x, and a filter with its taps reversed, would tell positions from channels."""
     geometry, epilogue = problem.geometry, problem.epilogue
     order = problem.data_format.replace("N", "")
     same_order = order in problem.filter_axes and (geometry.groups == 1 or order == "CX")
@@ -91,7 +91,7 @@ def _matrix_product(problem: Problem) -> Problem:
         "batch": 1,
     }
     columns = replace(geometry, c=geometry.c * prod(geometry.x), **sizes)
-    axes = "XCO" if problem.filter_axes.endswith("O") else "XOC"
+    axes = "XCO" if problem.filter_axes.endswith("O") else "OXC"
     return replace(problem, geometry=columns, data_format="NXC", filter_axes=axes)
 
 

@@ -14,8 +14,8 @@ from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.problem import Problem
 
 _FILTER_AXES = ("XCO", "OXC", "XOC", "OCX", "COX")
-"""All orders of a filter's axes. Of those with the same memory, the first one that ends in more than one element is
-taken, since kernels read vectors along the last axis."""
+"""The orders of a filter's axes that layouts name. Of those with the same memory, the first one that ends in an axis of
+several elements is taken, since kernels read vectors along the last axis; if none does, the first one."""
 
 
 def in_best_order(problem: Problem) -> Problem:
@@ -31,7 +31,8 @@ def in_best_order(problem: Problem) -> Problem:
 
 
 def _data_format(geometry: Geometry) -> str | None:
-    """The layout of data with the same memory as the other one; None if they differ."""
+    """The layout to name where NXC and NCX have the same memory; None where they differ. Images of one channel are rows
+    of positions, along which NCX's kernels have vectors; images of one position are rows of channels."""
     if geometry.c == geometry.o == 1:
         return "NCX"
     if 1 in (geometry.c, prod(geometry.x)) and 1 in (geometry.o, prod(geometry.y)):

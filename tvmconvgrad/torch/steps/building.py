@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -27,9 +26,6 @@ class Build:
     pending: ClassVar[set[Build]] = set()
     """Builds of this process that have not ended. Meanwhile compilers use the CPUs, and times of calls say little."""
 
-    awaited: ClassVar[set[object]] = set()
-    """One object for each block that waits for builds."""
-
     def __init__(self, problem: Problem, target: Target | None, gpu: int | None = None) -> None:
         self.problem, self.target, self.gpu = problem, target, gpu
         self.kernel: Kernel | None = None
@@ -38,24 +34,31 @@ class Build:
         self._since = 0.0  # when the build ended, in time.monotonic()'s seconds
         self._future: Future[Kernel] | None = None
 
-    def ask(self) -> None:
-        """Start the build, unless it was started before."""
-        if self._future is not None or self.reason:
+    def ask(self, waits: bool = False) -> None:
+        """Start the build, unless it was started before.
+
+        While nobody `waits`, as many kernels are built at the same time as the program leaves CPUs idle. On two CPUs a
+        second compiler, which starts while a training on one thread takes its first step, made that 1.6 times as long
+        (MobileNetV2 on an AMD EPYC with Zen 4). Where none is idle, all compilers share a small part of them.
+        """
+        if self.reason or (self._future is not None and not (waits and self in self.pending)):
             return
         try:
-            self._future = self._begun()
+            future = self._begun(None if waits else idle_cpus() or None)
         except Exception as error:  # PyTorch computes after any error, and the report shows it
             self.reason = first_line(error)
             return
-        self.pending.add(self)
+        if self._future is None:  # else the limit of the first build is gone
+            self._future = future
+            self.pending.add(self)
         self.poll()
 
-    def _begun(self) -> Future[Kernel]:
+    def _begun(self, at_once: int | None) -> Future[Kernel]:
         try:
-            return in_background(self.problem, self.target, None, True, self.gpu, _at_once)
+            return in_background(self.problem, self.target, None, True, self.gpu, at_once)
         except MissingKernel:  # nothing may be built, but a bundle may have the kernel without options
             plain = replace(self.problem, epilogue=PLAIN)
-            return in_background(plain, self.target, None, True, self.gpu, _at_once)
+            return in_background(plain, self.target, None, True, self.gpu, at_once)
 
     def poll(self) -> Kernel | None:
         """The kernel, if it is ready; None otherwise. Does not wait."""
@@ -67,12 +70,11 @@ class Build:
     def wait(self) -> Kernel | None:
         """Start the build, wait for its end, and return the kernel; None if it failed (`reason`)."""
         while self.poll() is None and not self.reason:
-            with waiting_for_builds():
-                self.ask()
-                future = self._future
-                if future is not None:  # else another thread of a forked child is about to ask anew
-                    with suppress(Exception):  # poll() stores the error
-                        future.result()
+            self.ask(waits=True)
+            future = self._future
+            if future is not None:  # else another thread of a forked child is about to ask anew
+                with suppress(Exception):  # poll() stores the error
+                    future.result()
         return self.kernel
 
     @property
@@ -92,21 +94,3 @@ class Build:
             self._future = None  # the next ask() starts the build again, in this child
         else:
             self.reason = first_line(error)
-
-
-@contextmanager
-def waiting_for_builds() -> Iterator[None]:
-    """A block in which builds take all CPUs: its thread waits for what it asks for."""
-    block = object()
-    Build.awaited.add(block)
-    try:
-        yield
-    finally:
-        Build.awaited.discard(block)
-
-
-def _at_once() -> int | None:
-    """How many kernels are built at the same time. While nobody waits, as many as the program leaves CPUs idle: on two
-    CPUs a second compiler, which starts while a training on one thread takes its first step, made that 1.6 times as
-    long (MobileNetV2 on an AMD EPYC with Zen 4). Where it leaves none, all compilers share a small part of them."""
-    return None if Build.awaited else idle_cpus() or None

@@ -98,10 +98,11 @@ class Step:
         return self.calls <= self.patience
 
     def ask(self) -> None:
-        """Start the build now, however few calls there were, unless PyTorch computes whatever comes."""
+        """Start the build now, for whoever waits for it, however few calls there were, unless PyTorch computes whatever
+        comes."""
         self.patience = 0
         if self.build is not None and not self.uses_pytorch():
-            self.build.ask()
+            self.build.ask(waits=True)
 
     @property
     def is_open(self) -> bool:
