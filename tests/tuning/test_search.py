@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -39,6 +39,7 @@ from tvmconvgrad.tuning.workers import measure, runner
 from tvmconvgrad.tuning.workers.candidates import construction
 from tvmconvgrad.tuning.workers.measure import LocalMeasurer
 from tvmconvgrad.tuning.workers.pool import Pool, TrialFailed
+from tvmconvgrad.workers.worker import Answer
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,31 @@ def search(task: Task, folder: Path, pool: Pool, trials: int, measurer: LocalMea
             return under_way.run(Limits(trials))
     finally:
         mine.close()
+
+
+def test_what_one_thread_has_made_another_does_not_lose(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads draw the same candidate, and for one of them time is up."""
+    space = DecisionSpace(task)
+    rule, described, late = space.rules[0], space._describe, [True]
+
+    def describe(rule: str, numbers: Mapping[str, int]) -> Answer:
+        if late:
+            late.clear()
+            answer = described(rule, numbers)
+            with monkeypatch.context() as other:
+                other.setattr(space, "_describe", fail)
+                assert space.make(rule, numbers) is None
+            return answer
+        return described(rule, numbers)
+
+    def fail(rule: str, numbers: Mapping[str, int]) -> Answer:
+        raise TrialFailed("time was up")
+
+    monkeypatch.setattr(space, "_describe", describe)
+    made = space.make(rule, {})
+    assert made is not None
+    assert space.make(rule, {}) is made
+    assert space.features(made.measured.sch).size
 
 
 def test_a_search_measures_what_it_is_asked_for_and_goes_on(task: Task, tmp_path: Path, pool: Pool) -> None:

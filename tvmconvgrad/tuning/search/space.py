@@ -97,12 +97,13 @@ class DecisionSpace:
         Threads may make candidates at the same time.
         """
         key = (rule, tuple(sorted(numbers.items())))
-        if key in self._refused:
-            return None
-        found = self._made.get(key) or self._described(rule, numbers)
-        if found is None:
+        found = self._made.get(key)
+        if found is None and key not in self._refused:
+            found = self._described(rule, numbers)
+        if found is None:  # also for want of time, while another thread has made it
             self._refused.add(key)
             return None
+        self._made.pop(key, None)  # the latest to be asked for goes last
         self._made[key] = found
         if len(self._made) > _KEPT:
             self._made.popitem(last=False)
