@@ -58,7 +58,7 @@ TILED = [
         (16, 32, "NCX", FILTERS_BY_CHANNELS[operator], "bf16"),
     )
 ]
-# one element more than a vector of 8, in a row whose end a condition finds: LLVM's own masked store wrote another one
+# rows of 9 and 17 elements: of a vector's last part one lane is stored, and LLVM's own masked store wrote another one
 TILED += [
     Case(operator, Convolution(1, 1, c, o, x, x, k, ones, apart, apart, apart), dtype=dtype)
     for operator, c, o in (("ConvolutionBackpropData", 1, 3), ("ConvTransposeBackpropData", 3, 1))

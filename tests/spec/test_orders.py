@@ -67,14 +67,11 @@ def drawn(random: Random) -> Problem:
     """Any sum, in one to three dimensions, with many extents of one and filters as large as the images."""
     rank, groups = random.choice((1, 1, 2, 3)), random.choice((1, 1, 1, 2))
     k = tuple(random.choice((1, 1, 2, 3)) for _ in range(rank))
-    covers = random.random() < 0.5
-    x = k if covers else tuple(size + random.randrange(3) for size in k)
-    strides = tuple(random.choice((1, 2)) for _ in range(rank))
-    y = tuple((size - taps) // stride + 1 for size, taps, stride in zip(x, k, strides))
+    most = random.choice((1, 3))
+    y, strides = (tuple(random.randint(1, high) for _ in range(rank)) for high in (most, 2))
+    x = tuple((count - 1) * stride + taps for count, stride, taps in zip(y, strides, k))
     none, ones = (0,) * rank, (1,) * rank
-    ends = tuple((count - 1) * stride + taps - size for count, stride, taps, size in zip(y, strides, k, x))
     c, o = groups * random.choice((1, 2, 3)), groups * random.choice((1, 2))
-    x = tuple(size + end for size, end in zip(x, ends))
     geometry = Geometry(random.choice((1, 2)), groups, c, o, x, y, k, strides, ones, none, none)
     gradient, operator = random.choice(
         (

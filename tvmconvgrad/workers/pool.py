@@ -73,7 +73,7 @@ class Pool:
         self._running: dict[Hashable, Job[Any]] = {}
         self._threads: list[threading.Thread] = []
         self._workers: list[Worker] = []
-        self._starting: set[threading.Thread] = set()
+        self._starting: set[threading.Thread] = set()  # those that have not looked for a job yet
         self._idle = 0
         self._closed = False
 
@@ -107,8 +107,7 @@ class Pool:
                 self._later.pop(key, None)
             elif key not in self._first:
                 self._later[key] = job
-            if self._may_begin(job):
-                self._call_a_thread()
+            self._call_a_thread()
         return job
 
     def do(self, key: Hashable, work: Callable[[Worker], T]) -> T:
@@ -167,6 +166,7 @@ class Pool:
 
     def _call_a_thread(self) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._starting.intersection_update(self._threads)
         if self._idle + len(self._starting) >= self._ready_to_begin() or len(self._threads) >= self._size():
             self._ready.notify()
             return
@@ -181,11 +181,7 @@ class Pool:
     def _start_thread(self, begin: Callable[[Worker], object]) -> None:
         thread = threading.Thread(target=self._run, args=(begin,), daemon=True, name="tvmconvgrad worker")
         self._starting.add(thread)
-        try:
-            thread.start()
-        except BaseException:
-            self._starting.discard(thread)
-            raise
+        thread.start()
         self._threads.append(thread)
 
     def _run(self, begin: Callable[[Worker], object]) -> None:
@@ -205,7 +201,6 @@ class Pool:
                 del job
         finally:
             with self._lock:
-                self._starting.discard(threading.current_thread())
                 self._workers.remove(worker)
             worker.close()
 

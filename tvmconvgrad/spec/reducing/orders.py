@@ -19,7 +19,7 @@ several elements is taken, since kernels read vectors along the last axis; if no
 
 
 def in_best_order(problem: Problem) -> Problem:
-    """`problem` with the first of the orders that its tensors' memory has."""
+    """`problem` with the best of the orders that its tensors' memory has; the sum and the memory stay the same."""
     geometry = problem.geometry
     sizes = {"X": prod(geometry.k), "C": geometry.c // geometry.groups, "O": geometry.o}
     return replace(
@@ -41,7 +41,7 @@ def _data_format(geometry: Geometry) -> str | None:
 
 
 def _filter_axes(axes: str, sizes: Mapping[str, int]) -> str:
-    """The first of `_FILTER_AXES` with the memory of `axes`."""
+    """The one of `_FILTER_AXES` that is taken of those with the memory of `axes`."""
     same = [other for other in _FILTER_AXES if _long(other, sizes) == _long(axes, sizes)]
     return next((other for other in same if sizes[other[-1]] > 1), same[0])
 
