@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def no_memory_files(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(os, "memfd_create", refuse)
+
+
+def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -46,13 +54,31 @@ def test_each_library_answers_after_its_file_is_gone(tmp_path: Path, place: str)
     assert [one.answer() for one in loaded] == [1, 2, 3, 4, 5]
 
 
-def test_no_path_comes_back() -> None:
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_no_path_comes_back(monkeypatch: pytest.MonkeyPatch, is_linked: bool) -> None:
+    if not is_linked:
+        no_folder(monkeypatch)
     paths = []
     for _ in range(40):
         with library_file(b"no library") as path:
             assert Path(path).read_bytes() == b"no library"
             paths.append(path)
     assert len(set(paths)) == 40
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_no_loaded_library_has_the_path_of_a_file_that_is_opened_later(tmp_path: Path, place: str) -> None:
+    """libbacktrace reads the files of all libraries; one that is empty crashes the process."""
+    source, library = tmp_path / "nothing.c", tmp_path / "nothing.so"
+    source.write_text("int nothing;")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    with library_file(library.read_bytes()) as path:
+        loaded = ctypes.CDLL(path)
+    assert loaded._name == path
+    with ExitStack() as files:
+        for _ in range(100):
+            files.enter_context(tempfile.TemporaryFile())
+        assert not Path(path).exists()
 
 
 def test_nobody_else_can_reach_the_file_and_it_goes_when_loading_fails(monkeypatch: pytest.MonkeyPatch) -> None:

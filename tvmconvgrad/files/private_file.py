@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tvmconvgrad.files.temporary import TemporaryFolderError, memory_file, temporary_folder
 
@@ -28,7 +29,8 @@ def library_file(library: bytes) -> Iterator[str]:
     if handle is not None:
         try:
             if _filled(handle, library) and _can_be_mapped(f"/proc/self/fd/{handle}"):
-                yield _new_name(handle)
+                with _name(handle) as path:
+                    yield path
                 return
         finally:
             os.close(handle)
@@ -57,6 +59,24 @@ def _can_be_mapped(path: str) -> bool:
             return True
     except OSError:
         return False
+
+
+@contextmanager
+def _name(handle: int) -> Iterator[str]:
+    """A path of an open file, which leads nowhere after the block.
+
+    A library keeps the path that it was loaded by, and whatever prints a stack trace reads the file that is there then
+    (libbacktrace in tvm_ffi, for example). By its number it would read another file, crash where that one is shorter,
+    and wait for ever where it is a pipe. So the path is a link to the number; without a folder for it, the number.
+    """
+    with ExitStack() as stack:
+        try:
+            made = tempfile.TemporaryDirectory(prefix="tvmconvgrad-", ignore_cleanup_errors=True)
+            path = os.path.join(stack.enter_context(made), "kernel.so")
+            os.symlink(f"/proc/self/fd/{handle}", path)
+        except OSError:
+            path = _new_name(handle)
+        yield path
 
 
 def _new_name(handle: int) -> str:
