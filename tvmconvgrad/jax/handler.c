@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "pages.c"
 #include "xla/ffi/api/c_api.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -111,6 +112,12 @@ static void *address(const XLA_FFI_CallFrame *frame, int argument) {
     return ((const XLA_FFI_Buffer *)frame->args.args[argument])->data;
 }
 
+static int64_t bytes_of(const XLA_FFI_Buffer *buffer) {
+    int64_t bytes = buffer->dtype == XLA_FFI_DataType_F32 ? 4 : 2;
+    for (int64_t axis = 0; axis < buffer->rank; ++axis) bytes *= buffer->dims[axis];
+    return bytes;
+}
+
 static XLA_FFI_Error *execute(const XLA_FFI_CallFrame *frame) {
     const XLA_FFI_Api *api = frame->api;
     const XLA_FFI_Scalar *number = frame->attrs.size == 1 ? frame->attrs.attrs[0] : NULL;
@@ -127,8 +134,9 @@ static XLA_FFI_Error *execute(const XLA_FFI_CallFrame *frame) {
         );
     if (settled(kernel) == FAILED) return failure(api, XLA_FFI_Error_Code_INTERNAL, kernel->reason);
     int64_t begin = now();
-    void *result = ((const XLA_FFI_Buffer *)frame->rets.rets[0])->data;
-    if (kernel->run(address(frame, 0), address(frame, 1), result, NULL, NULL, 0))
+    const XLA_FFI_Buffer *result = frame->rets.rets[0];
+    use_huge_pages(result->data, bytes_of(result));
+    if (kernel->run(address(frame, 0), address(frame, 1), result->data, NULL, NULL, 0))
         return failure(api, XLA_FFI_Error_Code_RESOURCE_EXHAUSTED, "tvmconvgrad: no memory for a kernel's workspace");
     count(kernel, now() - begin);
     return NULL;

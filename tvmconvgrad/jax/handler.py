@@ -19,6 +19,7 @@ from tvmconvgrad.files.private_file import library_file
 TARGET = "tvmconvgrad_convolution"
 """The name of the custom call."""
 _SOURCE = Path(__file__).with_name("handler.c")
+_PAGES = _SOURCE.with_name("pages.c")
 _HEADER = Path("xla", "ffi", "api", "c_api.h")
 
 
@@ -66,7 +67,7 @@ def handler() -> Handler:
 def _library() -> bytes:
     """The compiled library, from the cache if it is there. The interface is that of the jaxlib which is installed."""
     include = Path(jax.ffi.include_dir())
-    texts = _SOURCE.read_bytes(), (include / _HEADER).read_bytes()
+    texts = [each.read_bytes() for each in (_SOURCE, _PAGES, include / _HEADER)]
     description: dict[str, Any] = {
         "handler": [hashlib.sha256(text).hexdigest() for text in texts],
         "target": f"the C compiler's for {platform.machine()}",
