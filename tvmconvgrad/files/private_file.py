@@ -29,8 +29,8 @@ def library_file(library: bytes) -> Iterator[str]:
     if handle is not None:
         try:
             if _filled(handle, library) and _can_be_mapped(f"/proc/self/fd/{handle}"):
-                with _name(handle) as path:
-                    yield path
+                with _name(handle) as name:
+                    yield name
                 return
         finally:
             os.close(handle)

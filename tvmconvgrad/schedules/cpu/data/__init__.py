@@ -5,5 +5,6 @@ has the candidates), a cache block of K is KC, and a panel is a packed micro-pan
 data is the block of A, MC x KC, in L2 (partition.py). N is partitioned only for work items: there is no NC.
 
 plan.py chooses all numbers. For that it asks sizes.py for the extents, access.py for what a tile reads and writes, and
-partition.py for the work items. nest.py and epilogue.py make the loops.
+partition.py for the work items. nest.py and epilogue.py make the loops; summation.py says into how many blocks a long
+sum is split.
 """

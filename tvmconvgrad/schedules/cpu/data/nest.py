@@ -11,6 +11,7 @@ from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
+from tvmconvgrad.schedules.cpu.data.summation import summation_blocks
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
@@ -30,12 +31,14 @@ class Nest:
 def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
     """Nest the loops as rule.py says, and write the tiles."""
     tile = plan.tile
-    block, written = _accumulators(sch, total, rank, plan, access.machine.lanes)
+    block, sums, written = _accumulators(sch, total, rank, plan, access)
     stored = tile_registers.keep(sch, block) if tile.tile_rows else None
-    sch.set_scope(block, 0, "local")
-    blocks.lanes_last(sch, block, 1, tile.groups)
-    blocks.lanes_last(sch, block, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
+    for accumulator in [block, *sums]:
+        sch.set_scope(accumulator, 0, "local")
+        blocks.lanes_last(sch, accumulator, -rank - 2, tile.groups)
+        blocks.lanes_last(sch, accumulator, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
     (n, g, *positions, column), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
+    summation_blocks = [taps.pop() for _ in sums]
     cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.n])
@@ -46,12 +49,14 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     register_tile = order.get(tile.vector_axis, [row, column1, g1])
     if stored is not None:
         register_tile = [g1, *tile_rows, row, column1, summed.pop()]
-    sch.reorder(*work_items, *cache_blocks, *inside, *summed, *register_tile, *pair)
+    sch.reorder(*work_items, *cache_blocks, *inside, *summation_blocks, *summed, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
         row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
         tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
     else:
         blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
+    for each, loop in zip(sums, summation_blocks):
+        _add_blocks(sch, each, loop, rank, tile, access.machine.lanes)
     if tile.vector_axis is DataAxis.K:
         _add_lanes(sch, total, inside[-1])
     sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
@@ -61,19 +66,26 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     return Nest(block, written, work_items, column0, summed[0])
 
 
-def _accumulators(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, lanes: int) -> tuple[SBlockRV, SBlockRV]:
-    """The block that adds up a tile, and the block that writes it: to the result, to a sum of cache blocks of K, or, if
-    the lanes are summed, to the sum over these."""
+def _accumulators(
+    sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess
+) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
+    """The block that adds up a tile; the one that adds up its summation blocks, if there are several; and the one that
+    writes it: to the result, to a sum of cache blocks of K, or, if the lanes are summed, to the sum over these."""
     block = total
     if plan.tile.vector_axis is DataAxis.K:
-        _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, access.machine.lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
     if plan.k_cache_blocks > 1:
         cache_block, _ = sch.split(sch.get_loops(block)[-1], [plan.k_cache_blocks, None])
-        return sch.rfactor(cache_block, 0), total
-    (written,) = sch.get_consumers(total)
-    return block, written
+        block, written = sch.rfactor(cache_block, 0), total
+    else:
+        (written,) = sch.get_consumers(total)
+    count = summation_blocks(access.sizes, plan.tile.vector_axis, plan.block_k, plan.k_cache_blocks)
+    if count == 1:
+        return block, [], written
+    summation_block, _ = sch.split(sch.get_loops(block)[-1], [count, None])
+    return sch.rfactor(summation_block, 0), [block], written
 
 
 def _split_positions(
@@ -135,6 +147,16 @@ def _loops(
     spatial = rank + 3
     lane = [loops.pop()] if lanes_are_summed else []
     return loops[:spatial], loops[spatial:], lane
+
+
+def _add_blocks(sch: Schedule, total: SBlockRV, at: LoopRV, rank: int, tile: DataTile, lanes: int) -> None:
+    """Add the sums of a tile's summation block to those of the blocks before, which are on the stack."""
+    sch.reverse_compute_at(total, at, preserve_unit_loops=True)
+    image, group, *middle, row, channel = sch.get_loops(total)[-(rank + 3) :]
+    rows = [middle.pop()] if tile.rows > 1 else []
+    order = [group, channel, *rows, row] if tile.vector_axis is DataAxis.M else [*rows, row, channel, group]
+    sch.reorder(image, *middle, *order)
+    blocks.vectorize_tile(sch, order, lanes)
 
 
 def _add_lanes(sch: Schedule, total: SBlockRV, at: LoopRV) -> None:

@@ -1,0 +1,29 @@
+"""Blocked summation: long sums of f32 are added up in blocks, whose sums are then added up.
+
+Rounding errors grow with the root of a block's length (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+"""
+
+from __future__ import annotations
+
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes
+from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
+
+SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 320, 4
+"""So many products are added up one after the other at most; the second number is for results of at most FEW_CHANNELS
+channels, which XLA adds up in short chains. Without such blocks, errors were up to 2.7 times XLA's, and up to 4.3 times
+for few channels (benchmarks/jax_convolutions.py --errors). Dense layers in blocks of 288 took 1.01 to 1.02 times as
+long, and in blocks of 1152 as long as without (bench all --only data, an AMD EPYC with Zen 4)."""
+
+
+def summation_blocks(sizes: DataSizes, vector_axis: DataAxis, block_k: int, k_cache_blocks: int) -> int:
+    """The number of blocks, of whole K blocks, in which the products of a cache block of K are added up.
+
+    One for 16 bits, to which results are rounded anyway, and with vectors over K, whose lanes are blocks of their own.
+    """
+    if vector_axis is DataAxis.K or sizes.problem.dtype != "f32":
+        return 1
+    longest = SHORT_SUMMATION_BLOCK if sizes.n <= FEW_CHANNELS else SUMMATION_BLOCK
+    products = max((size.products for size in sizes.sums), default=1) // k_cache_blocks
+    blocks, wanted = -(-sizes.k // block_k) // k_cache_blocks, -(-products // longest)
+    count = least_divisor(blocks, wanted)
+    return count if count <= 4 * wanted else largest_divisor(blocks, wanted)
