@@ -5,8 +5,9 @@
 A step is the forward, all gradients of the mean square of the result, and stochastic gradient descent, as one program.
 Shows milliseconds of the fastest step of each, the gain, and by how much of their norm the gradients of both differ,
 which ends the program where it is more than rounding. Each takes its steps in pairs, as a training takes them one after
-another: memory that a step releases is what the next one gets. A virtual machine may give it back to its host after two
-seconds, and a step of ours that follows one of XLA's, which takes so long, waits 300 ms for 318 MB in huge pages.
+another: the next step gets the memory that the last one has released. A virtual machine may give memory that was free
+for two seconds back to its host. XLA's step of mobilenet_v2 takes two seconds, and one of ours that came right after it
+would wait 300 ms for its 318 MB.
 The threads are as many as the CPUs that the process is pinned to. XLA takes minutes for a step of resnext_50.
 """
 

@@ -54,10 +54,13 @@ def test_each_library_answers_after_its_file_is_gone(tmp_path: Path, place: str)
     assert [one.answer() for one in loaded] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("is_linked", [True, False])
-def test_no_path_comes_back(monkeypatch: pytest.MonkeyPatch, is_linked: bool) -> None:
-    if not is_linked:
+@pytest.mark.parametrize("links", ["followed", "refused", "not followed"])
+def test_no_path_comes_back(monkeypatch: pytest.MonkeyPatch, links: str) -> None:
+    if links == "refused":
         no_folder(monkeypatch)
+    if links == "not followed":  # a folder that is mounted with nosymfollow
+        link = os.symlink
+        monkeypatch.setattr(os, "symlink", lambda _, path: link(path, path))
     paths = []
     for _ in range(40):
         with library_file(b"no library") as path:
@@ -73,8 +76,7 @@ def test_no_loaded_library_has_the_path_of_a_file_that_is_opened_later(tmp_path:
     source.write_text("int nothing;")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     with library_file(library.read_bytes()) as path:
-        loaded = ctypes.CDLL(path)
-    assert loaded._name == path
+        ctypes.CDLL(path)
     with ExitStack() as files:
         for _ in range(100):
             files.enter_context(tempfile.TemporaryFile())

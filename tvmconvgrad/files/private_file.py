@@ -63,11 +63,12 @@ def _can_be_mapped(path: str) -> bool:
 
 @contextmanager
 def _name(handle: int) -> Iterator[str]:
-    """A path of an open file, which leads nowhere after the block.
+    """A path of an open file, which is gone after the block.
 
     A library keeps the path that it was loaded by, and whatever prints a stack trace reads the file that is there then
     (libbacktrace in tvm_ffi, for example). By its number it would read another file, crash where that one is shorter,
-    and wait for ever where it is a pipe. So the path is a link to the number; without a folder for it, the number.
+    and wait for ever where it is a pipe. So the path is a link to the number; where there is no folder for it or links
+    are not followed, the number.
     """
     with ExitStack() as stack:
         try:
@@ -75,8 +76,8 @@ def _name(handle: int) -> Iterator[str]:
             path = os.path.join(stack.enter_context(made), "kernel.so")
             os.symlink(f"/proc/self/fd/{handle}", path)
         except OSError:
-            path = _new_name(handle)
-        yield path
+            path = ""
+        yield path if path and _can_be_mapped(path) else _new_name(handle)
 
 
 def _new_name(handle: int) -> str:

@@ -3,8 +3,8 @@
  * An XLA program takes one block of memory for all its intermediate arrays, a new one in each call, and our kernels'
  * results are parts of it. Linux gives new memory page by page, when a page is first written: a training step of
  * MobileNetV2 (benchmarks/jax_training.py, a virtual Zen 4) spent 116 of its 266 ms on 318 MB in pages of 4 KiB, and 26
- * of 160 once the first of our kernels asks for huge ones. NumPy asks for its arrays, too. It is a hint: where huge pages
- * are always or never used (/sys/kernel/mm/transparent_hugepage/enabled), nothing changes.
+ * of 160 once the first of our kernels asks for huge ones. NumPy asks for its arrays, too. It is a hint, which changes
+ * nothing where huge pages are never used (/sys/kernel/mm/transparent_hugepage/enabled).
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -38,10 +38,38 @@ static Mapping mapping_of(const void *memory) {
     return found;
 }
 
-/* For the whole block of memory in which a large result lies; where Linux does not tell its ends, for the result. */
+/* How the C library (glibc) begins a large block, which is a mapping of its own. */
+typedef struct { uint64_t before, size; } Chunk;
+enum { IS_MAPPED = 2, FLAGS = 7, PAGE = 4096, NEIGHBOURS = 64 };
+
+/* The block of the C library that has an address. Linux makes one mapping of neighbours, of which others may be
+ * somebody's whose memory is to stay as it is: so it is looked for from the beginning, block by block. They are read as
+ * a file, since another thread may give one back meanwhile. Without bytes where there is none: other allocators. */
+static Mapping block_of(const void *memory) {
+    Mapping block = mapping_of(memory);
+    uint64_t end = block.end;
+    int file = block.end ? open("/proc/self/mem", O_RDONLY | O_CLOEXEC) : -1;
+    for (int i = 0; file >= 0 && i < NEIGHBOURS; ++i) {
+        Chunk chunk;
+        if (pread(file, &chunk, sizeof chunk, (off_t)block.begin) != sizeof chunk) break;
+        uint64_t bytes = chunk.size & ~(uint64_t)FLAGS;
+        if ((chunk.size & FLAGS) != IS_MAPPED || !bytes || bytes % PAGE || bytes > end - block.begin) break;
+        block.end = block.begin + bytes;
+        if ((uintptr_t)memory < block.end) {
+            close(file);
+            return block;
+        }
+        block.begin = block.end;
+    }
+    if (file >= 0) close(file);
+    block.begin = block.end = 0;
+    return block;
+}
+
+/* For the whole block of memory in which a large result lies; where that is not known, for the result. */
 static void use_huge_pages(const void *result, int64_t bytes) {
     if (bytes < 2 * HUGE_PAGE) return;
-    Mapping block = mapping_of(result);
+    Mapping block = block_of(result);
     uint64_t begin = ((uintptr_t)result + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     uint64_t end = ((uintptr_t)result + bytes) / HUGE_PAGE * HUGE_PAGE;
     if (block.end) begin = block.begin, end = block.end;

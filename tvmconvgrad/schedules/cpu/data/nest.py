@@ -11,7 +11,6 @@ from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
-from tvmconvgrad.schedules.cpu.data.summation import summation_blocks
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
@@ -31,14 +30,14 @@ class Nest:
 def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
     """Nest the loops as rule.py says, and write the tiles."""
     tile = plan.tile
-    block, sums, written = _accumulators(sch, total, rank, plan, access)
+    block, sums, written = _accumulators(sch, total, rank, plan, access.machine.lanes)
     stored = tile_registers.keep(sch, block) if tile.tile_rows else None
     for accumulator in [block, *sums]:
         sch.set_scope(accumulator, 0, "local")
         blocks.lanes_last(sch, accumulator, -rank - 2, tile.groups)
         blocks.lanes_last(sch, accumulator, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
     (n, g, *positions, column), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
-    summation_blocks = [taps.pop() for _ in sums]
+    block_loops = [taps.pop() for _ in sums]
     cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     column0, column1 = sch.split(column, [None, tile.n])
@@ -49,13 +48,13 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     register_tile = order.get(tile.vector_axis, [row, column1, g1])
     if stored is not None:
         register_tile = [g1, *tile_rows, row, column1, summed.pop()]
-    sch.reorder(*work_items, *cache_blocks, *inside, *summation_blocks, *summed, *register_tile, *pair)
+    sch.reorder(*work_items, *cache_blocks, *inside, *block_loops, *summed, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
         row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
         tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
     else:
         blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
-    for each, loop in zip(sums, summation_blocks):
+    for each, loop in zip(sums, block_loops):
         _add_blocks(sch, each, loop, rank, tile, access.machine.lanes)
     if tile.vector_axis is DataAxis.K:
         _add_lanes(sch, total, inside[-1])
@@ -67,13 +66,13 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
 
 
 def _accumulators(
-    sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess
+    sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, lanes: int
 ) -> tuple[SBlockRV, list[SBlockRV], SBlockRV]:
     """The block that adds up a tile; the one that adds up its summation blocks, if there are several; and the one that
     writes it: to the result, to a sum of cache blocks of K, or, if the lanes are summed, to the sum over these."""
     block = total
     if plan.tile.vector_axis is DataAxis.K:
-        _, lane = sch.split(sch.get_loops(block)[-1], [None, access.machine.lanes])
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, lanes])
         block = sch.rfactor(lane, rank + 3)
         sch.set_scope(total, 0, "local")
     if plan.k_cache_blocks > 1:
@@ -81,10 +80,9 @@ def _accumulators(
         block, written = sch.rfactor(cache_block, 0), total
     else:
         (written,) = sch.get_consumers(total)
-    count = summation_blocks(access.sizes, plan.tile.vector_axis, plan.block_k, plan.k_cache_blocks)
-    if count == 1:
+    if not plan.summation_blocks:
         return block, [], written
-    summation_block, _ = sch.split(sch.get_loops(block)[-1], [count, None])
+    summation_block, _ = sch.split(sch.get_loops(block)[-1], [plan.summation_blocks, None])
     return sch.rfactor(summation_block, 0), [block], written
 
 

@@ -16,6 +16,7 @@ from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.summation import summation_blocks
 from tvmconvgrad.schedules.cpu.data.tiles import cost, packing_again, tiles
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.decisions import Decisions
@@ -43,6 +44,8 @@ class DataPlan:
     """Prefetch distance of data that is read in place, in positions; 0: none."""
     k_cache_blocks: int
     """The number of cache blocks of K, which are added to the result one after the other."""
+    summation_blocks: int | None
+    """The number of blocks in which products are added up (summation.py); None: they are added up in one chain."""
     non_temporal: int
     """1 if results are written by non-temporal stores, else 0."""
     partition_tiles: int
@@ -113,9 +116,10 @@ class DataPlanner:
         block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
         if access.may_block_k:
-            blocks = -(-self.sizes.k // block_k)
-            least = least_divisor(blocks, access.k_cache_blocks)
-            k_cache_blocks = decisions.draw("k_cache_blocks", divisors(blocks), least)
+            k_blocks = -(-self.sizes.k // block_k)
+            least = least_divisor(k_blocks, access.k_cache_blocks)
+            k_cache_blocks = decisions.draw("k_cache_blocks", divisors(k_blocks), least)
+        blocks = summation_blocks(self.sizes, tile, block_k, k_cache_blocks)
         non_temporal = 0
         stages = partitioning.stages_results(partition_tiles, group_partitions, n_partitions)
         if stages or (access.may_store_non_temporally and k_cache_blocks == 1):
@@ -133,6 +137,7 @@ class DataPlanner:
             packs_filter,
             prefetch,
             k_cache_blocks,
+            blocks if blocks > 1 else None,
             non_temporal,
             partition_tiles,
             group_partitions,

@@ -38,7 +38,7 @@ Why it is fast.
    by side. This holds for vectors over N, and over groups of 8 or more channels of K.
 8. On AArch64 a row's operand is an element of a vector: no instruction broadcasts it, which would take the place of an
    FMA. Where registers allow, an iteration of the innermost loop takes four steps along K.
-9. Long sums of f32 are added up in blocks (summation.py): rounding errors of 2304 products in one chain were twice
+9. Long sums are added up in blocks (summation.py): rounding errors of 2304 products in one chain were twice
    XLA's.
 10. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: M block x N block are tiles of 16 x 16 sums in tile
     registers, K blocks are 32 channels, and an instruction adds 8192 products (tir/passes/tiles.py). Its sums go

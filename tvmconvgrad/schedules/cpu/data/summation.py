@@ -5,7 +5,7 @@ Rounding errors grow with the root of a block's length (Higham, Accuracy and Sta
 
 from __future__ import annotations
 
-from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 
 SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 256, 4
@@ -15,15 +15,17 @@ for few channels (benchmarks/jax_convolutions.py --errors). Dense layers in bloc
 long, and in blocks of 1152 as long as without (bench all --only data, an AMD EPYC with Zen 4)."""
 
 
-def summation_blocks(sizes: DataSizes, vector_axis: DataAxis, block_k: int, k_cache_blocks: int) -> int:
-    """The number of blocks, of whole K blocks, in which the products of a cache block of K are added up.
+def summation_blocks(sizes: DataSizes, tile: DataTile, block_k: int, k_cache_blocks: int) -> int:
+    """The number of blocks in which the products of a cache block of K are added up: as many as are needed, or a few
+    more, so that each has as many whole K blocks. One where no such number is within four times what is needed.
 
-    One for 16 bits, to which results are rounded anyway, and with vectors over K, whose lanes are blocks of their own.
+    One for results of 16 bits, whose rounding is coarser, for vectors over K, whose lanes are chains of their own, and
+    in tile registers, where bf16's own errors are larger than those of the sums.
     """
-    if vector_axis is DataAxis.K or sizes.problem.dtype != "f32":
+    if sizes.problem.output_dtype != "f32" or tile.vector_axis is DataAxis.K or tile.tile_rows:
         return 1
     longest = SHORT_SUMMATION_BLOCK if sizes.n <= FEW_CHANNELS else SUMMATION_BLOCK
     products = max((size.products for size in sizes.sums), default=1) // k_cache_blocks
-    blocks, wanted = -(-sizes.k // block_k) // k_cache_blocks, -(-products // longest)
-    count = least_divisor(blocks, wanted)
-    return count if count <= 4 * wanted else largest_divisor(blocks, wanted)
+    blocks, needed = -(-sizes.k // block_k) // k_cache_blocks, -(-products // longest)
+    count = least_divisor(blocks, needed)
+    return count if count <= 4 * needed else largest_divisor(blocks, needed)
