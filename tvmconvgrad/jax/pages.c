@@ -66,9 +66,17 @@ static Mapping block_of(const void *memory) {
     return block;
 }
 
-/* For the whole block of memory in which a large result lies; where that is not known, for the result. */
+/* Whether nothing has been written to memory yet, by a page amidst it. */
+static int is_new(const void *memory, int64_t bytes) {
+    unsigned char is_there = 1;
+    uint64_t page = ((uintptr_t)memory + bytes / 2) / PAGE * PAGE;
+    return !mincore((void *)(uintptr_t)page, 1, &is_there) && !(is_there & 1);
+}
+
+/* For the whole block of memory in which a large result lies; where that is not known, for the result. It takes 9
+ * microseconds, and less than one where the memory has been written to before. */
 static void use_huge_pages(const void *result, int64_t bytes) {
-    if (bytes < 2 * HUGE_PAGE) return;
+    if (bytes < 2 * HUGE_PAGE || !is_new(result, bytes)) return;
     Mapping block = block_of(result);
     uint64_t begin = ((uintptr_t)result + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     uint64_t end = ((uintptr_t)result + bytes) / HUGE_PAGE * HUGE_PAGE;
