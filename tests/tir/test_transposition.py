@@ -187,3 +187,43 @@ def test_strided_columns_of_pairs_of_images() -> None:
     got, program = built(sch, source, (32, 16, 2), "uint16")
     assert np.array_equal(got, source[:, :, ::2].transpose(2, 1, 0))
     assert program.count("shufflevector") >= 4 * 16
+
+
+@pytest.mark.parametrize("images", [1, 2], ids=["rows", "pairs of rows"])
+@pytest.mark.parametrize(("channels", "pieces", "pad"), [(3, 1, 2), (3, 4, 3), (5, 3, 0), (2, 5, 9), (7, 2, 1)])
+def test_pieces_of_rows_of_few_channels(channels: int, pieces: int, pad: int, images: int) -> None:
+    """Positions and channels are one loop. Which of its steps are pads depends on the piece, and on a quotient, which
+    no vector computes."""
+    width, step = 10 * pieces, 10
+    length = step + 2 * pad
+    source = np.random.default_rng(3).integers(1, 1 << 16, (images, width, channels)).astype(np.uint16)
+    a = te.placeholder(source.shape, "uint16", "a")
+
+    def element(p: Any, j: Any, c: Any, n: Any) -> Any:
+        place = p * step + j - pad
+        inside = tirx.all(place >= 0, place < width)
+        return tirx.if_then_else(inside, a(n, place, c), tirx.const(0, "uint16")) if pad else a(n, place, c)
+
+    out = te.compute((pieces, length, channels, images), element, name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    _, place, channel, _ = sch.get_loops(sch.get_sblock("out"))
+    sch.annotate(sch.fuse(place, channel), TRANSPOSE, 1)
+    got, program = built(sch, source, (pieces, length, channels, images), "uint16")
+    padded = np.pad(source, ((0, 0), (pad, pad), (0, 0)))
+    expected = np.stack([padded[:, p * step : p * step + length] for p in range(pieces)])
+    assert np.array_equal(got, expected.transpose(0, 2, 3, 1))
+    assert "div <" not in program
+    assert " x i16>" in program
+
+
+@pytest.mark.parametrize("images", [1, 2], ids=["rows", "pairs of rows"])
+def test_a_condition_that_holds_at_both_ends_only(images: int) -> None:
+    """Every fifth column is zero, neither the first nor the last one of a vector."""
+    source = np.random.default_rng(3).integers(1, 1 << 16, (images, 64)).astype(np.uint16)
+    a = te.placeholder(source.shape, "uint16", "a")
+    zero = tirx.const(0, "uint16")
+    out = te.compute((64, images), lambda j, n: tirx.if_then_else((j + 3) % 5 < 4, a(n, j), zero), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    sch.annotate(sch.get_loops(sch.get_sblock("out"))[0], TRANSPOSE, 1)
+    got, _ = built(sch, source, (64, images), "uint16")
+    assert np.array_equal(got, np.where((np.arange(64) + 3) % 5 < 4, source, 0).T)

@@ -113,7 +113,7 @@ def pack_data(
     c0, c1 = sch.split(c, [None, packed.channels])
     loops = _DataLoops(n, image, g0, g1, c0, c1, space)
     if data_format == "NCX":
-        outer = _pack_rows(sch, block, packed, loops, lanes)
+        outer = _pack_rows(sch, block, packed, loops, lanes, at is None)
     else:
         row = space[-1]
         outer = [loops.n, *space[:-1]]
@@ -121,7 +121,7 @@ def pack_data(
             work_item, row = sch.split(row, [None, largest_divisor(extent(sch, row), TOGETHER)])
             outer.append(work_item)
         if packed.channels * packed.groups > 1:
-            _pack_channels(sch, block, packed, loops, outer, row, ahead)
+            _pack_channels(sch, block, packed, loops, outer, row, lanes, ahead)
         else:
             sch.reorder(*outer, loops.g0, loops.c0, row, loops.image, loops.c1, loops.g1)
             sch.fuse(row, loops.image)  # contiguous in the copy
@@ -137,11 +137,18 @@ def _pack_channels(
     loops: _DataLoops,
     outer: list[LoopRV],
     row: LoopRV,
+    lanes: int,
     ahead: int,
 ) -> None:
-    """The loops over NXC: position by position, along channels."""
+    """The loops over NXC: position by position, along channels; or along a whole row, if all its channels are packed
+    together, and are less than a vector."""
     _, image, g0, g1, c0, c1, _ = loops
     channels, groups = packed.channels, packed.groups
+    if groups == 1 and channels == int(_source(sch, block).shape[-1]) < lanes:
+        sch.reorder(*outer, g0, c0, row, c1, image, g1)
+        sch.annotate(sch.fuse(row, c1), TRANSPOSE, 1)
+        sch.annotate(c0, *((PREFETCH_FAR, ahead) if ahead else (PREFETCH, AHEAD)))
+        return
     read = prod(_first_extent(sch, loop) for loop in (g0, g1, c0, c1))
     sch.reorder(*outer, row, g0, c0, c1, image, g1)
     if packed.images > 1:
@@ -164,7 +171,9 @@ def _pack_channels(
         _prefetch(sch, block, row, read)
 
 
-def _pack_rows(sch: Schedule, block: SBlockRV, packed: DataBlocks, loops: _DataLoops, lanes: int) -> list[LoopRV]:
+def _pack_rows(
+    sch: Schedule, block: SBlockRV, packed: DataBlocks, loops: _DataLoops, lanes: int, in_parallel: bool
+) -> list[LoopRV]:
     """The loops over NCX: block by block, along rows. Returns the outer ones."""
     n, image, g0, g1, c0, c1, space = loops
     is_one_run = _is_contiguous(sch, block, space)
@@ -173,7 +182,12 @@ def _pack_rows(sch: Schedule, block: SBlockRV, packed: DataBlocks, loops: _DataL
         space = list(sch.split(fused, [None, largest_divisor(extent(sch, fused), CONTIGUOUS)]))
     *rows, row = space
     outer = [n, g0, c0, *rows]
-    sch.reorder(*outer, *([c1, row, image, g1] if packed.groups > 1 else [row, c1, image, g1]))
+    if packed.groups == 1:
+        sch.reorder(*outer, row, c1, image, g1)
+    elif in_parallel:
+        sch.reorder(*outer, c1, row, image, g1)
+    else:  # a channel of all groups after the other: so many rows the core's prefetcher follows
+        sch.reorder(n, g0, c0, c1, *rows, row, image, g1)
     if packed.images > 1:
         sch.fuse(c1, image)
     if packed.channels * packed.groups > 1 or not is_one_run:  # rows, of which some may be pads

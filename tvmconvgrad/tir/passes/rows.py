@@ -31,8 +31,10 @@ from tvmconvgrad.tir.passes.statements import (
     index,
     is_bias,
     is_guarded,
+    is_linear,
     sequence,
     step_of,
+    undivided,
     without_binds,
 )
 from tvmconvgrad.tir.rewriting import nodes, replaced, uses
@@ -70,16 +72,10 @@ class Row:
             return self._apart()
         if not self.conditions:
             return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
-        if not all(map(self._holds_between_ends, self.conditions)):
+        if not all(is_linear(each, self.a) for each in self.conditions):
             return sequence([self._stored([at], 1) for at in range(self.extent)]) if not guarded else None
         width = next((side for side in SIDES if self.extent % side == 0), 1)
         return self._stored(range(0, self.extent, width), width) if width > 1 and not guarded else None
-
-    def _holds_between_ends(self, condition: tvm.ir.Expr) -> bool:
-        """Whether a condition that holds for two elements holds for all between them: it is linear. Conditions that
-        leave out gaps between taps are not (te/zeros.py)."""
-        linear = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
-        return linear and step_of([condition.a - condition.b], self.a) is not None
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """The stores of vectors of `size` elements. If the conditions hold for the first and the last element, all are
@@ -133,7 +129,7 @@ class Row:
             return self._over_row(lambda begin: self._vector(store, begin, self.side))
         found = conjuncts(value.args[0])
         outer = [each for each in found if not uses(each, self.a)]
-        choosing = [each for each in found if uses(each, self.a)]
+        choosing = [undivided(each, self.a) for each in found if uses(each, self.a)]
         row = self._over_row(lambda begin: self._chosen(load, begin, choosing))
         if not outer:
             return row
@@ -180,10 +176,13 @@ class Row:
         lane = tirx.Var("lane", "int64")
         by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))
         chosen = tirx.IfThenElse(inside, self._vector(select, begin, self.side), by_element)
-        return tirx.IfThenElse(holds, data, chosen)
+        return tirx.IfThenElse(holds, data, chosen) if holds is not None else chosen
 
-    def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr:
-        """The condition that all `conditions` hold for the first and the last lane of the vector at `begin`."""
+    def _hold_at_ends(self, begin: tvm.ir.Expr, conditions: Sequence[tvm.ir.Expr]) -> tvm.ir.Expr | None:
+        """The condition that all `conditions` hold for the first and the last lane of the vector at `begin`, and so for
+        all between them; None if there may be others between."""
+        if not all(is_linear(each, self.a) for each in conditions):
+            return None
         analyzer = Analyzer()
         for number in nodes(begin, tirx.Var):
             analyzer.bind(number, tvm.ir.Range(0, len(begins_of(self.extent, self.side)) - 2))

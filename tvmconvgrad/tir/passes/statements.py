@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tvm
 from tvm import tirx
 from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import BIAS, LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
@@ -39,6 +40,35 @@ def conjuncts(condition: tvm.ir.Expr) -> list[tvm.ir.Expr]:
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
+
+
+def undivided(condition: tvm.ir.Expr, var: tirx.Var) -> tvm.ir.Expr:
+    """`bound <= e + var // k` as `(bound - e) * k <= var`, and so on: the quotients of a vector's lanes are computed
+    one by one, and are not linear. Other conditions stay as they are."""
+    quotients = [each for each in nodes(condition, tirx.FloorDiv) if each.a.same_as(var)]
+    if len(quotients) != 1 or not isinstance(condition, tirx.LT | tirx.LE):
+        return condition
+    divisor, quotient = quotients[0].b, tirx.Var("quotient", "int64")
+    difference = structural_map(condition.b - condition.a, (tirx.FloorDiv, _by_name(quotients[0], quotient)))
+    rest = replaced(difference, {quotient: index(0)}) - (1 if isinstance(condition, tirx.LT) else 0)  # at least 0
+    match step_of([difference], quotient):
+        case 1:
+            return -rest * divisor <= var
+        case -1:
+            return var < (rest + 1) * divisor
+        case _:
+            return condition
+
+
+def _by_name(quotient: tirx.FloorDiv, name: tirx.Var) -> Callable[[tirx.FloorDiv], tvm.ir.Expr]:
+    return lambda found: name if found.a.same_as(quotient.a) else found
+
+
+def is_linear(condition: tvm.ir.Expr, var: tirx.Var) -> bool:
+    """Whether a condition that holds for two values of `var` holds for all between them, since both of its sides are
+    linear. Conditions that leave out gaps between taps are not (te/zeros.py)."""
+    compares = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
+    return compares and step_of([condition.a - condition.b], var) is not None
 
 
 def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:

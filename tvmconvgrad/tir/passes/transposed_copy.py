@@ -5,14 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import product
 
 import tvm
 from tvm import tirx
+from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
 from tvmconvgrad.tir.annotations import MOST_APART
-from tvmconvgrad.tir.passes.statements import SIDES, adds_in_place, index, is_bias, is_guarded, step_of
-from tvmconvgrad.tir.rewriting import nodes, uses
+from tvmconvgrad.tir.passes.statements import (
+    SIDES,
+    adds_in_place,
+    conjuncts,
+    index,
+    is_bias,
+    is_guarded,
+    is_linear,
+    step_of,
+    undivided,
+)
+from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 
 class TransposedCopy:
@@ -77,16 +89,54 @@ class TransposedCopy:
         return (step_of(self.store.indices, self.b) or 0) // self.run
 
     @cached_property
+    def along(self) -> list[tirx.Var]:
+        """The variables over a vector's lanes in the source."""
+        return [self.a, self.pair] if self.pair is not None else [self.a]
+
+    @cached_property
+    def conditions(self) -> list[tvm.ir.Expr]:
+        """The conditions under which elements are copied; the others become zeros."""
+        return conjuncts(self.store.value.args[0]) if is_guarded(self.store.value) else []
+
+    @cached_property
+    def shared(self) -> list[tvm.ir.Expr]:
+        """The conditions that are the same for all elements of a block."""
+        return [each for each in self.conditions if not any(uses(each, var) for var in [*self.along, self.b])]
+
+    @cached_property
+    def own(self) -> list[tvm.ir.Expr]:
+        """The conditions that differ between elements of a block."""
+        own = [each for each in self.conditions if any(uses(each, var) for var in [*self.along, self.b])]
+        return [undivided(each, self.a) for each in own]
+
+    @cached_property
     def chooses(self) -> bool:
         """Whether a condition differs between a vector's lanes."""
-        lanes = [self.a, self.pair] if self.pair is not None else [self.a]
-        return is_guarded(self.store.value) and any(uses(self.store.value.args[0], var) for var in lanes)
+        return any(uses(each, var) for each in self.own for var in self.along)
 
-    @property
-    def is_all_or_nothing(self) -> bool:
-        """Whether there is a condition that is the same for all elements of a block."""
-        lanes = [self.a, self.b, *([self.pair] if self.pair is not None else [])]
-        return is_guarded(self.store.value) and not any(uses(self.store.value.args[0], var) for var in lanes)
+    @cached_property
+    def own_vary(self) -> bool:
+        """Whether own conditions depend on more than the place in the copy."""
+        known = [*self.along, self.b]
+        used = [var for each in self.own for var in tirx.analysis.undefined_vars(each)]
+        return any(not any(var.same_as(each) for each in known) for var in used)
+
+    def holds_always(self, a: int) -> bool:
+        """Whether the own conditions hold for all elements of the blocks at `a`."""
+        holds = self.all_hold(index(a), self.b) if self.chooses else None
+        return isinstance(holds, tirx.IntImm) and bool(holds.value)
+
+    def all_hold(self, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tvm.ir.Expr | None:
+        """The condition that the own conditions hold for all elements of the block at (a, b), since they do at its
+        corners; None where that is not enough."""
+        axes = {self.a: (a, self.block[0]), self.b: (b, self.block[1])}
+        if self.pair is not None:
+            axes[self.pair] = index(0), self.run
+        if not all(is_linear(each, var) for each in self.own for var in axes):
+            return None
+        ends = product(*([(var, begin), (var, begin + size - 1)] for var, (begin, size) in axes.items()))
+        corners = [dict(corner) for corner in ends]
+        return Analyzer().simplify(tirx.all(*(replaced(each, corner) for each in self.own for corner in corners)))
 
     def is_transposed(self) -> bool:
         """Whether source and copy are contiguous, or strided by few elements, along different axes."""

@@ -22,9 +22,9 @@ along both, copies a row (tir/passes/rows.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import groupby, product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tvm
 from tvm import tirx
@@ -35,6 +35,9 @@ from tvmconvgrad.tir.passes.statements import begins_of, index, is_whole, sequen
 from tvmconvgrad.tir.passes.transposed_block import stored_block, transposed_block
 from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
+
+Block: TypeAlias = "Callable[[tvm.ir.Expr, tvm.ir.Expr], tirx.Stmt]"
+"""Makes one block that begins there along `a`, and there along `b`."""
 
 
 def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
@@ -65,15 +68,57 @@ def _blocked(copy: TransposedCopy) -> tirx.Stmt | None:
         return None
     if copy.adds:
         return _blocked_apart(copy) if copy.apart == 1 else None
+    if not copy.conditions:
+        return _each_block(copy, lambda a, b: transposed_block(copy, a, b, copy.store.value))
+    _, loaded, instead = copy.store.value.args
+    copied = _guarded_blocks(copy, loaded, instead)
+    if not copy.shared:
+        return copied
+    filled = [tirx.Broadcast(instead, copy.lanes * copy.run)] * copy.rows
+    zeros = _each_block(copy, lambda a, b: sequence(stored_block(copy, a, b, filled)))
+    return tirx.IfThenElse(tirx.all(*copy.shared), copied, zeros)
+
+
+def _guarded_blocks(copy: TransposedCopy, loaded: tvm.ir.Expr, instead: tvm.ir.Expr) -> tirx.Stmt:
+    """All blocks; where the own conditions do not hold, elements are `instead`."""
+    if not copy.own:
+        return _each_block(copy, lambda a, b: transposed_block(copy, a, b, loaded))
+    if not copy.chooses:  # rows are loaded, or not
+        value = tirx.if_then_else(tirx.all(*copy.own), loaded, instead)
+        return _each_block(copy, lambda a, b: transposed_block(copy, a, b, value))
+
+    def whole(a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
+        return transposed_block(copy, a, b, loaded)
+
+    def partial(a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
+        chosen, holds = _chosen(copy, a, b, loaded, instead), copy.all_hold(a, b)
+        return chosen if holds is None or not copy.own_vary else tirx.IfThenElse(holds, whole(a, b), chosen)
+
+    return _each_block(copy, whole, partial)
+
+
+def _each_block(copy: TransposedCopy, whole: Block, partial: Block | None = None) -> tirx.Stmt:
+    """What `whole` makes of the begins of each block, along `a` and along `b`; `partial`, if given, of those for which
+    a condition may not hold."""
     begins_a, begins_b = (begins_of(*block) for block in zip(copy.extents, copy.block))
-    if copy.is_in_registers():  # registers have constant indices only
-        return sequence([_guarded_block(copy, index(a), index(b)) for a in begins_a for b in begins_b])
-    last_a, last_b = begins_a[-1], begins_b[-1]
-    counts = len(begins_a), len(begins_b)
+    parts: list[tirx.Stmt] = []
+    for holds, run in groupby(begins_a, key=lambda a: partial is None or copy.holds_always(a)):
+        first, *others = run
+        block = whole if partial is None or holds else partial
+        if copy.is_in_registers():  # registers have constant indices only
+            parts += [block(index(a), index(b)) for a in (first, *others) for b in begins_b]
+        else:
+            parts.append(_block_loops(copy, block, [first, *others], begins_b))
+    return sequence(parts)
+
+
+def _block_loops(copy: TransposedCopy, block: Block, begins_a: Sequence[int], begins_b: Sequence[int]) -> tirx.Stmt:
+    """Loops over blocks with these begins."""
+    (side_a, side_b), counts = copy.block, (len(begins_a), len(begins_b))
     return _loops(
         (copy.a, copy.b),
         counts,
-        lambda a, b: _guarded_block(copy, _begin(a, last_a, copy.block[0]), _begin(b, last_b, copy.block[1])),
+        lambda a, b: block(_begin(a, begins_a, side_a), _begin(b, begins_b, side_b)),
     )
 
 
@@ -101,21 +146,11 @@ def _added(copy: TransposedCopy, along_a: _Segment, along_b: _Segment) -> tirx.S
     )
 
 
-def _guarded_block(copy: TransposedCopy, a: tvm.ir.Expr, b: tvm.ir.Expr) -> tirx.Stmt:
-    """One block of the copy. A condition that all of its elements share is tested once."""
-    value = copy.store.value
-    if not copy.is_all_or_nothing:
-        return _copied(copy, a, b, value)
-    condition, loaded, instead = value.args  # each load would test it again
-    filled = [tirx.Broadcast(instead, copy.lanes * copy.run)] * copy.rows
-    return tirx.IfThenElse(condition, _copied(copy, a, b, loaded), sequence(stored_block(copy, a, b, filled)))
-
-
-def _copied(copy: TransposedCopy, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr) -> tirx.Stmt:
-    """One block of `value`. Lanes that a condition replaces by zeros are loaded, too, if they lie in the buffer;
-    otherwise the block is copied element by element."""
-    if not copy.chooses:
-        return transposed_block(copy, a, b, value)
+def _chosen(
+    copy: TransposedCopy, a: tvm.ir.Expr, b: tvm.ir.Expr, loaded: tvm.ir.Expr, instead: tvm.ir.Expr
+) -> tirx.Stmt:
+    """One block. Lanes that a condition replaces are loaded, too, if they lie in the buffer; otherwise the block is
+    copied element by element."""
     (place,) = copy.load.indices
     ends = (0, 0), (copy.block[0] - 1, copy.block[1] - 1)
     first, last = (replaced(place, {copy.a: a + i, copy.b: b + j} | copy.in_pair(0)) for i, j in ends)
@@ -128,7 +163,8 @@ def _copied(copy: TransposedCopy, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.
             [replaced(copy.store, {copy.a: a + i, copy.b: b + j} | copy.in_pair(k)) for k in range(copy.run)]
         ),
     )
-    return tirx.IfThenElse(inside, transposed_block(copy, a, b, tirx.Select(*value.args)), by_element)
+    selected = transposed_block(copy, a, b, tirx.Select(tirx.all(*copy.own), loaded, instead))
+    return tirx.IfThenElse(inside, selected, by_element)
 
 
 class _Segment(NamedTuple):
@@ -145,8 +181,11 @@ def _segments(extent: int, side: int) -> list[_Segment]:
     return [_Segment(0, whole, 0), *([_Segment(extent - side, 1, side - rest)] if rest else [])]
 
 
-def _begin(number: tirx.Var, last: int, side: int) -> tvm.ir.Expr:
-    return number * side if last % side == 0 else tirx.min(number * side, index(last))
+def _begin(number: tirx.Var, begins: Sequence[int], side: int) -> tvm.ir.Expr:
+    """Where a block begins; the last one may overlap the one before it."""
+    first, last = begins[0], begins[-1]
+    begin = number * side + first
+    return begin if (last - first) % side == 0 else tirx.min(begin, index(last))
 
 
 def _loops(
