@@ -21,7 +21,7 @@ from tvmconvgrad.schedules.cpu.data.tiles import cost, packing_again, tiles
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions.plain import filter_is_plain
-from tvmconvgrad.schedules.factors import divisors, largest_divisor, least_divisor
+from tvmconvgrad.schedules.factors import divisors, least_divisor
 from tvmconvgrad.spec import Gradient
 
 MOST_INNER_GROUP_BLOCKS = 8
@@ -128,7 +128,7 @@ class DataPlanner:
         if partitioning.may_have_inner_group_blocks:
             count = groups // group_partitions
             counts = [part for part in divisors(count) if part <= MOST_INNER_GROUP_BLOCKS]
-            default = largest_divisor(count, partitioning.inner_group_blocks)
+            default = partitioning.inner_group_blocks(count)
             inner_group_blocks = decisions.draw("inner_group_blocks", counts, default)
         return DataPlan(
             tile,
