@@ -151,7 +151,8 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
         return TRANSPOSING * ceil_to(block, side) / block * max(1.0, machine.lanes / 2 / side)
     if tile.groups > 1 and channels > 1:
         return GROUPING
-    return max(PACKING, PACKING_VECTOR / largest_divisor(tile.groups * block, machine.lanes))
+    width = tile.groups * min(block, channels)  # the rest of a block is zeros
+    return max(PACKING, PACKING_VECTOR / largest_divisor(width, machine.lanes))
 
 
 def _waiting(access: WeightsAccess) -> float:
