@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import time
 import weakref
 from concurrent.futures import Future
 
@@ -68,13 +66,7 @@ def in_background(
 
 def idle_cpus() -> int:
     """How many CPUs the program leaves idle while a call runs."""
-    return max(0, _cpus(int(time.monotonic())) - get_num_threads())
-
-
-@functools.lru_cache(maxsize=1)
-def _cpus(second: int) -> int:
-    """What the system is asked for once in a second: it takes a millisecond, and a first step asks for 100 kernels."""
-    return usable_cpus()
+    return max(0, usable_cpus() - get_num_threads())
 
 
 def _niceness() -> int:
@@ -90,8 +82,7 @@ def _fill(future: Future[Kernel], wanted: Wanted, job: Job[Entry]) -> None:
 
 
 def _begin_as_child() -> None:
-    """In a forked child: nobody is here who would fill what the parent waits for. It may have other CPUs."""
-    _cpus.cache_clear()
+    """In a forked child: nobody is here who would fill what the parent waits for."""
     for future in list(_awaited):
         if not future.done():
             future.__init__()  # type: ignore[misc]  # a thread that is not here may have its lock

@@ -160,7 +160,7 @@ def test_what_is_built_in_the_background_is_nice(
 ) -> None:
     """More so where two threads leave a CPU idle; and the next one is not. The C compiler tells its niceness."""
     monkeypatch.setattr(futures, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(futures, "_cpus", lambda second: cpus)
+    monkeypatch.setattr(futures, "usable_cpus", lambda: cpus)
     here = os.getpriority(os.PRIO_PROCESS, 0)
     teller = empty.parent / "cc"
     teller.write_text("#!/bin/sh\nnice >&2\nexit 1\n")

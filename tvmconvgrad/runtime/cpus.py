@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path("/")
 
-
-def usable_cpus(root: Path = _ROOT) -> int:
-    """At least 1. What the system tells of itself is read below `root`."""
+def usable_cpus(root: Path | None = None) -> int:
+    """At least 1. What the system tells of itself is read below `root`, or else in the file system, once a second."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([allowed, *_quotas(root)]))
+    quotas = _quotas_lately(int(time.monotonic())) if root is None else tuple(_quotas(root))
+    return max(1, min(allowed, *quotas)) if quotas else allowed
+
+
+@functools.lru_cache(maxsize=1)
+def _quotas_lately(second: int) -> tuple[int, ...]:
+    """Reading them takes a millisecond, and a first step of a training asks for 100 kernels."""
+    return tuple(_quotas(Path("/")))
 
 
 def _quotas(root: Path) -> Iterator[int]:
@@ -59,3 +66,7 @@ def _lines(path: Path) -> list[str]:
 
 def _unescaped(field: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_quotas_lately.cache_clear)  # it may be of another group

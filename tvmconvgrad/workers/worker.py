@@ -21,7 +21,10 @@ from tvmconvgrad.workers.errors import RaisedInWorker, WorkerFailed
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
-_PROGRAM = "import sys; sys.path[:] = {path}; import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+_PROGRAM = (
+    "import os, sys; os.nice({niceness}); sys.path[:] = {path}; "
+    "import runpy; runpy.run_module({module!r}, None, '__main__', True)"
+)
 _OWN_PATH = "[place for place in sys.path if place]"
 _CHUNK = 1 << 16
 _ENDING = 5.0  # seconds between the end of a process' output and its own
@@ -30,17 +33,20 @@ _OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11)
 _all: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
-def command(module: str, python: str | None) -> tuple[list[str], dict[str, str]]:
-    """What runs a module's program, and in which environment: where this process finds it, or another interpreter."""
+def command(module: str, python: str | None, niceness: int = 0) -> tuple[list[str], dict[str, str]]:
+    """What runs a module's program, and in which environment: where this process finds it, or another interpreter.
+
+    `niceness` is what the program has above this process'.
+    """
     environment = dict(os.environ)
     if python is not None:
         for name in ("PYTHONPATH", "PYTHONHOME"):  # they are for this interpreter
             environment.pop(name, None)
-        return [python, "-c", _PROGRAM.format(path=_OWN_PATH, module=module)], environment
+        return [python, "-c", _PROGRAM.format(path=_OWN_PATH, module=module, niceness=niceness)], environment
     if not sys.executable:
         raise RuntimeError("sys.executable names no Python interpreter, which a worker process needs")
     path = [os.path.abspath(place or os.curdir) for place in sys.path]
-    return [sys.executable, "-c", _PROGRAM.format(path=path, module=module)], environment
+    return [sys.executable, "-c", _PROGRAM.format(path=path, module=module, niceness=niceness)], environment
 
 
 class Worker:
@@ -57,6 +63,7 @@ class Worker:
         self._module, self.prepare, self._sturdy, self._python = module, prepare, sturdy, python
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: str | None = None
+        self._niceness = 0
         self._retired = False
         _all.add(self)
 
@@ -68,21 +75,24 @@ class Worker:
     def ask(self, request: Request, timeout: float) -> Answer:
         """The answer; WorkerFailed where there is none in time, or the process ends; RaisedInWorker.
 
-        A new process is prepared before, in the same time again.
+        A new process is prepared before, in the same time again. A request's "niceness" is above this process'; the
+        worker is told what it is above its own. One that was started with more cannot have less, so another one is.
         """
-        if self._folder is not None and folders.is_elsewhere(self._folder):
+        niceness = request.get("niceness", 0)
+        if self._folder is not None and (folders.is_elsewhere(self._folder) or self._niceness > niceness):
             self.stop()
         if self._process is None:
-            self.start()
+            self.start(niceness)
             if self.prepare is not None:
                 self._exchange(self.prepare, timeout)
-        return self._exchange(request, timeout)
+        return self._exchange({**request, "niceness": niceness - self._niceness}, timeout)
 
-    def start(self) -> None:
+    def start(self, niceness: int = 0) -> None:
         """Start the process, which imports what it needs meanwhile. OSError where it cannot be."""
         if self._retired:
             raise WorkerFailed("the process was ended with this one")
-        words, environment = command(self._module, self._python)
+        self._niceness = niceness
+        words, environment = command(self._module, self._python, niceness)
         self._folder = folders.make()
         try:
             # The lock: a child has no pipes of the process, or closes those that it finds (`forget`).
