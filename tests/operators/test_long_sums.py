@@ -16,6 +16,7 @@ from tests.support.scheduled import kernel
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.cpu.data import summation
+from tvmconvgrad.schedules.cpu.weights import plan as weights_plan
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 
@@ -23,8 +24,9 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 
 from tests.support import torch_reference
 
-DATA, FORWARD = "ConvolutionBackpropData", "ConvTransposeBackpropData"
-FORMATS = {DATA: [("NXC", "XIO"), ("NCX", "OIX")], FORWARD: [("NXC", "XOI"), ("NCX", "IOX")]}
+DATA, FORWARD, FILTERS = "ConvolutionBackpropData", "ConvTransposeBackpropData", "ConvolutionBackpropFilters"
+_FORMATS = [("NXC", "XIO"), ("NCX", "OIX")]
+FORMATS = {DATA: _FORMATS, FORWARD: [("NXC", "XOI"), ("NCX", "IOX")], FILTERS: _FORMATS}
 _ONE = (1, 1)
 
 
@@ -35,9 +37,18 @@ def _square(c: int, o: int, size: int, taps: int) -> Convolution:
 
 DEEP = [
     # 2304 products in K blocks of 16 channels, 2400 of 1x1, 3136 for few channels, 2352 by output phases
-    *(Case(operator, _square(256, 256, 14, 3), *formats) for operator in FORMATS for formats in FORMATS[operator]),
+    *(
+        Case(operator, _square(256, 256, 14, 3), *formats)
+        for operator in (DATA, FORWARD)
+        for formats in FORMATS[operator]
+    ),
     Case(FORWARD, _square(2400, 40, 5, 1), *FORMATS[FORWARD][0]),
     *(Case(DATA, _square(3, 64, 21, 7), *formats) for formats in FORMATS[DATA]),
+    # 392 positions in one cache block
+    *(
+        Case(FILTERS, Convolution(8, 32, 1024, 1024, (14, 14), (7, 7), (3, 3), (2, 2), _ONE, _ONE, (0, 0)), *formats)
+        for formats in _FORMATS
+    ),
     Case(DATA, Convolution(1, 1, 3, 192, (56, 56), (28, 28), (7, 7), (2, 2), _ONE, (3, 3), (2, 2))),
 ]
 
@@ -79,6 +90,7 @@ def _check(case: Case, options: dict[str, Any]) -> None:
 def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SUMMATION_BLOCK", "SHORT_SUMMATION_BLOCK"):
         monkeypatch.setattr(summation, name, 3)
+    monkeypatch.setattr(weights_plan, "SUMMATION_BLOCK", 3)
 
 
 @pytest.mark.slow
@@ -100,7 +112,8 @@ def test_results_in_f32_of_16_bits(convolution: Convolution, layout: int, dtype:
 
 @pytest.mark.parametrize("case", DEEP, ids=str)
 def test_errors(case: Case) -> None:
-    """In the Euclidean norm: a chain of 2304 products has an error of 8.6e-7, one of 1152 has 6.1e-7."""
+    """In the Euclidean norm: a chain of 2304 products has an error of 8.6e-7, one of 1152 has 6.1e-7; one of 392 has
+    3.4e-7, and in two blocks 2.4e-7."""
     random, problem = np.random.default_rng(1), case.call.problem()
     tensors = {
         name: random.standard_normal(shape).astype(np.float32) for name, shape in case.convolution.shapes.items()
@@ -110,4 +123,4 @@ def test_errors(case: Case) -> None:
     assert any(way.is_blocked for way in ways)
     for way in ways:
         error = way.result(case, problem, tensors) - exact
-        assert np.linalg.norm(error) < 7e-7 * np.linalg.norm(exact), way
+        assert np.linalg.norm(error) < (3e-7 if case.operator == FILTERS else 7e-7) * np.linalg.norm(exact), way

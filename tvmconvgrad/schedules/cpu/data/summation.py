@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 
-SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 256, 4
+SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 192, 4
 """So many products are added up one after the other at most; the second number is for results of at most FEW_CHANNELS
 channels, which XLA adds up in short chains. Without such blocks, errors were up to 2.7 times XLA's, and up to 4.3 times
 for few channels (benchmarks/jax_convolutions.py --errors). Dense layers in blocks of 288 took 1.01 to 1.02 times as

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import gcd, inf, prod
+from math import ceil, gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES
@@ -20,7 +20,7 @@ from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsA
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.factors import inner_extents
+from tvmconvgrad.schedules.factors import inner_extents, least_divisor
 from tvmconvgrad.spec import Problem
 
 AHEAD = 64
@@ -34,6 +34,11 @@ of it 17 sums change, and take 1.03 times as long; with twice, 1 and 1.11 (bench
 NO_ROOM = 1.1
 """The cost of a tile counts so many times if its workspace is larger than the tensors. With half of it 2 sums change,
 and take 1.27 times as long; twice changes no sum (benchmarks/constants.py)."""
+
+
+SUMMATION_BLOCK = 256
+"""So many products are added up one after the other at most, where that is possible. Without such blocks the errors of
+ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's (benchmarks/jax_convolutions.py --errors)."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class WeightsPlan:
     prefetch: int
     """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed is prefetched,
     at a short distance."""
+    summation_blocks: int | None
+    """The number of blocks in which the products of a cache block are added up, if there are several."""
     split_k: int
     """The number of splits of K."""
     g_partitions: int
@@ -61,6 +68,11 @@ class WeightsPlan:
     def partitions(self) -> tuple[int, int, int]:
         """The numbers of partitions of groups, of channels o and of channels c."""
         return self.g_partitions, self.o_partitions, self.c_partitions
+
+    @property
+    def summation_axis(self) -> int:
+        """The axis of a cache block along which summation blocks are parts: its images, or the first of several."""
+        return next((axis for axis, size in enumerate(self.cache_block) if size > 1), 0)
 
     @property
     def prefetches_blocks(self) -> bool:
@@ -109,7 +121,11 @@ class WeightsPlanner:
         if access.serves_in_place(blocks[1]):
             blocks = blocks[0], 0
         prefetch = self._draw_prefetch(decisions, partitioning, blocks, packs)
-        return WeightsPlan(access.tile, *blocks, packs, partitioning.cache_block, prefetch, split_k, *partitions)
+        count = summation_blocks(access, partitioning.cache_block)
+        summed = count if count > 1 else None
+        return WeightsPlan(
+            access.tile, *blocks, packs, partitioning.cache_block, prefetch, summed, split_k, *partitions
+        )
 
     def _draw_blocks(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, int]:
         """How many channels c, and o, are packed together; a search may draw it where the operands may also be read in
@@ -166,6 +182,17 @@ def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
     run = tile_registers.positions(last) if access.tile.tile_rows else 1
     *inner, count = inner_extents([*outer, last // run], max(limit // run, 1))
     return (*inner, count * run)
+
+
+def summation_blocks(access: WeightsAccess, cache_block: Sequence[int]) -> int:
+    """The number of blocks in which a cache block's products are added up: its images, or rows, in as many parts as are
+    needed, or a few more. One where they have no such number of parts, and for what schedules/cpu/data/summation.py
+    has one for."""
+    if access.problem.output_dtype != "f32" or access.tile.tile_rows:
+        return 1
+    needed = ceil(prod(cache_block) * access.density / SUMMATION_BLOCK)
+    count = least_divisor(next((size for size in cache_block if size > 1), 1), needed)
+    return count if count <= 2 * needed else 1
 
 
 def _whole_blocks(

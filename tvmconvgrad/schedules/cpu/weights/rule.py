@@ -233,8 +233,14 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, access: Weight
         _sum_split_k(sch, total, plan.tile, access.machine.lanes)
     tile = sch.rfactor(cache_blocks, 0)
     stored = tile_registers.keep(sch, tile) if plan.tile.tile_rows else tile
+    sums = [stored]
+    if plan.summation_blocks:
+        loop = sch.get_loops(tile)[plan.summation_axis - 1 - rank - len(pair)]
+        tile = sch.rfactor(sch.split(loop, [plan.summation_blocks, None])[0], 0)
+        sch.set_scope(stored, 0, "local")
+        sums.append(tile)
     sch.set_scope(tile, 0, "local")
-    for block in [stored, *([partial] if plan.split_k > 1 else []), *([] if access.writes_result else [total])]:
+    for block in [*sums, *([partial] if plan.split_k > 1 else []), *([] if access.writes_result else [total])]:
         blocks.store_filter(sch, block, rank, "G" + problem.filter_axes, plan.tile.vector)
     return _nest_tile(sch, problem, plan, access, tile, stored, partial)
 
@@ -254,6 +260,7 @@ def _nest_tile(
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.split_k > 1 else []
     cache_block, *positions = rest[len(split) :]
+    summation_block = [positions.pop(plan.summation_axis)] if plan.summation_blocks else []
     pair = [positions.pop()] if access.pairs else []
     g_range, g0, g1 = sch.split(g, [plan.g_partitions, None, plan.tile.groups])
     c_partition, c0, c1 = sch.split(c, [plan.c_partitions, None, plan.tile.c])
@@ -267,18 +274,19 @@ def _nest_tile(
     if plan.tile.tile_rows:
         row, summed = sch.split(positions[-1], [None, positions_of_tile(blocks.extent(sch, positions[-1]))])
         positions, register_tile = [*positions[:-1], row], [g1, *k1, c1, o1, summed]
-    sch.reorder(*work_items, cache_block, g0, o0, c0, *k0, *positions, *register_tile, *pair)
+    sch.reorder(*work_items, cache_block, g0, o0, c0, *k0, *summation_block, *positions, *register_tile, *pair)
     if plan.tile.tile_rows:
         vectors = None
         tile_registers.annotate(sch, [c1], plan.tile.tile_rows)
         tile_registers.store(sch, stored, k0[-1], plan.tile.tile_rows)
     else:
         vectors = blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
-    sch.reverse_compute_at(partial, k0[-1], preserve_unit_loops=True)
-    group, *taps, c, o = sch.get_loops(partial)[-(rank + 3) :]
-    added = plan.tile.loops(taps, c, o, group)
-    sch.reorder(*added)
-    blocks.vectorize_tile(sch, added, lanes)
+    for block, at in [*((stored, loop) for loop in summation_block), (partial, k0[-1])]:
+        sch.reverse_compute_at(block, at, preserve_unit_loops=True)
+        group, *taps, c, o = sch.get_loops(block)[-(rank + 3) :]
+        added = plan.tile.loops(taps, c, o, group)
+        sch.reorder(*added)
+        blocks.vectorize_tile(sch, added, lanes)
     if plan.prefetch or plan.prefetches_blocks:
         sch.annotate(positions[-1], PREFETCH_READS, 1)
         if vectors is not None:
