@@ -44,7 +44,8 @@ DEEP = [
     ),
     Case(FORWARD, _square(2400, 40, 5, 1), *FORMATS[FORWARD][0]),
     *(Case(DATA, _square(3, 64, 21, 7), *formats) for formats in FORMATS[DATA]),
-    # 392 positions in one cache block
+    # 392 and 637 positions in one cache block: parts of its images, and of its rows
+    Case(FILTERS, Convolution(13, 32, 128, 128, (7, 7), (7, 7), (3, 3), _ONE, _ONE, _ONE, _ONE), "NXC", "XIO"),
     *(
         Case(FILTERS, Convolution(8, 32, 1024, 1024, (14, 14), (7, 7), (3, 3), (2, 2), _ONE, _ONE, (0, 0)), *formats)
         for formats in _FORMATS
@@ -103,11 +104,12 @@ def test_every_rule_in_blocks_of_few_products(convolution: Convolution, layout: 
 
 
 @pytest.mark.usefixtures("_short_blocks")
+@pytest.mark.parametrize("operator", [DATA, FILTERS])
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("convolution", PLAIN[:4], ids=str)
-def test_results_in_f32_of_16_bits(convolution: Convolution, layout: int, dtype: str) -> None:
-    _check(Case(DATA, convolution, *FORMATS[DATA][layout], dtype), {"result_dtype": "f32"})
+def test_results_in_f32_of_16_bits(convolution: Convolution, layout: int, dtype: str, operator: str) -> None:
+    _check(Case(operator, convolution, *FORMATS[operator][layout], dtype), {"result_dtype": "f32"})
 
 
 @pytest.mark.parametrize("case", DEEP, ids=str)

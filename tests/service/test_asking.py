@@ -159,6 +159,7 @@ def test_what_is_built_in_the_background_is_nice(
     empty: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, nicer: int
 ) -> None:
     """More so where two threads leave a CPU idle; and the next one is not. The C compiler tells its niceness."""
+    monkeypatch.setattr(service, "_pools", pools := {})
     monkeypatch.setattr(futures, "get_num_threads", lambda: 2)
     monkeypatch.setattr(futures, "usable_cpus", lambda: cpus)
     here = os.getpriority(os.PRIO_PROCESS, 0)
@@ -167,6 +168,10 @@ def test_what_is_built_in_the_background_is_nice(
     teller.chmod(0o755)
     monkeypatch.setenv("CXX", str(teller))
     assert str(OP.compile_async(*shapes(6)).exception(60)).split()[-1] == str(min(here + nicer, 19))
+    pool = pools[None]
+    nice = {os.getpriority(os.PRIO_PROCESS, worker.pid) for worker in pool._workers}
+    assert nice == {min(here + nicer, 19)}
     with pytest.raises(MissingLinker) as error:
         OP.compile(*shapes(6))
     assert str(error.value).split()[-1] == str(here)
+    pool.close()

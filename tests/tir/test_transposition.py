@@ -192,8 +192,7 @@ def test_strided_columns_of_pairs_of_images() -> None:
 @pytest.mark.parametrize("images", [1, 2], ids=["rows", "pairs of rows"])
 @pytest.mark.parametrize(("channels", "pieces", "pad"), [(3, 1, 2), (3, 4, 3), (5, 3, 0), (2, 5, 9), (7, 2, 1)])
 def test_pieces_of_rows_of_few_channels(channels: int, pieces: int, pad: int, images: int) -> None:
-    """Positions and channels are one loop. Which of its steps are pads depends on the piece, and on a quotient, which
-    no vector computes."""
+    """Positions and channels are one loop. Which of its steps are pads depends on the piece, and on a quotient."""
     width, step = 10 * pieces, 10
     length = step + 2 * pad
     source = np.random.default_rng(3).integers(1, 1 << 16, (images, width, channels)).astype(np.uint16)
@@ -212,7 +211,6 @@ def test_pieces_of_rows_of_few_channels(channels: int, pieces: int, pad: int, im
     padded = np.pad(source, ((0, 0), (pad, pad), (0, 0)))
     expected = np.stack([padded[:, p * step : p * step + length] for p in range(pieces)])
     assert np.array_equal(got, expected.transpose(0, 2, 3, 1))
-    assert "div <" not in program
     assert " x i16>" in program
 
 

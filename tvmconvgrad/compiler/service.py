@@ -94,7 +94,7 @@ def find_or_build(order: Order) -> Entry:
 def begin(order: Order, callback: Callback, niceness: int = 0, at_once: int | None = None) -> Job[Entry]:
     """Have a kernel built; a thread of the service calls back when it is there.
 
-    `niceness` is the system's, above the worker's own: to what has less of it a processor goes first. With a number
+    `niceness` is the system's, above this process' own: to what has less of it a processor goes first. With a number
     `at_once` the build begins while fewer of those with such a number run (workers/pool.py).
     """
     cache, work = _work(order, niceness)

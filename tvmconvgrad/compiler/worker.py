@@ -2,7 +2,7 @@
 
 {"do": "compile", "problem": ..., "target": text, "schedule": name or null, "choice": ... or null,
  "description": the kernel's in the cache, "symbol": of an object file for a bundle, or null,
- "environment": variables, "folder": path, "niceness": 0 if somebody waits}
+ "environment": variables, "folder": path, "niceness": what this process' own lacks}
 {"do": "check", "targets": [text], "environment": ..., "folder": ...}
 """
 
@@ -35,8 +35,8 @@ def compile_for(request: dict[str, Any]) -> dict[str, Any]:
     """The kernel's library, or its object file, and facts."""
     if not request["niceness"]:
         return _compiled(request)
-    # A thread's priority is its own here, and that of the programs that it starts. The main thread keeps its: somebody
-    # may wait for the next kernel.
+    # A thread's priority is its own here, and that of the programs that it starts. The main thread keeps the process':
+    # somebody may wait for the next kernel.
     with ThreadPoolExecutor(1, initializer=os.nice, initargs=(request["niceness"],)) as thread:
         return thread.submit(_compiled, request).result()
 

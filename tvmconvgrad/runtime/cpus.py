@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def usable_cpus(root: Path | None = None) -> int:
-    """At least 1. What the system tells of itself is read below `root`, or else in the file system, once a second."""
+    """At least 1. What the system tells of itself is read below `root`; without one below /, at most once a second."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = _quotas_lately(int(time.monotonic())) if root is None else tuple(_quotas(root))
     return max(1, min(allowed, *quotas)) if quotas else allowed

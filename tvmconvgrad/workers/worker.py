@@ -75,8 +75,9 @@ class Worker:
     def ask(self, request: Request, timeout: float) -> Answer:
         """The answer; WorkerFailed where there is none in time, or the process ends; RaisedInWorker.
 
-        A new process is prepared before, in the same time again. A request's "niceness" is above this process'; the
-        worker is told what it is above its own. One that was started with more cannot have less, so another one is.
+        A new process is prepared before, in the same time again. A request's "niceness" is above this process', and the
+        worker is told the difference to its own. A process cannot become less nice, so a nicer one is replaced: once,
+        who waits for a kernel also waits for a process that imports the compiler.
         """
         niceness = request.get("niceness", 0)
         if self._folder is not None and (folders.is_elsewhere(self._folder) or self._niceness > niceness):

@@ -143,8 +143,8 @@ def _pack_channels(
     """The loops over NXC: position by position, along channels; or along a whole row, if all its channels are packed
     together, and are less than a vector."""
     _, image, g0, g1, c0, c1, _ = loops
-    channels, groups = packed.channels, packed.groups
-    if groups == 1 and channels == int(_source(sch, block).shape[-1]) < lanes:
+    channels, groups, all_channels = packed.channels, packed.groups, int(_source(sch, block).shape[-1])
+    if groups == 1 and channels == all_channels < lanes:
         sch.reorder(*outer, g0, c0, row, c1, image, g1)
         sch.annotate(sch.fuse(row, c1), TRANSPOSE, 1)
         sch.annotate(c0, *((PREFETCH_FAR, ahead) if ahead else (PREFETCH, AHEAD)))
@@ -161,7 +161,7 @@ def _pack_channels(
         sch.annotate(sch.fuse(c0, c1), TRANSPOSE, 1)  # all channels: a block of few would be copied one by one
     elif groups == 1 and channels >= LEAST_SIDE:
         sch.annotate(c1, TRANSPOSE, 1)  # a row, whose last channels may be pads
-    elif _first_extent(sch, c0) * channels == 1 and int(_source(sch, block).shape[-1]) % groups:
+    elif _first_extent(sch, c0) * channels == 1 and all_channels % groups:
         sch.annotate(g1, TRANSPOSE, 1)  # the same, of groups of one channel
     else:
         vectorize(sch, g1 if groups > 1 else c1)

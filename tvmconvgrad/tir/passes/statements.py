@@ -43,14 +43,17 @@ def conjuncts(condition: tvm.ir.Expr) -> list[tvm.ir.Expr]:
 
 
 def undivided(condition: tvm.ir.Expr, var: tirx.Var) -> tvm.ir.Expr:
-    """`bound <= e + var // k` as `(bound - e) * k <= var`, and so on: the quotients of a vector's lanes are computed
-    one by one, and are not linear. Other conditions stay as they are."""
-    quotients = [each for each in nodes(condition, tirx.FloorDiv) if each.a.same_as(var)]
-    if len(quotients) != 1 or not isinstance(condition, tirx.LT | tirx.LE):
+    """`bound <= e + var // k` as `(bound - e) * k <= var`, and `e + var // k <= bound` as `var < (bound - e + 1) * k`,
+    for k > 0; so with <. The quotients of a vector's lanes are computed one by one, and are not linear. Other
+    conditions stay as they are."""
+    found = [each for each in nodes(condition, tirx.FloorDiv) if each.a.same_as(var)]
+    positive = [each for each in found if isinstance(each.b, tirx.IntImm) and int(each.b) > 0]
+    if len(found) != 1 or not positive or not isinstance(condition, tirx.LT | tirx.LE):
         return condition
-    divisor, quotient = quotients[0].b, tirx.Var("quotient", "int64")
-    difference = structural_map(condition.b - condition.a, (tirx.FloorDiv, _by_name(quotients[0], quotient)))
-    rest = replaced(difference, {quotient: index(0)}) - (1 if isinstance(condition, tirx.LT) else 0)  # at least 0
+    divisor, quotient = found[0].b, tirx.Var("quotient", "int64")
+    difference = structural_map(condition.b - condition.a, (tirx.FloorDiv, _by_name(found[0], quotient)))
+    # The condition is that this, with the quotient added or subtracted, is at least 0.
+    rest = replaced(difference, {quotient: index(0)}) - int(isinstance(condition, tirx.LT))
     match step_of([difference], quotient):
         case 1:
             return -rest * divisor <= var

@@ -37,7 +37,7 @@ from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
 
 Block: TypeAlias = "Callable[[tvm.ir.Expr, tvm.ir.Expr], tirx.Stmt]"
-"""Makes one block that begins there along `a`, and there along `b`."""
+"""Makes the block that begins at these two places, along `a` and along `b`."""
 
 
 def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:

@@ -168,7 +168,8 @@ class DataPartitioning:
     def inner_group_blocks(self, count: int) -> int:
         """How many of `count` group blocks are computed at each M block: as many as have one or two whole cache lines,
         if moving the tensors takes longer than the sums. Otherwise one, since the rows that its taps read again then
-        stay in L1. Three half lines of bf16 took 1.25 times as long as one (MobileNetV2's block3_depthwise, data)."""
+        stay in L1; and where `count` is no number of whole lines. Three half lines of bf16 took 1.25 times as long as
+        one (MobileNetV2's block3_depthwise, data)."""
         problem = self.access.sizes.problem
         width = ITEM_BYTES[problem.dtype] * self.access.tile.groups
         whole = CACHE_LINE // gcd(CACHE_LINE, width)

@@ -20,7 +20,7 @@ from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsA
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.factors import inner_extents, least_divisor
+from tvmconvgrad.schedules.factors import divisors, inner_extents
 from tvmconvgrad.spec import Problem
 
 AHEAD = 64
@@ -37,8 +37,9 @@ and take 1.27 times as long; twice changes no sum (benchmarks/constants.py)."""
 
 
 SUMMATION_BLOCK = 256
-"""So many products are added up one after the other at most, where that is possible. Without such blocks the errors of
-ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's (benchmarks/jax_convolutions.py --errors)."""
+"""So many products a tap adds up one after the other, about, where a cache block can be divided. Without such blocks
+the errors of ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's (benchmarks/jax_convolutions.py
+--errors). No layer of the suites became slower (bench all --only filters, an AMD EPYC with Zen 4)."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class WeightsPlan:
 
     @property
     def summation_axis(self) -> int:
-        """The axis of a cache block along which summation blocks are parts: its images, or the first of several."""
-        return next((axis for axis, size in enumerate(self.cache_block) if size > 1), 0)
+        """The axis of a cache block along which its summation blocks are parts."""
+        return next(axis for axis, size in enumerate(self.cache_block) if size % (self.summation_blocks or 1) == 0)
 
     @property
     def prefetches_blocks(self) -> bool:
@@ -185,14 +186,19 @@ def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
 
 
 def summation_blocks(access: WeightsAccess, cache_block: Sequence[int]) -> int:
-    """The number of blocks in which a cache block's products are added up: its images, or rows, in as many parts as are
-    needed, or a few more. One where they have no such number of parts, and for what schedules/cpu/data/summation.py
-    has one for."""
-    if access.problem.output_dtype != "f32" or access.tile.tile_rows:
+    """The number of blocks in which a cache block's products are added up: a divisor of its images, or of its positions
+    along an axis. As many as are needed, or up to four times as many; fewer where there are no such divisors.
+
+    One for results of 16 bits, whose rounding is coarser; in tile registers; and with vectors over groups, whose cache
+    blocks are short: ConvNeXt's stage1_depthwise would take 1.03 times as long.
+    """
+    by_groups = access.tile.vector_axis is WeightsAxis.GROUPS
+    if access.problem.output_dtype != "f32" or access.tile.tile_rows or by_groups:
         return 1
-    needed = ceil(prod(cache_block) * access.density / SUMMATION_BLOCK)
-    count = least_divisor(next((size for size in cache_block if size > 1), 1), needed)
-    return count if count <= 2 * needed else 1
+    products = prod(cache_block) * access.density * (2 if access.pairs else 1)
+    needed = max(ceil(products / SUMMATION_BLOCK), 1)
+    counts = [count for size in cache_block for count in divisors(size) if count <= 4 * needed]
+    return min((count for count in counts if count >= needed), default=max(counts))
 
 
 def _whole_blocks(

@@ -9,7 +9,7 @@ Loop nest. A work item is a split of K with a partition of groups and channels:
         pack x and dy of the cache block              # or before all work items, or they are read in place
         for group block, o tile, c tile, tap:
           tile = 0                                    # micro-kernel: tile.c x tile.o sums, in registers
-          for position in cache block: tile += x[position + tap, c] * dy[position, o]
+          for position in cache block: tile += x[position + tap, c] * dy[position, o]   # f32: in summation blocks
           partial[split] += tile                      # epilogue
     result = sum over splits                          # in a fixed order: the bits don't depend on the threads
 
