@@ -16,7 +16,7 @@ from tests.support.scheduled import kernel
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.cpu.data import summation
-from tvmconvgrad.schedules.cpu.weights import plan as weights_plan
+from tvmconvgrad.schedules.cpu.weights import summation as weights_summation
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
 
@@ -91,7 +91,7 @@ def _check(case: Case, options: dict[str, Any]) -> None:
 def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SUMMATION_BLOCK", "SHORT_SUMMATION_BLOCK"):
         monkeypatch.setattr(summation, name, 3)
-    monkeypatch.setattr(weights_plan, "SUMMATION_BLOCK", 3)
+    monkeypatch.setattr(weights_summation, "SUMMATION_BLOCK", 3)
 
 
 @pytest.mark.slow

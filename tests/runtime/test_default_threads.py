@@ -10,7 +10,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.runtime.layers import layer, program
-from tvmconvgrad.runtime import native, tensors, threads
+from tvmconvgrad.runtime import cpus, native, tensors, threads
 from tvmconvgrad.runtime.cpus import usable_cpus
 
 V2 = "30 23 0:26 {top} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -117,6 +117,16 @@ def test_a_system_that_tells_nothing(tmp_path: Path) -> None:
 def test_the_affinity_is_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5, 6, 9})
     assert usable_cpus(system(tmp_path, V2.format(top="/"), "0::/\n", {"cpu.max": "800000 100000"})) == 3
+
+
+def test_quotas_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([[5], [6], [7]])
+    monkeypatch.setattr(cpus, "_quotas", lambda root: next(found))
+    cpus._quotas_lately.cache_clear()
+    try:
+        assert [cpus._quotas_lately(second) for second in (1, 1, 2, 2)] == [(5,), (5,), (6,), (6,)]
+    finally:
+        cpus._quotas_lately.cache_clear()
 
 
 @pytest.mark.parametrize(

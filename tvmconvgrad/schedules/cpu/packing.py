@@ -186,7 +186,7 @@ def _pack_rows(
         sch.reorder(*outer, row, c1, image, g1)
     elif in_parallel:
         sch.reorder(*outer, c1, row, image, g1)
-    else:  # a channel of all groups after the other: so many rows the core's prefetcher follows
+    else:  # one channel of all groups after the other: the core's prefetcher follows so many rows, and no more
         sch.reorder(n, g0, c0, c1, *rows, row, image, g1)
     if packed.images > 1:
         sch.fuse(c1, image)

@@ -27,17 +27,17 @@ from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,
     begins_of,
-    conjuncts,
     index,
     is_bias,
     is_guarded,
     is_linear,
     sequence,
+    shared_and_own,
     step_of,
     undivided,
     without_binds,
 )
-from tvmconvgrad.tir.rewriting import nodes, replaced, uses
+from tvmconvgrad.tir.rewriting import nodes, replaced
 
 _MOST_UNROLLED = 8
 
@@ -127,9 +127,8 @@ class Row:
         value, store = self.store.value, self.store
         if not is_guarded(value):
             return self._over_row(lambda begin: self._vector(store, begin, self.side))
-        found = conjuncts(value.args[0])
-        outer = [each for each in found if not uses(each, self.a)]
-        choosing = [undivided(each, self.a) for each in found if uses(each, self.a)]
+        outer, own = shared_and_own(value, [self.a])
+        choosing = [undivided(each, self.a) for each in own]
         row = self._over_row(lambda begin: self._chosen(load, begin, choosing))
         if not outer:
             return row

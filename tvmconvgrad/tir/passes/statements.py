@@ -11,7 +11,7 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import BIAS, LEAST_SIDE
-from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, uses
 
 SIDES = (16, 8, LEAST_SIDE)
 """The numbers of elements that a vector may have."""
@@ -40,6 +40,13 @@ def conjuncts(condition: tvm.ir.Expr) -> list[tvm.ir.Expr]:
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [condition]
+
+
+def shared_and_own(value: tvm.ir.Expr, variables: Sequence[tirx.Var]) -> tuple[list[tvm.ir.Expr], list[tvm.ir.Expr]]:
+    """The conditions that a value depends on: those without any of the variables, and those with some."""
+    conditions = conjuncts(value.args[0]) if is_guarded(value) else []
+    own = [each for each in conditions if any(uses(each, var) for var in variables)]
+    return [each for each in conditions if not any(each.same_as(one) for one in own)], own
 
 
 def undivided(condition: tvm.ir.Expr, var: tirx.Var) -> tvm.ir.Expr:

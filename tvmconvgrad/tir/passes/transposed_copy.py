@@ -16,11 +16,10 @@ from tvmconvgrad.tir.annotations import MOST_APART
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,
-    conjuncts,
     index,
     is_bias,
-    is_guarded,
     is_linear,
+    shared_and_own,
     step_of,
     undivided,
 )
@@ -94,20 +93,14 @@ class TransposedCopy:
         return [self.a, self.pair] if self.pair is not None else [self.a]
 
     @cached_property
-    def conditions(self) -> list[tvm.ir.Expr]:
-        """The conditions under which elements are copied; the others become zeros."""
-        return conjuncts(self.store.value.args[0]) if is_guarded(self.store.value) else []
-
-    @cached_property
     def shared(self) -> list[tvm.ir.Expr]:
         """The conditions that are the same for all elements of a block."""
-        return [each for each in self.conditions if not any(uses(each, var) for var in [*self.along, self.b])]
+        return shared_and_own(self.store.value, [*self.along, self.b])[0]
 
     @cached_property
     def own(self) -> list[tvm.ir.Expr]:
-        """The conditions that differ between elements of a block."""
-        own = [each for each in self.conditions if any(uses(each, var) for var in [*self.along, self.b])]
-        return [undivided(each, self.a) for each in own]
+        """The conditions that differ between elements of a block. Elements for which one does not hold become zeros."""
+        return [undivided(each, self.a) for each in shared_and_own(self.store.value, [*self.along, self.b])[1]]
 
     @cached_property
     def chooses(self) -> bool:

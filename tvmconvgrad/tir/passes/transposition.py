@@ -31,7 +31,7 @@ from tvm import tirx
 
 from tvmconvgrad.tir.annotations import TRANSPOSE
 from tvmconvgrad.tir.passes.rows import Row
-from tvmconvgrad.tir.passes.statements import begins_of, index, is_whole, sequence, step_of, without_binds
+from tvmconvgrad.tir.passes.statements import begins_of, index, is_guarded, is_whole, sequence, step_of, without_binds
 from tvmconvgrad.tir.passes.transposed_block import stored_block, transposed_block
 from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
@@ -68,7 +68,7 @@ def _blocked(copy: TransposedCopy) -> tirx.Stmt | None:
         return None
     if copy.adds:
         return _blocked_apart(copy) if copy.apart == 1 else None
-    if not copy.conditions:
+    if not is_guarded(copy.store.value):
         return _each_block(copy, lambda a, b: transposed_block(copy, a, b, copy.store.value))
     _, loaded, instead = copy.store.value.args
     copied = _guarded_blocks(copy, loaded, instead)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import ceil, gcd, inf, prod
+from math import gcd, inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES
@@ -18,9 +18,10 @@ from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
+from tvmconvgrad.schedules.cpu.weights.summation import summation_blocks
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.factors import divisors, inner_extents
+from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 
 AHEAD = 64
@@ -34,12 +35,6 @@ of it 17 sums change, and take 1.03 times as long; with twice, 1 and 1.11 (bench
 NO_ROOM = 1.1
 """The cost of a tile counts so many times if its workspace is larger than the tensors. With half of it 2 sums change,
 and take 1.27 times as long; twice changes no sum (benchmarks/constants.py)."""
-
-
-SUMMATION_BLOCK = 256
-"""So many products a tap adds up one after the other, about, where a cache block can be divided. Without such blocks
-the errors of ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's (benchmarks/jax_convolutions.py
---errors). No layer of the suites became slower (bench all --only filters, an AMD EPYC with Zen 4)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class WeightsPlan:
     """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed is prefetched,
     at a short distance."""
     summation_blocks: int | None
-    """The number of blocks in which the products of a cache block are added up, if there are several."""
+    """The number of blocks in which the products of a cache block are added up (summation.py); None: in one chain."""
     split_k: int
     """The number of splits of K."""
     g_partitions: int
@@ -183,22 +178,6 @@ def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
     run = tile_registers.positions(last) if access.tile.tile_rows else 1
     *inner, count = inner_extents([*outer, last // run], max(limit // run, 1))
     return (*inner, count * run)
-
-
-def summation_blocks(access: WeightsAccess, cache_block: Sequence[int]) -> int:
-    """The number of blocks in which a cache block's products are added up: a divisor of its images, or of its positions
-    along an axis. As many as are needed, or up to four times as many; fewer where there are no such divisors.
-
-    One for results of 16 bits, whose rounding is coarser; in tile registers; and with vectors over groups, whose cache
-    blocks are short: ConvNeXt's stage1_depthwise would take 1.03 times as long.
-    """
-    by_groups = access.tile.vector_axis is WeightsAxis.GROUPS
-    if access.problem.output_dtype != "f32" or access.tile.tile_rows or by_groups:
-        return 1
-    products = prod(cache_block) * access.density * (2 if access.pairs else 1)
-    needed = max(ceil(products / SUMMATION_BLOCK), 1)
-    counts = [count for size in cache_block for count in divisors(size) if count <= 4 * needed]
-    return min((count for count in counts if count >= needed), default=max(counts))
 
 
 def _whole_blocks(
