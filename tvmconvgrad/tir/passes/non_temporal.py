@@ -30,6 +30,11 @@ _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
 # volatile: LLVM would make one store of both, a plain one
+_PAST = "  store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
+# of halves LLVM makes plain stores where the CPU has no arithmetic for them. It takes them for integers only if the
+# store is volatile: otherwise it removes the bitcast
+_PAST_HALF = """  %bits = bitcast <{n} x half> %vector to <{n} x i16>
+  store volatile <{n} x i16> %bits, ptr %to, align {bytes}, !nontemporal !0"""
 _FUNCTION = """
 define void @{name}(ptr %result, ptr %to, <{n} x {type}> %vector) {{
   %begin = ptrtoint ptr %result to i64
@@ -40,7 +45,7 @@ define void @{name}(ptr %result, ptr %to, <{n} x {type}> %vector) {{
   %aligned = icmp eq i64 %rest, 0
   br i1 %aligned, label %past, label %plain
 past:
-  store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0
+{past}
   ret void
 plain:
   store volatile <{n} x {type}> %vector, ptr %to, align {element}
@@ -60,8 +65,9 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
         called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
+        past = (_PAST_HALF if name == "half" else _PAST).format(n=lanes, type=name, bytes=size)
         functions[called] = _FUNCTION.format(
-            name=called, n=lanes, type=name, last_of_line=CACHE_LINE - 1, last=size - 1, bytes=size, element=element
+            name=called, n=lanes, type=name, last_of_line=CACHE_LINE - 1, last=size - 1, element=element, past=past
         )
         begin, address = (tirx.address_of(tirx.BufferLoad(statement.buffer, [at])) for at in (0, place.base))
         return tirx.Evaluate(tirx.call_extern("void", called, begin, address, statement.value))
