@@ -29,12 +29,12 @@ _PREFIX = "non_temporal_"
 _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
-# volatile: LLVM would make one store of both, a plain one
-_PAST = "  store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
-# of halves LLVM makes plain stores where the CPU has no arithmetic for them. It takes them for integers only if the
-# store is volatile: otherwise it removes the bitcast
-_PAST_HALF = """  %bits = bitcast <{n} x half> %vector to <{n} x i16>
+_PAST = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
+# LLVM makes plain stores of halves where the CPU has no arithmetic for them, so they are stored as integers; and by a
+# volatile store, since LLVM would remove the bitcast.
+_PAST_HALF = """%bits = bitcast <{n} x half> %vector to <{n} x i16>
   store volatile <{n} x i16> %bits, ptr %to, align {bytes}, !nontemporal !0"""
+# The plain store is volatile, too: LLVM would make one store of both, a plain one.
 _FUNCTION = """
 define void @{name}(ptr %result, ptr %to, <{n} x {type}> %vector) {{
   %begin = ptrtoint ptr %result to i64
@@ -45,7 +45,7 @@ define void @{name}(ptr %result, ptr %to, <{n} x {type}> %vector) {{
   %aligned = icmp eq i64 %rest, 0
   br i1 %aligned, label %past, label %plain
 past:
-{past}
+  {past}
   ret void
 plain:
   store volatile <{n} x {type}> %vector, ptr %to, align {element}
