@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.runtime.layers import FILTERS, WIDE_DATA, WIDE_FILTERS, floats
-from tests.runtime.test_services import LAUNCH, TASK, Services, own_library
+from tests.runtime.layers import WIDE_DATA, WIDE_FILTERS, floats
+from tests.runtime.test_services import TASK, own_threads
 from tests.support.case import Case
 from tests.support.convolution import Array
 
@@ -38,10 +38,6 @@ def third() -> str:
 
 
 def test_every_worker_rounds_as_its_caller_does() -> None:
-    library, _ = own_library(FILTERS)
-    library.tvmconvgrad_services.restype = ctypes.POINTER(Services)
-    launch: LAUNCH = library.tvmconvgrad_services().contents.launch
-    library.tvmconvgrad_set_threads(4)
     for mode, bits in ((NEAREST, "3eaaaaab"), (UPWARD, "3eaaaaab"), (DOWNWARD, "3eaaaaaa"), (TO_ZERO, "3eaaaaaa")) * 2:
         found: dict[int, str] = {}
         begun = threading.Barrier(4)
@@ -51,12 +47,12 @@ def test_every_worker_rounds_as_its_caller_does() -> None:
             found[threading.get_ident()] = third()
             return 0
 
-        libm.fesetround(mode)
-        status = launch(TASK(run), None, 4)
-        libm.fesetround(NEAREST)
+        with own_threads(4) as launch:
+            libm.fesetround(mode)
+            status = launch(TASK(run), None, 4)
+            libm.fesetround(NEAREST)
         assert status == 0
         assert list(found.values()) == [bits] * 4
-    library.tvmconvgrad_set_threads(1)
 
 
 def results(case: Case, inputs: list[Array], mode: int) -> set[bytes]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -52,6 +55,23 @@ def own_library(case: Case) -> tuple[Any, Kernel]:
     function = load_function(entry.library, kernel.problem)
     function.library.tvmconvgrad_use.argtypes = [ctypes.c_void_p]
     return function.library, Kernel(kernel.problem, kernel.target, kernel.schedule, kernel.workspace_bytes, function)
+
+
+@functools.cache
+def _library_with_threads() -> Any:
+    """It stays loaded: its threads run its code for ever. Of a process's own libraries only the first has threads."""
+    library, _ = own_library(FILTERS)
+    library.tvmconvgrad_services.restype = ctypes.POINTER(Services)
+    return library
+
+
+@contextmanager
+def own_threads(count: int) -> Iterator[Any]:
+    """A library's `launch` while it has so many threads."""
+    library = _library_with_threads()
+    library.tvmconvgrad_set_threads(count)
+    yield library.tvmconvgrad_services().contents.launch
+    library.tvmconvgrad_set_threads(1)
 
 
 class Meter:
@@ -163,29 +183,25 @@ def test_what_a_task_needs_for_itself(case: Case) -> None:
     assert sum(workspace.sizes) == meter.most
 
 
-def test_each_thread_has_the_same_tasks_in_every_call_and_helps_the_others_from_behind() -> None:
-    library, _ = own_library(FILTERS)
-    library.tvmconvgrad_services.restype = ctypes.POINTER(Services)
-    launch = library.tvmconvgrad_services().contents.launch
-    library.tvmconvgrad_set_threads(3)
-    for late in range(3):
-        order: dict[int, list[int]] = {}
-        begun = [threading.Event() for _ in range(12)]
+@pytest.mark.parametrize("late", range(3))
+def test_each_thread_has_the_same_tasks_in_every_call_and_helps_the_others_from_behind(late: int) -> None:
+    order: dict[int, list[int]] = {}
+    begun = [threading.Event() for _ in range(12)]
 
-        def run(task: int, group: Any, data: Any, late: int = late, order: Any = order, begun: Any = begun) -> int:
-            order.setdefault(threading.get_ident(), []).append(task)
-            begun[task].set()
-            if task % 4 == 0:  # a share's first: until all threads have one, and the late one's until all else is done
-                wait = range(12) if task == 4 * late else (0, 4, 8)
-                assert all(begun[other].wait(60) for other in wait)
-            return 0
+    def run(task: int, group: Any, data: Any) -> int:
+        order.setdefault(threading.get_ident(), []).append(task)
+        begun[task].set()
+        if task % 4 == 0:  # a share's first: until all threads have one, and the late one's until all else is done
+            wait = range(12) if task == 4 * late else (0, 4, 8)
+            assert all(begun[other].wait(60) for other in wait)
+        return 0
 
+    with own_threads(3) as launch:
         assert launch(TASK(run), None, 12) == 0
-        found = sorted(order.values())
-        assert [tasks[0] for tasks in found] == [0, 4, 8]
-        assert sorted(task for tasks in found for task in tasks) == list(range(12))
-        for share, tasks in enumerate(found):
-            own = [task for task in tasks if task // 4 == share]
-            assert own == list(range(4 * share, 4 * share + len(own)))
-        assert found[late] == [4 * late]
-    library.tvmconvgrad_set_threads(1)
+    found = sorted(order.values())
+    assert [tasks[0] for tasks in found] == [0, 4, 8]
+    assert sorted(task for tasks in found for task in tasks) == list(range(12))
+    for share, tasks in enumerate(found):
+        own = [task for task in tasks if task // 4 == share]
+        assert own == list(range(4 * share, 4 * share + len(own)))
+    assert found[late] == [4 * late]
