@@ -8,9 +8,13 @@ import mmap
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -30,7 +34,7 @@ def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(os, "symlink", refuse)
 
 
 @pytest.fixture(params=["memory", "folder"])
@@ -122,3 +126,38 @@ def test_memory_that_is_full(monkeypatch: pytest.MonkeyPatch, number: int) -> No
     monkeypatch.setattr(private_file.os, "write", refuse)
     with library_file(b"library") as path:
         assert Path(path).name == "kernel.so"
+
+
+def test_nothing_is_left_wherever_a_signal_interrupts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a signal's handler raises comes between two instructions of Python's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for moment in range(1000):
+        try:
+            with _interrupted(moment), library_file(b"library") as path:
+                assert Path(path).exists()
+        except KeyboardInterrupt:
+            assert not list(tmp_path.iterdir()), moment
+        else:
+            break
+    assert 100 < moment < 999
+
+
+@contextmanager
+def _interrupted(moment: int) -> Iterator[None]:
+    """Raise KeyboardInterrupt before the instruction of this number in library_file's module."""
+    left = [moment]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes = frame.f_code.co_filename == private_file.__file__
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

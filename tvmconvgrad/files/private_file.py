@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 
 from tvmconvgrad.files.temporary import TemporaryFolderError, memory_file, temporary_folder
 
@@ -70,14 +71,29 @@ def _name(handle: int) -> Iterator[str]:
     and wait for ever where it is a pipe. So the path is a link to the number; where there is no folder for it or links
     are not followed, the number.
     """
-    with ExitStack() as stack:
+    link = _new_link()
+    try:
         try:
-            made = tempfile.TemporaryDirectory(prefix="tvmconvgrad-", ignore_cleanup_errors=True)
-            path = os.path.join(stack.enter_context(made), "kernel.so")
-            os.symlink(f"/proc/self/fd/{handle}", path)
-        except OSError:
-            path = ""
-        yield path if path and _can_be_mapped(path) else _new_name(handle)
+            with suppress(OSError):
+                os.symlink(f"/proc/self/fd/{handle}", link)
+            yield link if _can_be_mapped(link) else _new_name(handle)
+        finally:
+            _remove(link)
+    finally:  # once more: a signal may have interrupted that
+        _remove(link)
+
+
+def _new_link() -> str:
+    """A path in the system's temporary folder where nothing is."""
+    try:
+        return os.path.join(tempfile.gettempdir(), f"tvmconvgrad-{secrets.token_hex(16)}.so")
+    except OSError:  # there is none
+        return ""
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def _new_name(handle: int) -> str:
