@@ -9,7 +9,8 @@ import sys
 import pytest
 
 DDP = """
-import torch, sys
+import os, sys
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 import tvmconvgrad.torch as cgt
@@ -37,6 +38,7 @@ def work(rank, file):
         torch.testing.assert_close(ours.grad, theirs.grad)
     dist.destroy_process_group()
     print("right", flush=True)
+    os._exit(0)  # else the destructor of PyTorch's ProcessGroupGloo may wait for ever: see below
 
 if __name__ == "__main__":
     mp.spawn(work, (sys.argv[1],), nprocs=2)
@@ -80,6 +82,9 @@ def run(program: str, tmp_path: object, *arguments: str) -> str:
     return done.stdout
 
 
+# PyTorch 2.13: backward notes a Python object for each piece of work (autograd/graph.py stashes the context). A thread
+# of ProcessGroupGloo drops it with its mutex held, for which it waits for Python's lock. The destructor of the group,
+# called with Python's lock held when the model goes, waits for that mutex.
 @pytest.mark.slow
 def test_two_processes_have_the_gradients_of_one(tmp_path: object) -> None:
     assert run(DDP, tmp_path, f"{tmp_path}/meeting").count("right") == 2  # in one line, or in two
