@@ -27,6 +27,8 @@ C_FILES = {
     "csrc/floating_point.c",
     "csrc/openmp.c",
     "csrc/services.c",
+    "csrc/memory.c",
+    "csrc/threads.c",
     "csrc/calling.c",
     "csrc/python.c",
 }

@@ -143,7 +143,7 @@ def _with_code(plan: BundlePlan, kernel: BundledKernel, target: Target, made: Ma
 
 
 def stack_bytes(pieces: Sequence[int]) -> int:
-    """What pieces of memory take on a stack of csrc/services.c: each is rounded up and has a header."""
+    """What pieces of memory take on a stack of csrc/memory.c: each is rounded up and has a header."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT for size in pieces)
 
 

@@ -20,7 +20,7 @@ from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.spec.values import Shape
 
 ALIGNMENT = 64
-"""Of a workspace, and of each piece of it: ALIGNMENT of csrc/services.c."""
+"""Of a workspace, and of each piece of it: ALIGNMENT of csrc/memory.c."""
 
 _C_TYPES = {"f32": "float", "f16": "uint16_t", "bf16": "uint16_t"}
 # the bits of -2 to 2
