@@ -1,16 +1,22 @@
-"""What a rule is: it knows which problems it takes and what they cost, chooses its numbers, and makes the program."""
+"""What a rule is: it knows which problems it takes and what they cost, chooses its numbers, and makes the program.
+
+Nearly every rule does so in the steps of `PlannedRule`: a planner judges the problem and chooses the numbers, which are
+a plan (plan.py of each folder); by them the sum is written as a tensor expression, and its loops are nested (rule.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir.stmt import SBlock
 
+from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.rewriting import nodes
@@ -67,3 +73,70 @@ class Rule(Protocol):
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program of a problem that `cost` accepts. Numbers in `given` replace the rule's own."""
+
+
+Plan = TypeVar("Plan", covariant=True)
+
+
+class Planner(Protocol[Plan]):
+    """What a rule knows of one problem before it writes a program."""
+
+    def is_applicable(self) -> bool:
+        """Whether the rule takes the problem."""
+
+    def least_cost(self) -> float:
+        """The cost of the best plan, in the unit of `Rule.cost`."""
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """All numbers of the program. Those that a search may change are drawn from `decisions`."""
+
+
+AnyPlanner = TypeVar("AnyPlanner", bound=Planner[Any])
+
+
+class PlannedRule(ABC, Generic[AnyPlanner]):
+    """A rule whose numbers are a planner's."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name by which a user forces the rule."""
+
+    @property
+    def opt_level(self) -> int:
+        """The level of LLVM's optimisation."""
+        return 3
+
+    @abstractmethod
+    def planners(self, problem: Problem) -> Sequence[AnyPlanner]:
+        """The planners that may take a problem. Most rules have one; Winograd's have one for each size of tiles."""
+
+    @abstractmethod
+    def program(self, problem: Problem, planner: AnyPlanner, plan: Any, decisions: Decisions) -> tuple[Sum, IRModule]:
+        """The sum as a tensor expression, and its scheduled program, by the numbers of a plan."""
+
+    def cost(self, problem: Problem) -> float | None:
+        """The least cost of all plans: on CPUs cycles of one core, about, on GPUs microseconds. None if the rule does
+        not take the problem."""
+        return min((planner.least_cost() for planner in self._applicable(problem)), default=None)
+
+    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
+        """The program that the text of the rule's module describes, with the numbers of its planner."""
+        decisions = Decisions(given or {})
+        planner = self.choose(self._applicable(problem), decisions)
+        plan = planner.plan(decisions)
+        expression, module = self.program(problem, planner, plan, decisions)
+        return Scheduled(
+            expression, module, self.name, self.numbers(plan, decisions), decisions.candidates, self.opt_level
+        )
+
+    def choose(self, planners: Sequence[AnyPlanner], decisions: Decisions) -> AnyPlanner:
+        """Of the planners that take a problem, the one whose plan is used."""
+        return planners[0]
+
+    def numbers(self, plan: Any, decisions: Decisions) -> dict[str, Any]:
+        """The numbers that `inspect` shows and a cache's description has."""
+        return numbers_of(plan)
+
+    def _applicable(self, problem: Problem) -> list[AnyPlanner]:
+        return [planner for planner in self.planners(problem) if planner.is_applicable()]

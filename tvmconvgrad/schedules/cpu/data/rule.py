@@ -57,14 +57,13 @@ split over work items (split-K): positions give enough of them, and partial sums
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled, numbers_of
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
@@ -87,7 +86,7 @@ from tvmconvgrad.tir.annotations import STAGED
 
 
 @dataclass(frozen=True)
-class DataRule:
+class DataRule(PlannedRule[DataPlanner]):
     """Data gradients and forward convolutions with vectors over `vector_axis`."""
 
     machine: CpuMachine
@@ -101,28 +100,25 @@ class DataRule:
         return "data-tiles" if self.in_tile_registers else f"data-{self.vector_axis.value}"
 
     @property
-    def _opt_level(self) -> int:
+    def opt_level(self) -> int:
         """LLVM's level. With vectors over groups or positions, 2 leaves loops over taps that 3 unrolls: DCGAN's judge1
         (data) took 1.9 times as long, ConvNeXt's depthwise layers 1.2 times. With the others 263 gradients and forwards
         took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile registers it was not measured."""
         return 2 if self.vector_axis in (DataAxis.N, DataAxis.K) and not self.in_tile_registers else 3
 
-    def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about; None for weights gradients, and where vectors cannot lie along the axis."""
+    def planners(self, problem: Problem) -> list[DataPlanner]:
+        """One; none for weights gradients."""
         if problem.gradient is Gradient.FILTER:
-            return None
-        planner = DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
-        return planner.least_cost() if planner.is_applicable() else None
+            return []
+        return [DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)]
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `DataPlanner.plan`."""
-        decisions = Decisions(given or {})
-        sizes = sizes_of(problem)
-        planner = DataPlanner(self.machine, self.vector_axis, sizes, self.in_tile_registers)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: DataPlanner, plan: DataPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
-        blocking = sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
+        blocking = planner.sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
         if access.has_scratch_accumulator(plan.k_cache_blocks):
             blocking = replace(blocking, result_position=_written_positions(access, plan))
         else:
@@ -142,7 +138,7 @@ class DataRule:
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)
-        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates, self._opt_level)
+        return expression, module
 
     def _schedule_sums(
         self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess

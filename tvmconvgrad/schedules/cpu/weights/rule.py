@@ -44,15 +44,16 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.base import Scheduled, numbers_of
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
@@ -77,7 +78,7 @@ from tvmconvgrad.te.tensors import group_sizes
 
 
 @dataclass(frozen=True)
-class WeightsRule:
+class WeightsRule(PlannedRule[WeightsPlanner]):
     """Weights gradients with vectors over `vector_axis`."""
 
     machine: CpuMachine
@@ -90,18 +91,16 @@ class WeightsRule:
         """`weights-` and the vectorised axis, or `weights-tiles`."""
         return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis.value}"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about; None for other gradients, and where there is nothing to vectorise over."""
+    def planners(self, problem: Problem) -> list[WeightsPlanner]:
+        """One; none for data gradients and forwards."""
         if problem.gradient is not Gradient.FILTER:
-            return None
-        planner = self._planner(problem)
-        return planner.least_cost() if planner.is_applicable() else None
+            return []
+        return [WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)]
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `WeightsPlanner.plan`."""
-        decisions = Decisions(given or {})
-        planner = self._planner(problem)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         tile, access = plan.tile, planner.access(plan.tile)
         expression = express(problem, _blocking(plan, access))
         sch = Schedule(expression.prim_func())
@@ -131,7 +130,7 @@ class WeightsRule:
         module = apply_output_maps(module, expression, problem)
         if access.writes_result and plan.split_k == 1 and (problem.epilogue.accumulate or adds_far(access)):
             module = prefetch_results(module, "sum")
-        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates, self._opt_level)
+        return expression, module
 
     def _pack(
         self, sch: Schedule, problem: Problem, expression: Sum, plan: WeightsPlan, access: WeightsAccess, at: LoopRV
@@ -149,14 +148,11 @@ class WeightsRule:
             packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, place, far)
 
     @property
-    def _opt_level(self) -> int:
+    def opt_level(self) -> int:
         """LLVM's level. With vectors over groups, 2 leaves loops that 3 unrolls: bf16 gradients took 1.24 times as long
         in the mean. With the others 137 gradients took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile
         registers it was not measured."""
         return 3 if self.vector_axis is WeightsAxis.GROUPS or self.in_tile_registers else 2
-
-    def _planner(self, problem: Problem) -> WeightsPlanner:
-        return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)
 
     def _finish(self, sch: Schedule, problem: Problem, tile: WeightsTile, work_item: LoopRV | None) -> None:
         """Convert the filter from the accumulator's order, which has vectors innermost, to the user's order and type:

@@ -32,14 +32,14 @@ Not done: channels are not vectorised, since there are too few to fill a vector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled, numbers_of
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
@@ -58,22 +58,20 @@ FEW_LANES = 4
 
 
 @dataclass(frozen=True)
-class RowsRule:
+class RowsRule(PlannedRule[RowsPlanner]):
     """Weights gradients with vectors over positions."""
 
     machine: CpuMachine
     name: str = "weights-rows"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about; None for problems outside of the pattern."""
-        planner = RowsPlanner(self.machine, problem)
-        return planner.least_cost() if planner.is_applicable() else None
+    def planners(self, problem: Problem) -> list[RowsPlanner]:
+        """One."""
+        return [RowsPlanner(self.machine, problem)]
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `RowsPlanner.plan`."""
-        decisions = Decisions(given or {})
-        planner = RowsPlanner(self.machine, problem)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: RowsPlanner, plan: RowsPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         tile = plan.tile
         writes_result = problem.output_dtype == "f32"
         blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, in_place=writes_result)
@@ -97,7 +95,7 @@ class RowsRule:
         module = prefetch_reads(sch.mod, {tensor.op.name: _ahead(problem, plan) for tensor in expression.inputs})
         module = elide_padding(module, _along_rows(expression))
         module = apply_output_maps(module, expression, problem)
-        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
+        return expression, module
 
 
 def _ahead(problem: Problem, plan: RowsPlan) -> tuple[int, ...]:

@@ -48,46 +48,46 @@ tensors. Results are rounded differently than direct sums, and an infinity reach
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
-from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS, WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.rule import WinogradRule
+from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index, ceil_to
-from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.axes import Axis, axes_of
 from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradDataRule:
+class WinogradDataRule(WinogradRule[WinogradDataPlanner]):
     """Data gradients and forward convolutions by Winograd's algorithm."""
 
     machine: CpuMachine
     name = "winograd-data"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
-        return min((WORTH * planner.least_cost() for planner in self._planners(problem)), default=None)
+    def planner(self, problem: Problem, products: tuple[int, ...]) -> WinogradDataPlanner:
+        """For tiles of one size."""
+        return WinogradDataPlanner(self.machine, problem, products)
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `WinogradDataPlanner.plan`."""
-        decisions = Decisions(given or {})
-        planner = cheapest(self._planners(problem), decisions)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: WinogradDataPlanner, plan: WinogradDataPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
         channels = ceil_to(problem.geometry.c, c), ceil_to(problem.geometry.o, o)
@@ -111,12 +111,7 @@ class WinogradDataRule:
         sch.parallel(work_item)
         sch.decompose_reduction(tile, reduction)
         module = apply_output_maps(sch.mod, expression, problem)
-        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
-
-    def _planners(self, problem: Problem) -> list[WinogradDataPlanner]:
-        """Those that take the problem, one for each size of tiles."""
-        planners = [WinogradDataPlanner(self.machine, problem, products) for products in tile_products(problem)]
-        return [planner for planner in planners if planner.is_applicable()]
+        return expression, module
 
 
 def _nest_result(

@@ -1,4 +1,4 @@
-"""A problem in Winograd's tiles: its sizes, and the cost of its parts in cycles of one core. The rules use it."""
+"""A problem in Winograd's tiles: its sizes, and the cost of its parts in cycles of one core. The planners use it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Protocol, TypeVar
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRANSPOSING
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd.axes import Axis, axes_of
@@ -28,12 +26,6 @@ half and with twice, and their times beside today's: OPERANDS 3, 1.11 and 7, 1.0
 PANELS_FAR = 0.02
 """Cycles for a byte of a transformed operand from beyond L2 that each work item reads. With half of it 1 sum changes,
 and takes 0.97 times as long; twice changes no sum (benchmarks/constants.py)."""
-
-WORTH = 1.36
-"""Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32
-for which the model promises little more, direct sums took 1.03 to 1.17 times as long (WaveNet's dilated1 and causal,
-DeepLab's aspp_dilated6, VGG-19's conv5_1). Of those for which it promises less, 3D U-Net's down4_2 took 1.7 times as
-long as direct sums, and the others 0.81 to 0.95 times (an Intel Xeon with AMX)."""
 
 BLOCK_K = 16
 """Channels of K that are innermost in packed operands: a cache line of f32."""
@@ -165,24 +157,3 @@ class WinogradSizes:
     def room(self) -> int:
         """So many f32 elements of workspace are within the tensors' bytes."""
         return int(ROOM * self.problem.tensor_bytes) // F32_BYTES
-
-
-class Planner(Protocol):
-    """What plans a problem for tiles of one size."""
-
-    @property
-    def products(self) -> tuple[int, ...]:
-        """Products of a tile along each tiled axis."""
-
-    def least_cost(self) -> float:
-        """The cost of the best plan, in cycles of one core."""
-
-
-AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
-
-
-def cheapest(planners: Sequence[AnyPlanner], decisions: Decisions) -> AnyPlanner:
-    """The planner of the size of tiles that the model or a search draws."""
-    by_products = {prod(planner.products): planner for planner in planners}
-    best = min(by_products, key=lambda products: by_products[products].least_cost())
-    return by_products[decisions.draw("products", list(by_products), best)]

@@ -27,46 +27,46 @@ Not done: what data.py leaves out, for the same reasons.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tvm.ir import IRModule
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
-from tvmconvgrad.schedules.base import Scheduled, numbers_of
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.winograd.sizes import WORTH, cheapest
+from tvmconvgrad.schedules.cpu.winograd.rule import WinogradRule
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd.axes import Axis, axes_of, tile_products
+from tvmconvgrad.te.winograd.axes import Axis, axes_of
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradWeightsRule:
+class WinogradWeightsRule(WinogradRule[WinogradWeightsPlanner]):
     """Weights gradients by Winograd's algorithm, by tiles of dy."""
 
     machine: CpuMachine
     name = "winograd-weights"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Cycles of one core, about, times `WORTH`; None for problems outside of the pattern."""
-        return min((WORTH * planner.least_cost() for planner in self._planners(problem)), default=None)
+    def planner(self, problem: Problem, products: tuple[int, ...]) -> WinogradWeightsPlanner:
+        """For tiles of one size."""
+        return WinogradWeightsPlanner(self.machine, problem, products)
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `WinogradWeightsPlanner.plan`."""
-        decisions = Decisions(given or {})
-        planner = cheapest(self._planners(problem), decisions)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: WinogradWeightsPlanner, plan: WinogradWeightsPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         axes = axes_of(problem, plan.products, plan.multiples)
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
         expression = tiled_filter_gradient(problem, channels, axes, planner.copies_result)
@@ -82,12 +82,7 @@ class WinogradWeightsRule:
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)
         module = apply_output_maps(sch.mod, expression, problem)
-        return Scheduled(expression, module, self.name, numbers_of(plan), decisions.candidates)
-
-    def _planners(self, problem: Problem) -> list[WinogradWeightsPlanner]:
-        """Those that take the problem, one for each size of tiles."""
-        planners = [WinogradWeightsPlanner(self.machine, problem, products) for products in tile_products(problem)]
-        return [planner for planner in planners if planner.is_applicable()]
+        return expression, module
 
 
 def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:

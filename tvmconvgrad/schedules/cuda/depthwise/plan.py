@@ -95,15 +95,17 @@ class DepthwisePlanner(ABC):
         """The phases of a data gradient."""
         return parts(self.problem) if self.problem.gradient is Gradient.DATA else ()
 
-    def cost(self) -> float | None:
-        """Microseconds, about: the longer of memory's time and the products'. None for problems outside of the
-        pattern."""
+    def is_applicable(self) -> bool:
+        """Whether each group has one channel, and not too many taps; in a data gradient of stride 1 or by phases."""
         geometry = self.problem.geometry
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
-            return None
-        is_data = self.problem.gradient is Gradient.DATA
-        if is_data and (not self.phase_groups or any(by_y for phase in self.phase_groups for by_y in phase.over_y)):
-            return None
+            return False
+        if self.problem.gradient is not Gradient.DATA:
+            return True
+        return bool(self.phase_groups) and not any(by_y for phase in self.phase_groups for by_y in phase.over_y)
+
+    def least_cost(self) -> float:
+        """Microseconds, about: the longer of memory's time and the products'."""
         passes = 3.0 if self.is_filter and self.problem.data_format == "NCX" else 1.0
         return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
 

@@ -32,14 +32,14 @@ Not done: no shared memory, since a row that neighbouring threads also read come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import tirx
 from tvm.ir import IRModule
 
 from tvmconvgrad.machines.gpu import GpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.depthwise.data import Phase, PositionsKernel
 from tvmconvgrad.schedules.cuda.depthwise.data_plan import PositionsPlanner
@@ -59,27 +59,27 @@ from tvmconvgrad.te import Sum, tensors
 
 
 @dataclass(frozen=True)
-class DepthwiseRule:
+class DepthwiseRule(PlannedRule[DepthwisePlanner]):
     """The rule that the module's text describes."""
 
     machine: GpuMachine
     name: str = "depthwise"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Microseconds, about; None where groups have several channels."""
-        return self._planner(problem).cost()
-
-    def _planner(self, problem: Problem) -> DepthwisePlanner:
+    def planners(self, problem: Problem) -> list[DepthwisePlanner]:
+        """One."""
         kind = FilterPlanner if problem.gradient is Gradient.FILTER else PositionsPlanner
-        return kind(self.machine, problem)
+        return [kind(self.machine, problem)]
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes."""
-        decisions = Decisions(given or {})
-        plan = self._planner(problem).plan(decisions)
+    def program(
+        self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         expression = express(problem)
-        module = _Program(problem, expression, plan).module()
-        return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
+        return expression, _Program(problem, expression, plan).module()
+
+    def numbers(self, plan: DepthwisePlan, decisions: Decisions) -> dict[str, Any]:
+        """Those that were drawn: the plan's others follow from them."""
+        return dict(decisions.drawn)
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,12 @@ class GemmPlanner:
             return Blocking(c=tile.block_n, o=lanes)
         return Blocking(c=lanes, o=lanes)
 
-    def least_cost(self) -> float | None:
-        """Microseconds, about, of the best choice; None if the sums are no matrix products, or the GPU is too old."""
-        if not self.machine.has_copies or not self.is_product():
-            return None
+    def is_applicable(self) -> bool:
+        """Whether the sums are matrix products, and the GPU is no older than sm_80."""
+        return self.machine.has_copies and self.is_product()
+
+    def least_cost(self) -> float:
+        """Microseconds, about, of the best choice."""
         return min(cost for cost, _ in self._choices) + self._packing()
 
     @cached_property

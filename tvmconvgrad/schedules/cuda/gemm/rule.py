@@ -33,13 +33,13 @@ Not done: no im2col matrix is stored. There is no stream-K, since its order of s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tvm.ir import IRModule
 
 from tvmconvgrad.machines.gpu import GpuMachine
-from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm import epilogue
 from tvmconvgrad.schedules.cuda.gemm.block import Block, kernel
@@ -55,7 +55,7 @@ from tvmconvgrad.te import Sum
 
 
 @dataclass(frozen=True)
-class GemmRule:
+class GemmRule(PlannedRule[GemmPlanner]):
     """The rule that the module's text describes."""
 
     machine: GpuMachine
@@ -63,18 +63,20 @@ class GemmRule:
     """Whether f32 may be rounded to TF32."""
     name: str = "gemm"
 
-    def cost(self, problem: Problem) -> float | None:
-        """Microseconds, about; None for sums that are no matrix products, and for GPUs before sm_80."""
-        return GemmPlanner(self.machine, problem, self.may_round).least_cost()
+    def planners(self, problem: Problem) -> list[GemmPlanner]:
+        """One."""
+        return [GemmPlanner(self.machine, problem, self.may_round)]
 
-    def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
-        """The program that the module's text describes, with the numbers of `GemmPlanner.plan`."""
-        decisions = Decisions(given or {})
-        planner = GemmPlanner(self.machine, problem, self.may_round)
-        plan = planner.plan(decisions)
+    def program(
+        self, problem: Problem, planner: GemmPlanner, plan: GemmPlan, decisions: Decisions
+    ) -> tuple[Sum, IRModule]:
+        """As of PlannedRule."""
         expression = express(problem, planner.blocking(plan.tile))
-        module = _Program(problem, expression, plan).module()
-        return Scheduled(expression, module, self.name, plan.numbers(), decisions.candidates)
+        return expression, _Program(problem, expression, plan).module()
+
+    def numbers(self, plan: GemmPlan, decisions: Decisions) -> dict[str, Any]:
+        """Those of the plan, by the names that its text has."""
+        return plan.numbers()
 
 
 @dataclass(frozen=True)
