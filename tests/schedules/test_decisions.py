@@ -166,21 +166,6 @@ def test_cache_blocks_of_k_that_a_scratch_accumulator_adds_up(
         assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
-def test_the_draws_are_in_the_trace() -> None:
-    from tvm.s_tir import Schedule
-
-    from tvmconvgrad.schedules.decisions import Decisions
-    from tvmconvgrad.schedules.expressions import express
-
-    problem = _problem(Case("ConvolutionBackpropData", CONVOLUTIONS[0], "NXC", "XIO", "f32"))
-    decisions = Decisions({"tiles": 8})
-    assert decisions.draw("tiles", [2, 4, 8], 4) == 8
-    assert decisions.draw("partitions", [1, 2], 3) == 3
-    sch = Schedule(express(problem).prim_func())
-    decisions.record(sch)
-    assert [int(decision) for decision in sch.trace.decisions.values()] == [2, 2]
-
-
 def test_a_number_that_is_no_candidate_is_an_error() -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target

@@ -1,23 +1,30 @@
 """What a rule is: it knows which problems it takes and what they cost, chooses its numbers, and makes the program.
 
-Nearly every rule does so in the steps of `PlannedRule`: a planner judges the problem and chooses the numbers, which are
-a plan (plan.py of each folder); by them the sum is written as a tensor expression, and its loops are nested (rule.py).
+Nearly every rule does so in the steps of `PlannedRule`. The words are the same in every folder:
+
+    rule      takes the problems of one pattern on one kind of target                     rule.py
+    planner   for one problem: whether the rule takes it, the least cost, and the plan    plan.py
+    tile      a register tile on CPUs, a thread block's on GPUs: chosen first             tiles.py
+    cost      cycles of a core or microseconds of a GPU that a tile or a plan takes
+    plan      all numbers of one program
+    decision  a number of the plan that a search may change                               ../decisions.py
+    nest      the program's loops, by the plan                                            rule.py, nest.py
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from tvm import tirx
 from tvm.ir import IRModule
 from tvm.s_tir.stmt import SBlock
 
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.rewriting import nodes
 
@@ -75,10 +82,10 @@ class Rule(Protocol):
         """The program of a problem that `cost` accepts. Numbers in `given` replace the rule's own."""
 
 
-Plan = TypeVar("Plan", covariant=True)
+PlanT_co = TypeVar("PlanT_co", covariant=True)
 
 
-class Planner(Protocol[Plan]):
+class Planner(Protocol[PlanT_co]):
     """What a rule knows of one problem before it writes a program."""
 
     def is_applicable(self) -> bool:
@@ -87,7 +94,7 @@ class Planner(Protocol[Plan]):
     def least_cost(self) -> float:
         """The cost of the best plan, in the unit of `Rule.cost`."""
 
-    def plan(self, decisions: Decisions) -> Plan:
+    def plan(self, decisions: Decisions) -> PlanT_co:
         """All numbers of the program. Those that a search may change are drawn from `decisions`."""
 
 
@@ -96,6 +103,9 @@ AnyPlanner = TypeVar("AnyPlanner", bound=Planner[Any])
 
 class PlannedRule(ABC, Generic[AnyPlanner]):
     """A rule whose numbers are a planner's."""
+
+    gradients: ClassVar[frozenset[Gradient]] = frozenset(Gradient)
+    """Those of the three sums that the rule may take."""
 
     @property
     @abstractmethod
@@ -108,35 +118,30 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
         return 3
 
     @abstractmethod
-    def planners(self, problem: Problem) -> Sequence[AnyPlanner]:
-        """The planners that may take a problem. Most rules have one; Winograd's have one for each size of tiles."""
+    def planner(self, problem: Problem) -> AnyPlanner:
+        """What judges a problem, and chooses its numbers."""
 
     @abstractmethod
-    def program(self, problem: Problem, planner: AnyPlanner, plan: Any, decisions: Decisions) -> tuple[Sum, IRModule]:
-        """The sum as a tensor expression, and its scheduled program, by the numbers of a plan."""
+    def program(self, problem: Problem, planner: AnyPlanner, plan: Any) -> tuple[Sum, IRModule]:
+        """The sum as a tensor expression, and its program: the loop nest, then rewrites, by the numbers of a plan."""
 
     def cost(self, problem: Problem) -> float | None:
         """The least cost of all plans: on CPUs cycles of one core, about, on GPUs microseconds. None if the rule does
         not take the problem."""
-        return min((planner.least_cost() for planner in self._applicable(problem)), default=None)
+        if problem.gradient not in self.gradients:
+            return None
+        planner = self.planner(problem)
+        return planner.least_cost() if planner.is_applicable() else None
 
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the text of the rule's module describes, with the numbers of its planner."""
-        decisions = Decisions(given or {})
-        planner = self.choose(self._applicable(problem), decisions)
+        decisions, planner = Decisions(given or {}), self.planner(problem)
         plan = planner.plan(decisions)
-        expression, module = self.program(problem, planner, plan, decisions)
-        return Scheduled(
-            expression, module, self.name, self.numbers(plan, decisions), decisions.candidates, self.opt_level
-        )
-
-    def choose(self, planners: Sequence[AnyPlanner], decisions: Decisions) -> AnyPlanner:
-        """Of the planners that take a problem, the one whose plan is used."""
-        return planners[0]
+        expression, module = self.program(problem, planner, plan)
+        numbers = self.numbers(plan, decisions)
+        return Scheduled(expression, module, self.name, numbers, decisions.candidates, self.opt_level)
 
     def numbers(self, plan: Any, decisions: Decisions) -> dict[str, Any]:
-        """The numbers that `inspect` shows and a cache's description has."""
+        """The numbers that `inspect` prints. By them a tuning log notices that its decisions mean another program now
+        (records/choice.py)."""
         return numbers_of(plan)
-
-    def _applicable(self, problem: Problem) -> list[AnyPlanner]:
-        return [planner for planner in self.planners(problem) if planner.is_applicable()]

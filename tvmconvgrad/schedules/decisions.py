@@ -1,16 +1,14 @@
 """The numbers of a schedule that a search may change: each is drawn from candidates.
 
 By default a rule's cost model draws. A search gives other draws by name, and the rule then schedules the problem again.
-A replayed trace would not do, since other numbers may change layouts and the number of loops. The draws are recorded in
-the schedule's trace as `sample_categorical`, so that TVM's own tools see them.
+A replayed trace would not do, since other numbers may change layouts and the number of loops. What MetaSchedule reads
+of the draws is written by tuning/search/annotated.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-from tvm.s_tir import Schedule
 
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor
 
@@ -35,9 +33,3 @@ class Decisions:
     def draw_divisor(self, name: str, count: int, wanted: int) -> int:
         """A divisor of `count` for `name`; by default the one nearest to `wanted`."""
         return self.draw(name, divisors(count), nearest_divisor(count, wanted))
-
-    def record(self, sch: Schedule) -> None:
-        """Write the draws to the trace of a schedule that has just begun."""
-        for name, candidates in self.candidates.items():
-            chances = [1.0 / len(candidates)] * len(candidates)
-            sch.sample_categorical(list(candidates), chances, candidates.index(self.drawn[name]))

@@ -32,11 +32,11 @@ from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 LEAST_FMAS = 20
 """There must be at least so many FMAs for each prefetched cache line: about as many as start while it comes from
-memory. Not measured on its own."""
+memory. Half changes no sum; with twice 6 sums change, and take 1.06 times as long (benchmarks/constants.py)."""
 
 MOST_LINES = 4
 """A prefetch takes runs of at most so many cache lines: computing the address of a run takes as long as several FMAs.
-Not measured on its own."""
+With half of it 41 sums change, and with twice 35; those that were timed took as long (benchmarks/constants.py)."""
 
 PRODUCTS_IN_TILES = 256
 """In tile registers 16 x 16 x 32 products take 16 cycles, in which 32 FMAs start."""

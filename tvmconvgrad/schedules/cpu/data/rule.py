@@ -73,7 +73,6 @@ from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, sizes_of
 from tvmconvgrad.schedules.cpu.packing import Packs
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
@@ -89,6 +88,7 @@ from tvmconvgrad.tir.annotations import STAGED
 class DataRule(PlannedRule[DataPlanner]):
     """Data gradients and forward convolutions with vectors over `vector_axis`."""
 
+    gradients = frozenset({Gradient.DATA, Gradient.FORWARD})
     machine: CpuMachine
     vector_axis: DataAxis
     in_tile_registers: bool = False
@@ -106,15 +106,11 @@ class DataRule(PlannedRule[DataPlanner]):
         took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile registers it was not measured."""
         return 2 if self.vector_axis in (DataAxis.N, DataAxis.K) and not self.in_tile_registers else 3
 
-    def planners(self, problem: Problem) -> list[DataPlanner]:
-        """One; none for weights gradients."""
-        if problem.gradient is Gradient.FILTER:
-            return []
-        return [DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)]
+    def planner(self, problem: Problem) -> DataPlanner:
+        """For one vectorised axis."""
+        return DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
 
-    def program(
-        self, problem: Problem, planner: DataPlanner, plan: DataPlan, decisions: Decisions
-    ) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: DataPlanner, plan: DataPlan) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
@@ -125,7 +121,6 @@ class DataRule(PlannedRule[DataPlanner]):
             blocking = replace(blocking, in_place=plan.k_cache_blocks > 1)
         expression = express(problem, blocking)
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)

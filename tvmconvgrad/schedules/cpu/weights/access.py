@@ -26,8 +26,8 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 T = TypeVar("T")
 
 LEAST_CACHE_BLOCK = 32
-"""A cache block has at least so many positions, since each cache block adds its tiles to memory. Not measured on its
-own."""
+"""A cache block has at least so many positions, since each cache block adds its tiles to memory. With half of it 2
+sums change, and take 1.03 times as long; with twice, 2 and 1.00 (benchmarks/constants.py)."""
 
 CACHE_BLOCK_IN_PLACE = 64
 """Positions of a cache block if nothing is packed. With half of it 3 sums change, and take 0.96 times as long; with

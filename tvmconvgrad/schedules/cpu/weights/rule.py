@@ -62,7 +62,6 @@ from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis,
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.expressions.blocking import Blocking
 from tvmconvgrad.schedules.factors import largest_divisor
@@ -81,6 +80,7 @@ from tvmconvgrad.te.tensors import group_sizes
 class WeightsRule(PlannedRule[WeightsPlanner]):
     """Weights gradients with vectors over `vector_axis`."""
 
+    gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     vector_axis: WeightsAxis
     in_tile_registers: bool = False
@@ -91,20 +91,15 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         """`weights-` and the vectorised axis, or `weights-tiles`."""
         return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis.value}"
 
-    def planners(self, problem: Problem) -> list[WeightsPlanner]:
-        """One; none for data gradients and forwards."""
-        if problem.gradient is not Gradient.FILTER:
-            return []
-        return [WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)]
+    def planner(self, problem: Problem) -> WeightsPlanner:
+        """For one vectorised axis."""
+        return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)
 
-    def program(
-        self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan, decisions: Decisions
-    ) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         tile, access = plan.tile, planner.access(plan.tile)
         expression = express(problem, _blocking(plan, access))
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         nest = _nest_sum(sch, problem, plan, access)
         self._pack(sch, problem, expression, plan, access, nest.packing)
         if not access.writes_result:

@@ -44,12 +44,11 @@ from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.tir.annotations import MASK
 
@@ -61,23 +60,21 @@ FEW_LANES = 4
 class RowsRule(PlannedRule[RowsPlanner]):
     """Weights gradients with vectors over positions."""
 
+    gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     name: str = "weights-rows"
 
-    def planners(self, problem: Problem) -> list[RowsPlanner]:
-        """One."""
-        return [RowsPlanner(self.machine, problem)]
+    def planner(self, problem: Problem) -> RowsPlanner:
+        """For vectors over positions."""
+        return RowsPlanner(self.machine, problem)
 
-    def program(
-        self, problem: Problem, planner: RowsPlanner, plan: RowsPlan, decisions: Decisions
-    ) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: RowsPlanner, plan: RowsPlan) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         tile = plan.tile
         writes_result = problem.output_dtype == "f32"
         blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, in_place=writes_result)
         expression = express(problem, replace(blocking, x_by_phases=not plan.in_place))
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         nest = _nest_sum(sch, problem.geometry.rank, plan)
         for name in expression.operands:
             block = sch.get_sblock(name)

@@ -36,16 +36,16 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
-from tvmconvgrad.schedules.cpu.winograd.rule import WinogradRule
+from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of
@@ -54,18 +54,19 @@ from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradChannelsRule(WinogradRule[WinogradChannelsPlanner]):
+class WinogradChannelsRule(PlannedRule[TileSizes[WinogradChannelsPlanner]]):
     """Weights gradients by Winograd's algorithm, by ranges of channels."""
 
+    gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     name = "winograd-channels"
 
-    def planner(self, problem: Problem, products: tuple[int, ...]) -> WinogradChannelsPlanner:
-        """For tiles of one size."""
-        return WinogradChannelsPlanner(self.machine, problem, products)
+    def planner(self, problem: Problem) -> TileSizes[WinogradChannelsPlanner]:
+        """For all sizes of tiles."""
+        return TileSizes.of(problem, lambda products: WinogradChannelsPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: WinogradChannelsPlanner, plan: WinogradChannelsPlan, decisions: Decisions
+        self, problem: Problem, planner: TileSizes[WinogradChannelsPlanner], plan: WinogradChannelsPlan
     ) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
@@ -73,7 +74,6 @@ class WinogradChannelsRule(WinogradRule[WinogradChannelsPlanner]):
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
         expression = tiled_filter_gradient(problem, channels, axes, copies)
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         nest = _nest(sch, problem, axes, plan, self.machine.lanes)
         many, lanes = sum(axis.tiled for axis in axes), self.machine.lanes
         x, y = Data("x_data", "tiled_x", many, plan.c_block), Data("y_data", "tiled_y", many, plan.o)

@@ -55,14 +55,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
-from tvmconvgrad.schedules.cpu.winograd.rule import WinogradRule
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS
+from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
@@ -74,27 +74,27 @@ from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradDataRule(WinogradRule[WinogradDataPlanner]):
+class WinogradDataRule(PlannedRule[TileSizes[WinogradDataPlanner]]):
     """Data gradients and forward convolutions by Winograd's algorithm."""
 
+    gradients = frozenset({Gradient.DATA, Gradient.FORWARD})
     machine: CpuMachine
     name = "winograd-data"
 
-    def planner(self, problem: Problem, products: tuple[int, ...]) -> WinogradDataPlanner:
-        """For tiles of one size."""
-        return WinogradDataPlanner(self.machine, problem, products)
+    def planner(self, problem: Problem) -> TileSizes[WinogradDataPlanner]:
+        """For all sizes of tiles."""
+        return TileSizes.of(problem, lambda products: WinogradDataPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: WinogradDataPlanner, plan: WinogradDataPlan, decisions: Decisions
+        self, problem: Problem, planner: TileSizes[WinogradDataPlanner], plan: WinogradDataPlan
     ) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
-        is_data, copied = problem.gradient is Gradient.DATA, planner.copies_result
+        is_data, copied = problem.gradient is Gradient.DATA, planner.for_tiles(plan.products).copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
         channels = ceil_to(problem.geometry.c, c), ceil_to(problem.geometry.o, o)
         axes, lanes = axes_of(problem, plan.products, plan.multiples), self.machine.lanes
         expression = tiled_positions(problem, channels, axes, copied)
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         result = sch.get_sblock("result")
         partition, work_item = _nest_result(sch, result, axes, plan, lanes, problem.data_format if copied else "")
         if copied:

@@ -35,16 +35,16 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
+from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.winograd.rule import WinogradRule
+from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
-from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import Axis, axes_of
@@ -53,31 +53,32 @@ from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradWeightsRule(WinogradRule[WinogradWeightsPlanner]):
+class WinogradWeightsRule(PlannedRule[TileSizes[WinogradWeightsPlanner]]):
     """Weights gradients by Winograd's algorithm, by tiles of dy."""
 
+    gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     name = "winograd-weights"
 
-    def planner(self, problem: Problem, products: tuple[int, ...]) -> WinogradWeightsPlanner:
-        """For tiles of one size."""
-        return WinogradWeightsPlanner(self.machine, problem, products)
+    def planner(self, problem: Problem) -> TileSizes[WinogradWeightsPlanner]:
+        """For all sizes of tiles."""
+        return TileSizes.of(problem, lambda products: WinogradWeightsPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: WinogradWeightsPlanner, plan: WinogradWeightsPlan, decisions: Decisions
+        self, problem: Problem, planner: TileSizes[WinogradWeightsPlanner], plan: WinogradWeightsPlan
     ) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         axes = axes_of(problem, plan.products, plan.multiples)
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
-        expression = tiled_filter_gradient(problem, channels, axes, planner.copies_result)
+        copied = planner.for_tiles(plan.products).copies_result
+        expression = tiled_filter_gradient(problem, channels, axes, copied)
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         lanes, many = self.machine.lanes, sum(axis.tiled for axis in axes)
         nest = _nest_sum(sch, many, plan, lanes)
         for side, block in (("x", plan.c_block), ("y", plan.o)):
             data = Data(f"{side}_data", f"tiled_{side}", many, block)
             transform_data(sch, data, problem.data_format, lanes, nest.packing, in_parallel=plan.split_k == 1)
-        _nest_result(sch, problem, axes, planner.copies_result, lanes)
+        _nest_result(sch, problem, axes, copied, lanes)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.position)

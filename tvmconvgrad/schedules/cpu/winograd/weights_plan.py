@@ -18,17 +18,20 @@ from tvmconvgrad.te.tensors import ceil_to
 
 CACHE_BLOCKS = (56, 112, 224)
 """The least number of tiles in a cache block if the sums fit L2, if they fit the last-level cache, and if they don't.
-Not measured on their own."""
+With half of them 4 sums change, and take 1.01 times as long; with twice 4 sums, 0.99 times: from 0.93 to 1.07
+(benchmarks/constants.py)."""
 
 LEAST_SPLITS = 8
-"""With room for fewer splits of K there is no split-K: the work items are a cache block's products. Not measured on its
-own."""
+"""With room for fewer splits of K there is no split-K: the work items are a cache block's products. With half of it 1
+sum changes, and takes 1.06 times as long; with twice 1 sum, 0.94 times (benchmarks/constants.py)."""
 
 LEAST_CACHE_BLOCK = 14
-"""There is no room if a cache block would have fewer tiles. Not measured on its own."""
+"""There is no room if a cache block would have fewer tiles. Half changes no sum; with twice 1 sum changes, and takes
+0.95 times as long (benchmarks/constants.py)."""
 
 SURPLUS = 1.08
-"""Tiles may be rounded up to so many times as many, to make split-K possible. Not measured on its own."""
+"""Tiles may be rounded up to at most this many times their number, to make split-K possible. With 1.0 1 sum changes,
+and takes 0.93 times as long; 1.17 changes no sum (benchmarks/constants.py)."""
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,12 @@ class DepthwiseRule(PlannedRule[DepthwisePlanner]):
     machine: GpuMachine
     name: str = "depthwise"
 
-    def planners(self, problem: Problem) -> list[DepthwisePlanner]:
-        """One."""
+    def planner(self, problem: Problem) -> DepthwisePlanner:
+        """For a weights gradient, or for a sum of every position."""
         kind = FilterPlanner if problem.gradient is Gradient.FILTER else PositionsPlanner
-        return [kind(self.machine, problem)]
+        return kind(self.machine, problem)
 
-    def program(
-        self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan, decisions: Decisions
-    ) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         expression = express(problem)
         return expression, _Program(problem, expression, plan).module()

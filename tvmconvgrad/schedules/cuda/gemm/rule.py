@@ -63,13 +63,11 @@ class GemmRule(PlannedRule[GemmPlanner]):
     """Whether f32 may be rounded to TF32."""
     name: str = "gemm"
 
-    def planners(self, problem: Problem) -> list[GemmPlanner]:
-        """One."""
-        return [GemmPlanner(self.machine, problem, self.may_round)]
+    def planner(self, problem: Problem) -> GemmPlanner:
+        """For the GPU's own types."""
+        return GemmPlanner(self.machine, problem, self.may_round)
 
-    def program(
-        self, problem: Problem, planner: GemmPlanner, plan: GemmPlan, decisions: Decisions
-    ) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: GemmPlanner, plan: GemmPlan) -> tuple[Sum, IRModule]:
         """As of PlannedRule."""
         expression = express(problem, planner.blocking(plan.tile))
         return expression, _Program(problem, expression, plan).module()

@@ -54,7 +54,6 @@ class NaiveRule:
         threads = decisions.draw("threads", BLOCKS, 256)
         expression = express(problem)
         sch = Schedule(expression.prim_func())
-        decisions.record(sch)
         for operand in expression.operands:
             sch.compute_inline(sch.get_sblock(operand))
         fill_zeros(sch, expression, threads)

@@ -1,0 +1,61 @@
+"""What the planners of Winograd's algorithm share: there is one for each size of tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Generic, Protocol, TypeVar
+
+from tvmconvgrad.schedules.base import Planner
+from tvmconvgrad.schedules.decisions import Decisions
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.te.winograd.axes import tile_products
+
+WORTH = 1.36
+"""Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32
+for which the model promises little more, direct sums took 1.03 to 1.17 times as long (WaveNet's dilated1 and causal,
+DeepLab's aspp_dilated6, VGG-19's conv5_1). Of those for which it promises less, 3D U-Net's down4_2 took 1.7 times as
+long as direct sums, and the others 0.81 to 0.95 times (an Intel Xeon with AMX)."""
+
+
+class TilesPlanner(Planner[Any], Protocol):
+    """What plans a problem for tiles of one size."""
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """Products of a tile along each tiled axis."""
+
+
+AnyTilesPlanner = TypeVar("AnyTilesPlanner", bound=TilesPlanner)
+
+
+@dataclass(frozen=True)
+class TileSizes(Generic[AnyTilesPlanner]):
+    """The planners of a problem, one for each size of tiles, as one planner."""
+
+    planners: tuple[AnyTilesPlanner, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, planner: Callable[[tuple[int, ...]], AnyTilesPlanner]) -> TileSizes[AnyTilesPlanner]:
+        """Those that take the problem, by what makes one for a size."""
+        planners = map(planner, tile_products(problem))
+        return cls(tuple(planner for planner in planners if planner.is_applicable()))
+
+    def for_tiles(self, products: tuple[int, ...]) -> AnyTilesPlanner:
+        """The one for tiles of a size."""
+        return next(planner for planner in self.planners if planner.products == products)
+
+    def is_applicable(self) -> bool:
+        """Whether there is a size for the problem."""
+        return bool(self.planners)
+
+    def least_cost(self) -> float:
+        """Cycles of one core, about, times `WORTH`."""
+        return WORTH * min(planner.least_cost() for planner in self.planners)
+
+    def plan(self, decisions: Decisions) -> Any:
+        """The plan of the size that the model or a search draws."""
+        by_products = {prod(planner.products): planner for planner in self.planners}
+        best = min(by_products, key=lambda products: by_products[products].least_cost())
+        return by_products[decisions.draw("products", list(by_products), best)].plan(decisions)
