@@ -11,9 +11,9 @@ from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAxis
 from tvmconvgrad.schedules.cpu.weights.rule import WeightsRule
 from tvmconvgrad.schedules.cpu.weights_rows.rule import RowsRule
-from tvmconvgrad.schedules.cpu.winograd.channels import WinogradChannelsRule
-from tvmconvgrad.schedules.cpu.winograd.data import WinogradDataRule
-from tvmconvgrad.schedules.cpu.winograd.weights import WinogradWeightsRule
+from tvmconvgrad.schedules.cpu.winograd.channels.rule import WinogradChannelsRule
+from tvmconvgrad.schedules.cpu.winograd.data.rule import WinogradDataRule
+from tvmconvgrad.schedules.cpu.winograd.weights.rule import WinogradWeightsRule
 from tvmconvgrad.schedules.zero import ZeroRule
 
 

@@ -1,1 +1,5 @@
-"""Winograd's algorithm on CPUs. Begin with data.py, weights.py and channels.py, which have a rule each."""
+"""Winograd's algorithm on CPUs, by three rules: begin with {data,weights,channels}/rule.py.
+
+sizes.py has what a problem is in tiles, and what its parts cost; tile_sizes.py lets the model or a search choose the
+size of the tiles; transforms.py makes the loops that transform data.
+"""

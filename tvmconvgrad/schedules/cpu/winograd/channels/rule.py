@@ -1,6 +1,6 @@
 """Weights gradients of large filters on CPUs, by Winograd's algorithm (te/winograd).
 
-Pattern. As in weights.py beside this file. That rule has sums of the whole filter in memory, which are large: with 3x3
+Pattern. As in ../weights/rule.py. That rule has sums of the whole filter in memory, which are large: with 3x3
 taps 24/9 times the filter. Here a work item has only those of its channels.
 
 Loop nest:
@@ -23,7 +23,7 @@ Why it is fast.
    each.
 3. Results with another order of axes, or with channels that don't fill register tiles, are copied from scratch memory.
 
-Not done: what data.py leaves out, for the same reasons.
+Not done: what ../data/rule.py leaves out, for the same reasons.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
-from tvmconvgrad.schedules.cpu.winograd.channels_plan import WinogradChannelsPlan, WinogradChannelsPlanner
+from tvmconvgrad.schedules.cpu.winograd.channels.plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.factors import largest_divisor

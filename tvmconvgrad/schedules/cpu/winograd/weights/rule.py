@@ -22,7 +22,7 @@ Why it is fast.
    share the block's products.
 3. A tile's elements are loaded once, as vectors of channels, and transformed in registers or L1 (transforms.py).
 
-Not done: what data.py leaves out, for the same reasons.
+Not done: what ../data/rule.py leaves out, for the same reasons.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import FilterNest
 from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
-from tvmconvgrad.schedules.cpu.winograd.weights_plan import WinogradWeightsPlan, WinogradWeightsPlanner
+from tvmconvgrad.schedules.cpu.winograd.weights.plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem

@@ -59,7 +59,7 @@ from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.packing import Packs
-from tvmconvgrad.schedules.cpu.winograd.data_plan import WinogradDataPlan, WinogradDataPlanner
+from tvmconvgrad.schedules.cpu.winograd.data.plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS
 from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
