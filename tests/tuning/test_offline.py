@@ -235,26 +235,42 @@ def test_packs_of_other_schedules_or_without_a_library(file: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "tasks",
-    ["x", {}, 1, [1], [[]], [{"names": "x"}], [{"names": [], "candidates": [{}]}], [{"names": [], "candidates": []}]],
+    ("tasks", "expected"),
+    [
+        ("x", "tasks: expected a list"),
+        ({}, "tasks: expected a list"),
+        (1, "tasks: expected a list"),
+        ([1], ""),
+        ([[]], ""),
+        ([{"names": "x"}], "names: expected a list of strings"),
+        ([{"names": [], "candidates": [{}]}], "expected the fields rule, decisions, plan, trace"),
+        ([{"names": [], "candidates": []}], "candidates: expected a list, the default first"),
+    ],
 )
-def test_tasks_that_are_none(file: Path, tmp_path: Path, tasks: Any) -> None:
+def test_tasks_that_are_none(file: Path, tmp_path: Path, tasks: Any, expected: str) -> None:
     (good,) = json.loads(zipfile.ZipFile(file).read(CONTENTS))["tasks"]
     several = (
         [{**good, **task} if isinstance(task, dict) else task for task in tasks] if isinstance(tasks, list) else tasks
     )
     path = changed(file, tmp_path / "tasks.zip", tasks=several)
-    with pytest.raises(DamagedPack, match="or is damaged"):
+    with pytest.raises(DamagedPack, match=rf"or is damaged \({expected}"):
         Pack(path)
 
 
 @pytest.mark.parametrize(
-    "change", [{"rule": 1}, {"decisions": []}, {"decisions": {"a": True}}, {"trace": "x"}, {"x": 1}]
+    ("change", "expected"),
+    [
+        ({"rule": 1}, "rule: invalid value"),
+        ({"decisions": []}, "decisions: invalid value"),
+        ({"decisions": {"a": True}}, "decisions: invalid value"),
+        ({"trace": "x"}, "trace: invalid value"),
+        ({"x": 1}, "expected the fields rule, decisions, plan, trace"),
+    ],
 )
-def test_choices_that_are_none(file: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_choices_that_are_none(file: Path, tmp_path: Path, change: dict[str, Any], expected: str) -> None:
     (task,) = json.loads(zipfile.ZipFile(file).read(CONTENTS))["tasks"]
     task["candidates"][0] |= change
-    with pytest.raises(DamagedPack, match="or is damaged"):
+    with pytest.raises(DamagedPack, match=rf"or is damaged \({expected}"):
         Pack(changed(file, tmp_path / "choices.zip", tasks=[task]))
 
 

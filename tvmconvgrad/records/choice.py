@@ -50,7 +50,7 @@ class Choice:
     def from_dict(cls, data: object) -> Choice:
         """The choice that `to_dict` wrote as `data`. Raises ValueError for anything else."""
         if not isinstance(data, dict) or set(data) != {"rule", "decisions", "plan", "trace"}:
-            raise ValueError("a choice has a rule, decisions, a plan and a trace")
+            raise ValueError("expected the fields rule, decisions, plan, trace")
         rule, decisions = data["rule"], data["decisions"]
         _need(isinstance(rule, str) and 0 < len(rule) <= _NAME, "rule")
         _need(isinstance(decisions, dict) and len(decisions) <= _NUMBERS, "decisions")
@@ -75,4 +75,4 @@ def made_by(choice: Choice | None, make: Callable[[Choice | None], T]) -> tuple[
 
 def _need(holds: bool, name: str) -> None:
     if not holds:
-        raise ValueError(f"{name} has a value that no choice has")
+        raise ValueError(f"{name}: invalid value")

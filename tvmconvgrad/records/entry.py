@@ -157,4 +157,4 @@ def _is_int(value: object) -> bool:
 
 def _need(holds: bool, name: str) -> None:
     if not holds:
-        raise DamagedEntry(f"{name} has a value that no entry has")
+        raise DamagedEntry(f"{name}: invalid value")

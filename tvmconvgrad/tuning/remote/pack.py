@@ -57,9 +57,9 @@ class PackedTask:
         """The task of which `to_dict` made `data`. ValueError, KeyError, TypeError."""
         names, candidates = data["names"], data["candidates"]
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-            raise ValueError("names of layers are strings")
+            raise ValueError("names: expected a list of strings")
         if not (isinstance(candidates, list) and candidates):
-            raise ValueError("a task has candidates, the default first")
+            raise ValueError("candidates: expected a list, the default first")
         return cls(number, Problem.from_dict(data["problem"]), tuple(names), tuple(map(Choice.from_dict, candidates)))
 
 
@@ -112,7 +112,7 @@ class Pack:
             self.target: Target = parse_target(content["target"])
             self.tvm = str(content["tvm"])
             if not isinstance(content["tasks"], list):
-                raise ValueError("tasks are a list")
+                raise ValueError("tasks: expected a list")
             self.tasks = [PackedTask.from_dict(*each) for each in enumerate(content["tasks"])]
         except DamagedPack:
             raise
