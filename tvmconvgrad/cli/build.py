@@ -26,7 +26,7 @@ from tvmconvgrad.machines.targets import DEFAULT
 @click.option("--name", help="Name of the library, and prefix of all C names.  [default: that of LAYERS]")
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--accumulate", is_flag=True, help="Kernels add to the old values of their results.")
-@click.option("--bias-delta", is_flag=True, help="Kernels also compute the gradient by the bias.")
+@click.option("--bias-delta", is_flag=True, help="Kernels also compute the bias gradient.")
 @click.option("--bias", is_flag=True, help="Kernels add a bias to their results; for --only forward.")
 @click.option("--result-dtype", metavar="TYPE", help="f32 keeps results in f32, whatever the inputs' type.")
 @layout_options

@@ -69,10 +69,10 @@ def run(
 ) -> int:
     """Compute a gradient from two .npy files, or from random tensors of given shapes, and measure the time.
 
-    OPERATOR is Convolution or ConvTranspose, followed by BackpropFilters or BackwardWeights (the gradient by the
-    filter, whose inputs are the forward's input and the gradient by its output), or by BackpropData or BackwardData
-    (the gradient by the input, whose inputs are the gradient by the output and the filter). Files hold f32, f16, or
-    bf16 as NumPy writes arrays of ml_dtypes.
+    OPERATOR is Convolution or ConvTranspose, followed by BackpropFilters or BackwardWeights (the weights
+    gradient, whose inputs are the forward's input and the gradient of its output), or by BackpropData or BackwardData
+    (the data gradient, whose inputs are the gradient of the output and the filter). Files hold f32, f16, or bf16 as
+    NumPy writes arrays of ml_dtypes.
 
     \b
     tvmconvgrad run ConvolutionBackpropFilters --shapes 8,56,56,64 8,56,56,128 \\

@@ -16,15 +16,15 @@ typedef struct { int32_t type_index; uint32_t padding; void *pointer; } Any;
 typedef int (*Function)(void *self, const Any *arguments, int32_t count, Any *result);
 enum { TENSOR_POINTER = 7, CPU = 1, TENSORS = 4, INPUTS = 2, BIAS = 3, AXES = 5 };
 
-/* Of the two inputs, the result, and the bias or the gradient by it where there is one, which makes `count`: DLPack's
- * numbers of their types, and their shapes. */
+/* Of the two inputs, the result, and the bias or its gradient where there is one, which makes `count`: DLPack's numbers
+ * of their types, and their shapes. */
 typedef struct {
     int32_t count;
     uint8_t code[TENSORS], bits[TENSORS];
     int32_t ndim[TENSORS];
     int64_t shape[TENSORS][AXES];
     uint64_t bytes[TENSORS];
-    int32_t reads_bias; /* the last one is a bias, which is read; else the gradient by it, which is written */
+    int32_t reads_bias; /* the last one is a bias, which is read; else the bias gradient, which is written */
 } Layout;
 
 static int is_written(const Layout *layout, int place) {

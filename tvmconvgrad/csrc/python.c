@@ -33,8 +33,8 @@ typedef struct {
     Object *forward_mode;                            /* its module, which has the level */
 } Python;
 
-/* The function of a kernel, as a bundle has it; `bias` is read, or receives the gradient by it, and is NULL where the kernel
- * has neither; the last two are a workspace. */
+/* The function of a kernel, as a bundle has it; `bias` is read, or receives the bias gradient, and is NULL where the
+ * kernel has neither; the last two are a workspace. */
 typedef int (*Run)(const void *first, const void *second, void *result, void *bias, void *memory, size_t bytes);
 
 typedef struct {

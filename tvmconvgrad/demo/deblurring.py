@@ -5,10 +5,10 @@ both found by descending the loss
 
     loss = 1/2 * |convolution(image, filter) - blurred|^2
 
-The gradient of the loss by the convolution's result is the residual, convolution(image, filter) - blurred. From there
-the gradient by the filter is ConvolutionBackpropFilters, and the gradient by the image ConvolutionBackpropData.
-The convolution itself is in the family, too: it is linear in the image, so as the gradient of a transposed convolution
-by its input it is ConvTransposeBackpropData, with the same numbers.
+The gradient of the loss with respect to the convolution's result is the residual, convolution(image, filter) - blurred.
+From it ConvolutionBackpropFilters computes the gradient with respect to the filter, and ConvolutionBackpropData the one
+with respect to the image. The convolution itself is in the family, too: as the data gradient of a transposed
+convolution, which is linear in its input, it is ConvTransposeBackpropData, with the same numbers.
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ def sharpen(blurred: Array, filter_: Array) -> Iterator[Array]:
 def descend(forward: Linear, gradient: Linear, target: Array, start: Array) -> Iterator[Array]:
     """The steps of gradient descent on 1/2 * |forward(estimate) - target|^2, for a linear `forward`.
 
-    `gradient` takes the residual, which is the loss's gradient by forward's result, back to the estimate. Length and
-    momentum of each step are the best ones that there are for a linear problem: the method of conjugate gradients.
+    `gradient` takes the residual, which is the loss's gradient with respect to forward's result, back to the estimate.
+    Length and momentum of each step are the best ones that there are for a linear problem: the method of conjugate
+    gradients.
     """
     estimate, residual = start, forward(start) - target
     slope = gradient(residual)

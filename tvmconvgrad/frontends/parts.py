@@ -9,7 +9,7 @@ from tvmconvgrad.spec.values import Shape
 
 
 class Part(str, Enum):
-    """The three results: the output, and the gradients by the input (data) and by the weight."""
+    """The three results: the output, the gradient with respect to the input (data), and the weights gradient."""
 
     FORWARD = "forward"
     DATA = "data gradient"

@@ -17,7 +17,7 @@ from tvmconvgrad.spec.values import MAX_SPATIAL_RANK, Shape, check_count, parse_
 OPS = ("Convolution", "ConvTranspose")
 GRADIENTS = ("filters", "data")
 KINDS = (*GRADIENTS, "forward")
-"""What may be computed of a layer: the gradients by its filters and by its data, and its output."""
+"""What may be computed of a layer: its weights gradient, its data gradient, and its output."""
 # which list has an entry for each spatial axis, the least that one may be, and what stands for none given
 _LISTS = {
     "input_size": (1, None),
@@ -127,7 +127,7 @@ class Layer:
     def gradients(
         self, data_format: str = "NXC", filter_format: str | None = None, dtype: str | None = None
     ) -> tuple[LayerGradient, LayerGradient]:
-        """The gradient by the filters and the one by the data, for tensors in these layouts and of this type.
+        """The weights gradient and the data gradient, for tensors in these layouts and of this type.
 
         Without `filter_format`: XIO beside NXC, OIX beside NCX; without `dtype` the layer's own. ValueError where there
         is no such layout or type.

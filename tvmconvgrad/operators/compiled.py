@@ -69,8 +69,8 @@ class Compiled(spec.Operator):
         operators that have it, the result's shape, a 1-D s32 tensor or a sequence of ints, which wins over the
         attribute. `out` receives the result and is returned; it must be writable, and may not be a jax.Array. Without
         it the result is a tensor of the first input's kind. `accumulate=True` adds to what `out` has. `bias_delta`
-        receives the gradient by the bias in the same call: the sum of output_delta over images and positions, one
-        element a channel, of the result's type; with `accumulate` it is added, too. `bias` is added to the result where
+        receives the bias gradient in the same call: the sum of output_delta over images and positions, one element a
+        channel, of the result's type; with `accumulate` it is added, too. `bias` is added to the result where
         that is data, and has an element for each of its channels, of the inputs' type. `result_dtype="f32"` keeps the
         sums of 16-bit inputs in f32. The four are for CPUs. Autograd sees no call: an input that requires grad is
         refused in grad mode, and a tensor of PyTorch's that is written gets another version. Raises ValueError or

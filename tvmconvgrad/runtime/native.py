@@ -48,8 +48,8 @@ _TENSORS, _AXES = 4, 5
 
 
 class Layout(ctypes.Structure):
-    """Layout of csrc/calling.c: the types and shapes of two inputs, the result, and maybe a bias or the gradient by
-    it."""
+    """Layout of csrc/calling.c: the types and shapes of two inputs, the result, and maybe a bias or its
+    gradient."""
 
     _fields_ = (
         ("count", ctypes.c_int32),

@@ -97,8 +97,8 @@ class Operator:
 
         `shape_input` is the value of the operator's optional third input, and wins over the attribute.
         `dtype` is f32, f16 or bf16, in NumPy's and torch's words too. `result_dtype` is f32, or the inputs' by default.
-        With `accumulate` the result is added to what is there; with `bias_delta` a call also gives the gradient by the
-        bias; with `bias` a bias is added to the result.
+        With `accumulate` the result is added to what is there; with `bias_delta` a call also gives the bias gradient;
+        with `bias` a bias is added to the result.
         Raises TypeError or ValueError where anything does not fit, naming argument, value and rule.
         """
         item_type = parse_dtype(dtype)

@@ -22,7 +22,7 @@ class Epilogue:
     accumulate: bool = False
     """Whether the result is added to what is there."""
     bias_delta: bool = False
-    """Whether the call also gives the gradient by the bias: the sum of output_delta over images and positions."""
+    """Whether the call also gives the bias gradient: the sum of output_delta over images and positions."""
     bias: bool = False
     """Whether a vector over the result's channels is added to it. What is the data gradient of one layer is the forward
     of another, which has a bias."""

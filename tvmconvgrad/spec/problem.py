@@ -78,7 +78,7 @@ class Problem:
 
     @property
     def output_dtype(self) -> str:
-        """The type of the result, and of the gradient by the bias."""
+        """The type of the result, and of the bias gradient."""
         return self.epilogue.result_dtype or self.dtype
 
     @property
@@ -160,20 +160,20 @@ class Problem:
 
     @property
     def bias_shape(self) -> Shape:
-        """Shape of the bias: the channels of the result. Without that option, of the gradient by a bias: the channels
-        of output_delta."""
+        """Shape of the bias: the channels of the result. Without that option, of the bias gradient: the channels of
+        output_delta."""
         is_of_x = self.gradient is Gradient.DATA if self.epilogue.bias else self.transposed
         return (self.geometry.c if is_of_x else self.geometry.o,)
 
     @property
     def output_shapes(self) -> tuple[Shape, ...]:
-        """Shapes of all that a call writes: the result, and the gradient by the bias if there is one."""
+        """Shapes of all that a call writes: the result, and the bias gradient if there is one."""
         return (self.output_shape, self.bias_shape) if self.epilogue.bias_delta else (self.output_shape,)
 
     @property
     def arguments(self) -> tuple[tuple[Shape, str], ...]:
-        """Shape and type of all tensors of a call, in a kernel's order: the inputs, the result, and the bias or the
-        gradient by it if there is one."""
+        """Shape and type of all tensors of a call, in a kernel's order: the inputs, the result, and the bias or its
+        gradient if there is one."""
         read, written = ((shape, self.dtype) for shape in self.input_shapes), self.output_shapes
         bias = [(self.bias_shape, self.dtype)] if self.epilogue.bias else []
         return (*read, *((shape, self.output_dtype) for shape in written), *bias)

@@ -53,7 +53,7 @@ class Device(Protocol):
 
     def run(self, kernel: Kernel, first: Tensor, second: Tensor, out: Tensor, bias: Tensor | None = None) -> None:
         """Compute `out` by a kernel from tensors that are just as it takes them. `bias` is added, or receives the
-        gradient by it."""
+        bias gradient."""
 
     def timed(self, call: Callable[[], Any]) -> tuple[Any, int]:
         """The result of a call, and the nanoseconds that it takes of a program's time."""

@@ -58,7 +58,7 @@ class Description:
         )
 
     def step(self, part: Part, has_bias: bool = False) -> Step:
-        """A new step that computes a part; with `has_bias` its kernel also adds the bias, or gives the gradient by it,
+        """A new step that computes a part; with `has_bias` its kernel also adds the bias, or gives the bias gradient,
         if it is for CPUs."""
         if self.reason:
             return self._left(part, self.reason)

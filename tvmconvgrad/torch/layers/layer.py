@@ -71,7 +71,7 @@ class Backward:
         mask: Sequence[bool],
         theirs: Callable[[list[bool]], Gradients],
     ) -> Gradients:
-        """The gradients by the input, the weight and the bias; None for those that `mask` does not ask for.
+        """The data, weights and bias gradients; None for those that `mask` does not ask for.
 
         `theirs` computes those of a mask by PyTorch's kernel.
         """
@@ -83,7 +83,7 @@ class Backward:
         if for_data is None and for_weights is None and not is_open:
             return theirs(list(mask))  # one call for all: PyTorch may share work among the gradients
         by_input, by_weight, by_bias = None, None, None
-        if wants_bias and not wants_weights:  # its time says nothing about the weights' gradient
+        if wants_bias and not wants_weights:  # its time says nothing about the weights gradient
             by_weight, by_bias = theirs([False, False, True])[1:]
         if wants_weights:
             asked = [False, True, bool(wants_bias)]
@@ -108,14 +108,14 @@ def output(step: Step, kernel: Kernel, input: Tensor, weight: Tensor, bias: Tens
 
 
 def sum_for_bias(grad_output: Tensor) -> Tensor:
-    """The gradient by the bias, of shape (O,): the sum of grad_output (N, O, *spatial) over all other axes."""
+    """The bias gradient, of shape (O,): the sum of grad_output (N, O, *spatial) over all other axes."""
     return grad_output.sum((0, *range(2, grad_output.ndim)))
 
 
 def weights_and_bias(
     step: Step, kernel: Kernel, input: Tensor, grad_output: Tensor, wants_bias: bool
 ) -> tuple[Tensor, Tensor | None] | None:
-    """Our gradients by the weight and the bias; None as for `Step.compute`."""
+    """Our weights and bias gradients; None as for `Step.compute`."""
     bias = None
     if kernel.problem.epilogue.bias_delta:
         bias = grad_output.new_empty(kernel.problem.bias_shape)
