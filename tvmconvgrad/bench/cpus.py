@@ -10,9 +10,9 @@ _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 def choose_cpus(threads: int) -> list[int]:
-    """CPUs for so many threads, one of each core first, the last ones of all.
+    """CPUs for a number of threads: one of each core first, beginning with the last ones.
 
-    Raises ValueError where this process may not use as many.
+    Raises ValueError where this process may not use that number of CPUs.
     """
     allowed = sorted(os.sched_getaffinity(0), reverse=True)
     if not 1 <= threads <= len(allowed):

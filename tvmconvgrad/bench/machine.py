@@ -33,7 +33,7 @@ class Roof:
     """A second, of two streams read and one written."""
 
     def attainable(self, intensity: float) -> float:
-        """GFLOP/s at so many operations a byte."""
+        """GFLOP/s at `intensity` operations a byte."""
         return min(self.gflops, self.gigabytes * intensity)
 
     def to_dict(self) -> dict[str, float]:

@@ -60,7 +60,7 @@ _NEEDED = ("psutil", "xgboost")
     type=Choice(SPACES),
     help="Search the numbers of our schedules, or TVM's default space.",
 )
-@click.option("--again", is_flag=True, help="Search even if the log already has a result of as many trials.")
+@click.option("--again", is_flag=True, help="Search even if the log has a result of at least this number of trials.")
 @click.option(
     "--log-dir",
     metavar="FOLDER",

@@ -152,7 +152,7 @@ def check_cpu(target: Target) -> None:
     if target.mcpu and not codegen.llvm_is_valid_cpu(target.mcpu, triple):
         raise ValueError(f"target: mcpu {target.mcpu!r} of {str(target)!r} is {_what_it_is(target.mcpu, triple)}")
     features = _features(target)
-    # Before they are looked for: without its vectors a CPU has many another feature no more.
+    # Before they are looked for: a CPU without its vectors also lacks the features that need them.
     foreign = foreign_to(target_architecture(target), features)
     if foreign:
         raise ValueError(f"target: {str(target)!r} {foreign}")

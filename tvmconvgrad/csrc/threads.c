@@ -97,7 +97,7 @@ static Stack stack_of(const Job *mine, int place) {
     return (Stack){memory, memory + theirs->each, NULL};
 }
 
-/* The mutex is held before and after. A worker comes to a job once, and only to one that so many threads may share. */
+/* The mutex is held before and after. A worker comes to a job once, and only to one with enough threads for its place. */
 static void join(Job *other, int place) {
     if (place >= other->threads) return;
     take_over(other->modes);
@@ -106,7 +106,7 @@ static void join(Job *other, int place) {
     stack = (Stack){NULL, NULL, NULL};
 }
 
-/* How many workers look for a job on a CPU, after so many more do. */
+/* Add `more` to the number of workers that look for a job on a CPU; returns the sum. */
 static int looks_on(int cpu, int more) {
     return cpu < 0 || cpu >= CPU_SETSIZE ? 0 : __atomic_add_fetch(&looking[cpu], more, __ATOMIC_RELAXED);
 }
@@ -154,7 +154,7 @@ static void *work(void *number) {
     return NULL;
 }
 
-/* Start workers until there are `count`, or as many as the system allows. No signal is delivered to them. */
+/* Start workers until there are `count`, or the system allows no more. No signal is delivered to them. */
 static void hire(int count) {
     sigset_t all, before;
     sigfillset(&all);

@@ -82,7 +82,7 @@ _held = _Held()
 def locked(path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the lock of a file that stays. What this thread holds already is not waited for.
 
-    TimeoutError when it is not to be had within so many seconds, another OSError when there are no locks to be had.
+    TimeoutError when the lock is still taken after `wait_seconds`, another OSError where there are no locks.
     """
     if path in _held.paths:
         yield

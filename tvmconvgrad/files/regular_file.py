@@ -27,7 +27,7 @@ def open_regular(path: Path, *, follow: bool = True) -> int:
 
 
 def read_regular(path: Path, most: int, *, follow: bool = True) -> bytes:
-    """The bytes of a regular file of at most so many. UnfitFile, other OSErrors."""
+    """The bytes of a regular file. UnfitFile if it has more than `most` bytes, other OSErrors."""
     with open(open_regular(path, follow=follow), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:

@@ -46,7 +46,7 @@ class CpuMachine:
     fma_units: int
     """Vector FMAs that a core starts in a cycle, if vectors are no longer than `fma_bits`."""
     fma_bits: int
-    """Bits of a vector that an FMA unit takes in a cycle. A longer vector takes as many cycles as parts."""
+    """Bits of a vector that an FMA unit takes in a cycle. A longer vector takes a cycle for each such part."""
     fma_latency: float
     """Cycles until the sum of an FMA can be added to."""
     dots_per_fma: float
@@ -99,7 +99,7 @@ class CpuMachine:
 
     @property
     def fmas_in_flight(self) -> float:
-        """So many independent FMAs keep the units busy."""
+        """The number of independent FMAs that keep the units busy."""
         return self.fmas * self.fma_latency
 
     @property
@@ -162,7 +162,7 @@ class CpuMachine:
 
 
 def generic(lanes: int) -> str:
-    """The name of the machine file for CPUs that have none of their own, with vectors of so many f32."""
+    """The name of the machine file for CPUs that have none of their own, with vectors of `lanes` f32."""
     return f"generic-{8 * F32_BYTES * lanes}"
 
 

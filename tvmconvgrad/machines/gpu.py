@@ -34,7 +34,7 @@ class GpuMachine:
     shared_and_l1: int
     """Bytes of the memory that shared memory and the L1 cache share."""
     tensor_products: float
-    """Multiply-adds a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; TF32 has half as many."""
+    """Multiply-adds a cycle on tensor cores by `mma`, of f16 or bf16 with f32 sums; of TF32, half of this number."""
     shared_products: float
     """The same by `wgmma`, which reads operands from shared memory."""
     f32_products: float
@@ -68,8 +68,8 @@ class GpuMachine:
         return self.architecture >= 90
 
     def processors_of(self, cluster: int) -> int:
-        """SMs that clusters of so many blocks can use at a time. A cluster lies within a part of the GPU (GPC) of 16 or
-        18 SMs, so larger clusters leave more SMs unused."""
+        """SMs that clusters of `cluster` blocks can use at a time. A cluster lies within a part of the GPU (GPC) of 16
+        or 18 SMs, so larger clusters leave more SMs unused."""
         return self.processors * (12 if cluster < 4 else 11 if cluster < 8 else 10) // 12
 
     @property

@@ -12,7 +12,7 @@ from tvmconvgrad.nvidia.tensor_maps import Tensor, TensorMap
 
 Extent = tuple[int, int, int]
 Argument = int | Tensor | TensorMap
-"""What a function is passed: one of the kernel's tensors, so many bytes into its workspace, or a map of either."""
+"""What a function is passed: one of the kernel's tensors, an offset in bytes into its workspace, or a map of either."""
 
 TENSORS: tuple[Tensor, ...] = ("first", "second", "out")
 ALIGNMENT = 256

@@ -20,7 +20,7 @@ SIZE, ALIGNMENT = 128, 64
 DTYPES = {"f16": 6, "bf16": 9}
 """The driver's numbers of types, CU_TENSOR_MAP_DATA_TYPE_..."""
 SWIZZLES = {32: 1, 64: 2, 128: 3}
-"""The driver's numbers of lines of so many bytes, CU_TENSOR_MAP_SWIZZLE_..."""
+"""The driver's numbers for lines by their bytes, CU_TENSOR_MAP_SWIZZLE_..."""
 _ITEM = 2
 _PLAIN, _ZEROS, _FETCH_256 = 0, 0, 3  # no interleaving; zeros outside; CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 
@@ -30,7 +30,7 @@ class TensorMap:
     """A dense tensor of 16 bits, of which boxes are copied. Axes are innermost first."""
 
     tensor: int | Tensor
-    """One of the kernel's tensors, or so many bytes into its workspace."""
+    """One of the kernel's tensors, or an offset in bytes into its workspace."""
     dtype: str
     sizes: tuple[int, ...]
     box: tuple[int, ...]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Shape = Sequence[int]
 TargetLike = str | Mapping[str, Any] | Target | None
 _MOST_SEEN = 4096
-"""The most kernels that are found quickly: so many in `_seen` of all operators together, and so many by `_kernel`."""
+"""At most this number of kernels are found quickly: in `_seen` of all operators together, and by `_kernel`."""
 
 
 class Compiled(spec.Operator):

@@ -1,4 +1,4 @@
-"""What is tuned: one problem for one target on so many threads, whatever layers it comes from."""
+"""What is tuned: one problem for one target on a number of threads, whatever layers it comes from."""
 
 from __future__ import annotations
 

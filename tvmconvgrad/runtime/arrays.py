@@ -106,7 +106,7 @@ class Strided(NamedTuple):
 
 
 class Unaligned(NamedTuple):
-    """Memory whose address is no multiple of so many bytes."""
+    """Memory whose address is no multiple of `alignment` bytes."""
 
     alignment: int
 

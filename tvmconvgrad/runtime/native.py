@@ -101,7 +101,7 @@ class Function:
             raise self.explain(status)
 
     def run_by_openmp(self, openmp: int, threads: int, first: int, second: int, out: int, bias: int = 0) -> None:
-        """The same on so many threads of the OpenMP runtime whose functions are at an address (runtime/openmp.py)."""
+        """The same on this number of threads of the OpenMP runtime whose functions are at the address `openmp`."""
         if self._run_by_openmp is None:
             self(first, second, out, bias)
         elif status := self._run_by_openmp(openmp, threads, self.address, first, second, out, bias):
@@ -174,7 +174,7 @@ class _Libraries:
         return loaded
 
     def set_threads(self, count: int) -> None:
-        """Let a call use so many threads from now on."""
+        """Set the number of threads that a call uses from now on."""
         with process.lock:
             self.threads = count
             if self.first is not None:

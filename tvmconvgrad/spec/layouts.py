@@ -73,7 +73,7 @@ class Argument:
 
 
 def parse_argument(name: str, value: Ints, layout: str, rank: int) -> Argument:
-    """Return a caller's shape in `layout`, with as many entries as `rank` spatial axes need."""
+    """Return a caller's shape in `layout`, with the number of entries that `rank` spatial axes need."""
     shape = parse_ints(name, value, low=0)
     check_count(name, shape, rank + 2, f"for {layout} with {rank} spatial axes, one per entry of strides")
     return Argument(name, shape, layout)

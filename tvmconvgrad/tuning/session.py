@@ -73,7 +73,7 @@ class Session:
     space: str = SPACES[0]
     """One of SPACES."""
     again: bool = False
-    """Whether to search where the log has a result of as many trials."""
+    """Whether to search even where the log has a result of at least this number of trials."""
     entries: list[Entry] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
     interrupted: bool = False
@@ -132,7 +132,7 @@ class Session:
             self.display.done(task, entry, found.why)
 
     def _known(self, task: Task) -> Entry | None:
-        """The log's entry for a task, if it is of as many trials."""
+        """The log's entry for a task, if its search made the asked-for number of trials, or had no more candidates."""
         entry = self._entry(task)
         if entry is None:
             return None

@@ -52,7 +52,7 @@ class Job(Generic[T]):
 
 
 class Pool:
-    """As many workers as `size` says when a job comes, that end after `idle` seconds without one (None: never).
+    """Workers, at most `size()` of them when a job comes, that end after `idle()` seconds without one (None: never).
 
     A thread that is interrupted in here must leave all as it was: so what changes does so in one step, and whoever
     waits does so on a lock of its own, which nobody else waits for.

@@ -12,7 +12,7 @@ from tvmconvgrad.bench.results.summary import Group, Mean, summarise
 
 COLUMNS = [Column("cuDNN", tuple(FORMATS)), *(Column(label, (label,)) for label in (*FORMATS, COPY))]
 """Ratios of times, above 1 where ours is faster. The first is to the faster of both formats, the last
-to a copy of as many bytes."""
+to a copy of the same number of bytes."""
 HEAD = (
     f"{'kernel':<34}{'error':>9}{'us':>10}{'spread':>8}{'TFLOP/s':>9}{'peak':>6}  "
     + "".join(f"{column.title:>18}" for column in COLUMNS)

@@ -30,7 +30,7 @@ class WorkerEnded(WorkerFailed):
 
 
 class Child:
-    """A worker process of one variant, on some CPUs with as many threads. Use it as a context.
+    """A worker process of one variant, with one thread for each of its CPUs. Use it as a context.
 
     Between its answers it is stopped (SIGSTOP): threads that wait actively then take no other worker's time.
     """

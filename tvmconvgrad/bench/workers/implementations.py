@@ -32,7 +32,7 @@ class Implementation(NamedTuple):
 
 
 def start(variant: Variant, threads: int) -> Implementation:
-    """Load what a variant needs into this process, which may use as many CPUs as threads."""
+    """Load what a variant needs into this process, which may use one CPU for each thread."""
     found = {"ours": _ours, "onednn": _onednn, "torch": _torch, "definition": _definition}
     return found[variant.kind](variant, threads)
 
@@ -61,7 +61,7 @@ def _onednn(variant: Variant, threads: int) -> Implementation:
         except onednn.OneDNNError as error:
             raise Refused(str(error)) from error
 
-    return Implementation(prepare, {"oneDNN": onednn.version()})  # it takes as many threads as there are CPUs
+    return Implementation(prepare, {"oneDNN": onednn.version()})  # it takes one thread for each CPU
 
 
 def _torch(variant: Variant, threads: int) -> Implementation:

@@ -28,8 +28,8 @@ class GpuKind(Kind, Protocol):
         """The stream that its library works on now."""
 
     def workspace(self, size: int) -> tuple[int, Any]:
-        """The address of so many bytes on the GPU, and what holds them; they are free for what its library launches on
-        the stream once that is dropped."""
+        """The address of `size` bytes on the GPU, and the object that holds them. Once that is dropped, its library may
+        use them for what it launches on the stream."""
 
 
 class _TorchKind(TorchKind):

@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class Memory:
-    """So many bytes on a GPU, in the order of the default stream, for as long as this lives. MemoryError."""
+    """`size` bytes on a GPU, in the order of the default stream, until `close`. MemoryError."""
 
     def __init__(self, gpu: int, size: int) -> None:
         self.gpu, self.bytes, self.address = gpu, size, 0

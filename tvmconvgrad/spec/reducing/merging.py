@@ -4,10 +4,10 @@ Along an axis with one tap, stride 1 and no padding, a convolution does the same
 image of the batch. If such an axis follows another one, or the batch, in memory, the two become one longer axis. So a
 1x1 convolution in NXC is a matrix product with one long M axis, whatever the size of its images.
 
-An axis that the filter covers has a single position. It joins the axis before it, or the batch, whose elements and taps
-become as many elements and taps each, and whose stride grows by that factor. So a filter as large as the images, in
-NXC, moves along a single axis from image to image, and images are the positions of M. One image at a time, DCGAN's
-draw1 read the filter once for each of its 16 images.
+An axis that the filter covers has a single position. It joins the axis before it, or the batch: that
+axis' elements, taps and stride are multiplied by the covered axis' number of elements. So a filter as large as the
+images, in NXC, moves along a single axis from image to image, and images are the positions of M. One image at a time,
+DCGAN's draw1 read the filter once for each of its 16 images.
 
 A filter as large as the images makes a matrix product, whose columns are the elements of x, channels and positions
 alike. They become channels of a single position where the filter has them in the same order as x.
@@ -60,7 +60,7 @@ class _Axis(NamedTuple):
         return self.y == 1 and self.k == self.x and self.pad_begin == self.pad_end == 0 and 1 in (self.k, self.dilation)
 
     def joined(self, covered: int) -> _Axis:
-        """This axis if an axis of so many elements that the filter covers follows it."""
+        """This axis joined with the next one, which has `covered` elements, all covered by the filter."""
         x, k, stride = (number * covered for number in (self.x, self.k, self.stride))
         return _Axis(self.y, x, k, stride, 1, self.pad_begin * covered, self.pad_end * covered)
 

@@ -37,7 +37,7 @@ class Build:
     def ask(self, waits: bool = False) -> None:
         """Start the build, unless it was started before.
 
-        While nobody `waits`, as many kernels are built at the same time as the program leaves CPUs idle. On two CPUs a
+        While nobody `waits`, one kernel is built at a time on each CPU that the program leaves idle. On two CPUs a
         second compiler, which starts while a training on one thread takes its first step, made that 1.6 times as long
         (MobileNetV2 on an AMD EPYC with Zen 4). Where none is idle, all compilers share a small part of them.
         """

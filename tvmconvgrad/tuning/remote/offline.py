@@ -173,7 +173,7 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("pack", type=Path, metavar="PACK", help="what `tvmconvgrad tune --pack` has written")
     parser.add_argument("found", type=Path, metavar="FOUND.jsonl", help="a log, to which what is found is appended")
     parser.add_argument("--threads", type=int, help="of a measured call, on a CPU; by default all CPUs")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no task after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no task after this time")
     return parser.parse_args(words)
 
 

@@ -22,13 +22,13 @@ from tvmconvgrad.tuning.workers.runner import Builder
 from tvmconvgrad.workers.environment import tvm_version
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is under way, and how many of how many tasks are done."""
+"""Is told what is under way, how many tasks are done, and how many there are."""
 
 
 def pack(
     path: Path, target: Target, tasks: Sequence[Task], trials: int, logs: Path, progress: Progress
 ) -> tuple[int, list[str]]:
-    """Write a pack of so many candidates a task; returns how many they are, and why tasks have none. OSError.
+    """Write a pack of `trials` candidates a task; returns how many there are in all, and why tasks have none. OSError.
 
     The candidates are those that a search begins with: the default of each rule, what the `logs` know of the same
     problem, what differs from any of these in one decision, and random ones.
@@ -64,7 +64,7 @@ def _built(task: Task, trials: int, logs: Path, pool: Pool, folder: Path) -> lis
 
 
 def _first(space: Decisions, trials: int) -> list[Candidate]:
-    """So many candidates with different programs, or all that there are; the default is the first."""
+    """At most `trials` candidates with different programs; the default is the first."""
     found: dict[str, Candidate] = {}
     for each in _in_order(space, trials):
         found.setdefault(each.choice.plan, each)

@@ -10,7 +10,7 @@ from tvmconvgrad.spec.values import counted
 from tvmconvgrad.tuning.workers.measure import Measurer
 
 FINALISTS = 3
-_ROUNDS = (4, 11)  # at least and at most, with tensors in the caches, and as many without
+_ROUNDS = (4, 11)  # at least and at most: this number with tensors in the caches, and this number without
 FINAL_SECONDS = 4.0
 """What it takes, about, unless a single run takes long."""
 LEAST_GAIN = 1.02

@@ -38,7 +38,7 @@ class SearchFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """When a search ends: after so many trials, earlier searches' included, at a time, or when somebody says so."""
+    """When a search ends: after a number of trials, earlier searches' included, at a time, or when somebody says so."""
 
     trials: int
     deadline: float = float("inf")
@@ -157,7 +157,7 @@ class Search:
         return list(candidates[: len(results)]), results
 
     def _measure_some(self, candidates: Sequence[Any], limits: Limits) -> list[Any]:
-        """The results of the first of these candidates, as many as there is time for."""
+        """The results of these candidates, in their order, until the time is up."""
         results: list[Any] = []
         built = self._build(candidates)
         for candidate, result in zip(candidates, self._results(candidates, built)):

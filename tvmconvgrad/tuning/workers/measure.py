@@ -14,7 +14,7 @@ FINAL_SECONDS = 600.0
 """How long a candidate may take at most: to be measured, and to be compared with the default."""
 
 MANY_TIMES_SLOWER = 3.0
-"""A candidate that takes so many times as long as the best one is not measured any further."""
+"""A candidate that takes this multiple of the best one's time is not measured any further."""
 
 
 class ServersGone(RuntimeError):

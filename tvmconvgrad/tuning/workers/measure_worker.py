@@ -97,7 +97,7 @@ class Measuring:
         return Kernel(self._problem, Target(), "", 0, function)
 
     def _round(self, kernel: Kernel, together: int) -> float:
-        """Seconds of a run, the mean of so many on tensors in the caches, and of so many on others."""
+        """Seconds of a run: the mean of `together` runs on tensors in the caches, and of the same number on others."""
         near = self._seconds(kernel, [self.near] * together)
         return (near + self._seconds(kernel, list(itertools.islice(self._far, together)))) / 2
 
@@ -110,7 +110,7 @@ class Measuring:
 
 
 def copies(tensors: Tensors) -> list[Tensors]:
-    """So many that, when each was used, the first one is in memory alone, as large ones always are."""
+    """Enough copies that, once all have been used, no cache holds the first one any more, as with large tensors."""
     count = min(_FAR // sum(each.nbytes for each in tensors), _MOST_COPIES)
     return [tuple(map(aligned, tensors)) for _ in range(count)] or [tensors]
 

@@ -63,7 +63,7 @@ class Pool(pool.Pool):
         return self.do(object(), work)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """What a function that asks once at a time has for each item, in order: as many at a time as there are workers.
+        """What a function returns for each item, in order. One call at a time runs for each worker.
 
         The function must not call `map` itself.
         """

@@ -82,7 +82,7 @@ def version() -> str:
 
 
 class Library:
-    """The loaded library. A process loads it once; it takes as many threads as the process may use CPUs."""
+    """The loaded library. A process loads it once; it takes a thread for each CPU that the process may use."""
 
     def __init__(self) -> None:
         home = folder()
@@ -142,7 +142,7 @@ class Handles:
             library().call(destroy, handle)
 
     def memory(self, count: int) -> ctypes.c_void_p:
-        """The address of so many bytes that the engine can use."""
+        """The address of `count` bytes that the engine can use."""
         form = self.new("memory_desc_create_with_strides", 1, Dims(max(count, 1)), _U8, Dims(1))
         owner = self.new("memory_create", form, library().engine, _ALLOCATE)
         address = ctypes.c_void_p()
