@@ -1,4 +1,4 @@
-"""What accumulation, the gradient by the bias and a forward's bias cost in a kernel's call, and in passes by PyTorch.
+"""What accumulation, the bias gradient and a forward's bias cost in a kernel's call, and in passes by PyTorch.
 
     python benchmarks/epilogue.py --every 9 all          # every ninth gradient; builds the kernels first
     python benchmarks/epilogue.py --only data --data-format NCX resnet_50

@@ -87,7 +87,7 @@ class Training:
         return other
 
     def derivatives(self) -> torch.Tensor:
-        """The loss and its gradients by all parameters, as one vector in float64."""
+        """The loss and its gradients with respect to all parameters, as one vector in float64."""
         loss = self.loss()
         grads = torch.autograd.grad(loss, list(self.model.parameters()))
         return torch.cat([loss.detach().reshape(1), *(grad.flatten() for grad in grads)]).double()

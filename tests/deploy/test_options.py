@@ -1,4 +1,4 @@
-"""Bundles of kernels that accumulate, give the gradient by the bias, add a bias, and have results in f32."""
+"""Bundles of kernels that accumulate, give the bias gradient, add a bias, and have results in f32."""
 
 from __future__ import annotations
 

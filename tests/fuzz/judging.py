@@ -108,7 +108,7 @@ def added(sample: Sample) -> Array:
 
 
 def before(sample: Sample) -> tuple[Array, Array]:
-    """What the result and the gradient by the bias have before the call, in the operator's layout: small integers."""
+    """What the result and the bias gradient have before the call, in the operator's layout: small integers."""
     case, conv = sample.case, sample.case.convolution
     dtype = DTYPES[sample.result_dtype or case.dtype]
     channels = conv.shapes[_delta(case)][1]
@@ -118,12 +118,12 @@ def before(sample: Sample) -> tuple[Array, Array]:
 
 
 def _delta(case: Case) -> str:
-    """The input that is a gradient: of it the gradient by the bias is the sum."""
+    """The input that is a gradient; the bias gradient is its sum."""
     return case.inputs[1] if case.result == "w" else case.inputs[0]
 
 
 def _call(sample: Sample, kernel: cg.Kernel, inputs: list[Array]) -> tuple[Array, Array] | str:
-    """The result, and the gradient by the bias; or what is wrong with the call."""
+    """The result, and the bias gradient; or what is wrong with the call."""
     copies = [array.tobytes() for array in inputs]
     cg.set_num_threads(sample.threads)
     got = _written(sample, kernel, inputs, sample.out, sample.bias)
@@ -141,7 +141,7 @@ def _call(sample: Sample, kernel: cg.Kernel, inputs: list[Array]) -> tuple[Array
 def _written(
     sample: Sample, kernel: cg.Kernel, inputs: list[Array], place: str, bias_place: str
 ) -> tuple[Array, Array] | str:
-    """What one call writes to these places; without a place for the gradient by the bias, zeros in its place."""
+    """What one call writes to these places; without a place for the bias gradient, zeros stand for it."""
     result, sums = before(sample)
     out = None if place == "new" else PLACES[place](result)
     bias = PLACES[bias_place](sums) if bias_place else None
@@ -181,7 +181,7 @@ def _compare(sample: Sample, schedule: str, tensors: Tensors, got: Array) -> str
 
 
 def _compare_bias(sample: Sample, tensors: Tensors, got: Array) -> str:
-    """The same for the gradient by the bias: sums of integers, in whatever order, are exact."""
+    """The same for the bias gradient: sums of integers, in whatever order, are exact."""
     if not sample.bias:
         return ""
     delta = tensors[_delta(sample.case)].astype(np.float64)

@@ -28,7 +28,7 @@ class Sample:
     """Where the inputs and the result lie: a word of placing.PLACES; "new" is no `out`."""
     accumulate: bool = False
     bias: str = ""
-    """Where the gradient by the bias lies: a word of placing.PLACES; "" if it is not asked for."""
+    """Where the bias gradient lies: a word of placing.PLACES; "" if it is not asked for."""
     added: str = ""
     """Where a bias lies that is added: a word of placing.PLACES; "" if none is."""
     result_dtype: str = ""

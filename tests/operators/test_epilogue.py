@@ -50,7 +50,7 @@ TAILS = [
 
 
 def bias_of(case: Case, tensors: Tensors) -> Array:
-    """The gradient by the bias in float64, by its definition."""
+    """The bias gradient in float64, by its definition."""
     name = case.inputs[1] if case.result == "w" else case.inputs[0]
     delta = tensors[name].astype(np.float64)
     return delta.sum(axis=(0, *range(2, delta.ndim)))  # type: ignore[no-any-return]

@@ -22,7 +22,7 @@ from tvmconvgrad.runtime.python_calls import NOT_PLAIN
 
 
 def quick(kernel: Kernel) -> Callable[[Any, Any, Any], int]:
-    """The quick way of a kernel without the gradient by the bias."""
+    """The quick way of a kernel without the bias gradient."""
     call = kernel._quick
     assert call is not None
     return lambda first, second, out: call(first, second, out, None)

@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_read_is_said_by_enable_and_not_in_a_step() -> Non
 
 
 def test_the_gradient_by_the_bias_alone_takes_no_turn() -> None:
-    """It would win against any gradient by weights."""
+    """It would win against any weights gradient."""
     grad, sizes = torch.ones(2, 8, 10, 10), [8]
     numbers = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
     with cgt.enabled():

@@ -22,7 +22,7 @@ SHAPES = ((2, 12, 12, 16), (2, 12, 12, 32))
 
 @pytest.fixture
 def problem() -> Problem:
-    """A small gradient by the filter, as a kernel is built from it."""
+    """A small weights gradient, as a kernel is built from it."""
     return merged(OP.problem(*SHAPES))
 
 
