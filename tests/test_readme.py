@@ -102,6 +102,7 @@ def test_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "docs/concepts.md",
         "docs/auto_pad.md",
         "docs/deployment.md",
+        "docs/design.md",
         "docs/environment.md",
         "docs/jax.md",
         "docs/new_target.md",
