@@ -35,7 +35,7 @@ from tvmconvgrad.tir.passes.masking import with_masked_loads
 from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
 from tvmconvgrad.tir.passes.staging import staged
-from tvmconvgrad.tir.passes.strided_stores import with_spread_stores
+from tvmconvgrad.tir.passes.strided_stores import with_strided_masked_stores
 from tvmconvgrad.tir.passes.tiles import with_tiles
 from tvmconvgrad.tir.passes.transposition import transposed
 from tvmconvgrad.tir.rewriting import nodes, rewritten
@@ -192,8 +192,8 @@ def _vectorize() -> list[Any]:
         _pass("InsertTiles", with_tiles),
         _pass("InsertMaskedLoads", with_masked_loads),
         tirx.transform.VectorizeLoop(),
-        _pass("SpreadStores", with_spread_stores),
-        _pass("StreamStores", with_non_temporal_stores),
+        _pass("MaskStridedStores", with_strided_masked_stores),
+        _pass("StoreNonTemporally", with_non_temporal_stores),
         _rewriting("InsertPrefetches", tirx.AttrStmt, _with_prefetches),
     ]
 

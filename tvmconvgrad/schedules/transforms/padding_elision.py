@@ -39,9 +39,9 @@ def elide_padding(module: IRModule, expression: Sum) -> IRModule:
     analyzer = Analyzer()
     for loop in nodes(module, tirx.For):
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
-    skipping = _Skipping(expression.operands[0], views, analyzer)
-    module = rewritten(module, (SBlockRealize, skipping.block), (tirx.For, skipping.loop))
-    skipping.expect_no_implicit()
+    eliding = _Eliding(expression.operands[0], views, analyzer)
+    module = rewritten(module, (SBlockRealize, eliding.block), (tirx.For, eliding.loop))
+    eliding.expect_no_implicit()
     return module
 
 
@@ -70,7 +70,9 @@ class _Range:
         view = self.view
         analyzer = Analyzer()
         if view.implicit and not analyzer.can_prove_equal(self.first, self.last):
-            raise RuntimeError(f"a tile reads several elements along an axis without pads: {self.first} to {self.last}")
+            raise RuntimeError(
+                f"a tile reads several elements, {self.first} to {self.last}, along an axis with implicit padding"
+            )
         if not analyzer.can_prove_equal((self.last - self.first) % view.taps, 0):
             return [tirx.const(True)]  # gathered elements are in order only for one tap
         return [
@@ -79,14 +81,14 @@ class _Range:
         ]
 
 
-class _Skipping:
+class _Eliding:
     """Callbacks that see each sum's loop nest from the inside to the outside, and put in the conditions."""
 
     def __init__(self, data: str, views: dict[int, PaddedView], analyzer: Analyzer) -> None:
         self.data, self.views = data, views
         self.analyzer = analyzer
         """It has bound all loop variables to their extents."""
-        self.partitions: list[_Range] = []
+        self.pending: list[_Range] = []
         """The ranges of the current nest that have no condition yet."""
 
     def block(self, realize: SBlockRealize) -> SBlockRealize:
@@ -100,23 +102,23 @@ class _Skipping:
             indices = [loads[0].indices[SPACE + axis] for axis in self.views]
             found = [_Range(view, index, index) for view, index in zip(self.views.values(), indices)]
             meeting = [each for each in found if not analyzer.can_prove(tirx.all(*each.reads_data))]
-            self.partitions = [_Range(each.view, *[replaced(each.first, values)] * 2) for each in meeting]
+            self.pending = [_Range(each.view, *[replaced(each.first, values)] * 2) for each in meeting]
         return realize
 
     def expect_no_implicit(self) -> None:
         """Raise RuntimeError if a range with implicit padding is left without a condition."""
-        if any(found.view.implicit for found in self.partitions):
-            raise RuntimeError("no loop keeps a sum out of pads that are not stored")
+        if any(found.view.implicit for found in self.pending):
+            raise RuntimeError(f"implicit padding of {self.data} is left without a condition")
 
     def loop(self, loop: tirx.For) -> tirx.For:
-        used = [found for found in self.partitions if found.uses(loop.loop_var)]
+        used = [found for found in self.pending if found.uses(loop.loop_var)]
         if not used:
             return loop
-        others = [found for found in self.partitions if found not in used]
+        others = [found for found in self.pending if found not in used]
         if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or not {PAIRS, TILES}.isdisjoint(loop.annotations):
-            self.partitions = [*others, *(found.over(loop) for found in used)]
+            self.pending = [*others, *(found.over(loop) for found in used)]
             return loop
-        self.partitions = others
+        self.pending = others
         conditions = [condition for found in used for condition in found.reads_data]
         unknown = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop

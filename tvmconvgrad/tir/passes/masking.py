@@ -76,7 +76,7 @@ class _Lanes:
             return self._load(value, [], apart) if apart else self._each(value)
         if isinstance(value, tirx.FloatImm):
             return tirx.Broadcast(value, self.count)
-        raise TypeError(f"no vector is made of {value}")
+        raise TypeError(f"cannot vectorise {value}: expected +, *, a constant, a load, or if_then_else")
 
     def _load(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
         (place,) = load.indices

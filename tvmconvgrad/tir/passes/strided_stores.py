@@ -18,15 +18,15 @@ from tvmconvgrad.tir.annotations import MOST_APART
 from tvmconvgrad.tir.rewriting import rewritten
 
 
-def with_spread_stores(module: IRModule) -> IRModule:
+def with_strided_masked_stores(module: IRModule) -> IRModule:
     """`module` with masked stores in place of stores of f32 with a stride of two to `MOST_APART` elements."""
     targets = [function.attrs["target"] for function in module.functions.values() if "target" in function.attrs]
     if not targets or not all(target.kind.name == "llvm" and has_masked_stores(target) for target in targets):
         return module
-    return rewritten(module, (tirx.BufferStore, _spread))
+    return rewritten(module, (tirx.BufferStore, _masked))
 
 
-def _spread(store: tirx.BufferStore) -> tirx.Stmt:
+def _masked(store: tirx.BufferStore) -> tirx.Stmt:
     place = store.indices[-1]
     if len(store.indices) != 1 or not isinstance(place, tirx.Ramp) or store.buffer.dtype != "float32":
         return store

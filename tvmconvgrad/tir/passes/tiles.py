@@ -141,7 +141,7 @@ def with_tiles(module: IRModule) -> IRModule:
     if len(blocks) != 1:
         raise RuntimeError(f"a program has blocks of tiles of several shapes: {blocks}")
     if sum(nest.multiplies for nest in nests) != sum(not nest.loads for nest in nests):
-        raise RuntimeError("a block of tiles adds to sums that nobody has set to zero")
+        raise RuntimeError("tile registers are accumulated before they are zeroed")
     (block,) = blocks
 
     def statement(mark: tirx.AttrStmt) -> tirx.Stmt:
@@ -250,7 +250,7 @@ class _Access:
     def expect_fixed(self, loop: tirx.For) -> None:
         """RuntimeError if the place depends on a loop: a tile serves all of its steps."""
         if any(self.step(loop, count) != 0 for count in range(1, int(loop.extent))):
-            raise RuntimeError(f"a tile depends on the rows of the other one: {self.buffer.name}[{self.place}]")
+            raise RuntimeError(f"operand {self.buffer.name} varies along the other operand's loop: [{self.place}]")
 
     def _at(self, steps: Mapping[tirx.For, int]) -> Expr:
         """The place at these steps, and at the first step of all other loops."""
