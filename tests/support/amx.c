@@ -38,15 +38,15 @@ static Tile *tile(uint8_t number) {
 
 void emulated_tilezero(uint8_t number) { memset(tile(number)->data, 0, sizeof tiles[number].data); }
 
-void emulated_tileloadd64(uint8_t number, const char *from, int64_t apart) {
+void emulated_tileloadd64(uint8_t number, const char *from, int64_t stride) {
     Tile *to = tile(number);
     memset(to->data, 0, sizeof to->data);
-    for (unsigned row = 0; row < to->rows; ++row) memcpy(to->data[row], from + apart * row, to->bytes);
+    for (unsigned row = 0; row < to->rows; ++row) memcpy(to->data[row], from + stride * row, to->bytes);
 }
 
-void emulated_tilestored64(uint8_t number, char *to, int64_t apart) {
+void emulated_tilestored64(uint8_t number, char *to, int64_t stride) {
     const Tile *from = tile(number);
-    for (unsigned row = 0; row < from->rows; ++row) memcpy(to + apart * row, from->data[row], from->bytes);
+    for (unsigned row = 0; row < from->rows; ++row) memcpy(to + stride * row, from->data[row], from->bytes);
 }
 
 /* DAZ and FTZ: numbers below the least normal one are zeros. */

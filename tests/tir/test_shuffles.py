@@ -42,10 +42,10 @@ def test_interleaved() -> None:
     assert shuffles.interleaved(4) == [[0, 4, 1, 5], [2, 6, 3, 7]]
 
 
-@pytest.mark.parametrize("apart", [1, 2, 3, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
 @pytest.mark.parametrize("count", [4, 8, 16])
-def test_strided_elements_are_loaded_and_none_behind_them(count: int, apart: int) -> None:
-    begins, taken = shuffles.strided(count, apart)
+def test_strided_elements_are_loaded_and_none_behind_them(count: int, stride: int) -> None:
+    begins, taken = shuffles.strided(count, stride)
     loaded = [begin + lane for begin in begins for lane in range(count)]
-    assert [loaded[lane] for lane in taken] == list(range(0, count * apart, apart))
-    assert (min(loaded), max(loaded)) == (0, (count - 1) * apart)
+    assert [loaded[lane] for lane in taken] == list(range(0, count * stride, stride))
+    assert (min(loaded), max(loaded)) == (0, (count - 1) * stride)

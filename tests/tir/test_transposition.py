@@ -12,24 +12,24 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.tir.annotations import LEAST_SIDE, MOST_APART, TRANSPOSE
+from tvmconvgrad.tir.annotations import LEAST_SIDE, MAX_STRIDE, TRANSPOSE
 
 SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}
 
 
 def copied(
-    source: Any, dtype: str, pad: int = 0, apart: int = 1, marked: bool = True, result: str = "float32"
+    source: Any, dtype: str, pad: int = 0, stride: int = 1, marked: bool = True, result: str = "float32"
 ) -> tuple[Any, str]:
     """Every so-many-th column of `source` transposed, with a border of zeros along its rows, in the type `result`, by
     the compiler; and LLVM's program."""
     rows, width = source.shape
     a = te.placeholder((rows, width), dtype, "a")
-    columns = -(-width // apart)
+    columns = -(-width // stride)
 
     def element(j: Any, i: Any) -> Any:
         inside = tirx.all(j >= pad, j < columns + pad)
-        value = a(i, (j - pad) * apart).astype(result)
+        value = a(i, (j - pad) * stride).astype(result)
         return tirx.if_then_else(inside, value, tirx.const(0, result)) if pad else value
 
     out = te.compute((columns + 2 * pad, rows), element, name="out")
@@ -57,13 +57,13 @@ def test_a_transposed_copy(size: tuple[int, int], dtype: str, pad: int) -> None:
     assert np.array_equal(got, np.pad(source.T, ((pad, pad), (0, 0))))
 
 
-@pytest.mark.parametrize("apart", [2, 3, 4, 5])
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_of_columns_that_lie_apart(size: tuple[int, int], dtype: str, apart: int) -> None:
+def test_of_strided_columns(size: tuple[int, int], dtype: str, stride: int) -> None:
     source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size) % 999
-    got, _ = copied(source.astype(NUMPY[dtype]), dtype, apart=apart)
-    assert np.array_equal(got, source[:, ::apart].T)
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, stride=stride)
+    assert np.array_equal(got, source[:, ::stride].T)
 
 
 @pytest.mark.parametrize("result", ["float16", "bfloat16"])
@@ -74,7 +74,7 @@ def test_a_copy_that_is_rounded(size: tuple[int, int], result: str) -> None:
     assert np.array_equal(got, source.T.astype(got.dtype))
 
 
-@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"apart": 2}, {"result": "bfloat16"}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"pad": 2}, {"stride": 2}, {"result": "bfloat16"}], ids=str)
 def test_the_marked_copy_goes_by_shuffles(given: dict[str, Any]) -> None:
     source = np.zeros((32, 64), np.float32)
     marked, plain = (copied(source, "float32", **given, marked=how)[1] for how in (True, False))
@@ -144,15 +144,15 @@ def test_pairs_whose_elements_lie_apart(size: tuple[int, int], first: bool) -> N
     assert program.count("shufflevector") >= 2 * min(size) or min(size) < LEAST_SIDE
 
 
-def row_phase(source: Any, apart: int, begin: int, width: int) -> tuple[Any, str]:
+def row_phase(source: Any, stride: int, begin: int, width: int) -> tuple[Any, str]:
     """Every so-many-th element of each row in f32, from the element `begin` on, which may be outside of the row, with
     zeros in place of what is; and LLVM's program."""
     rows, size = source.shape
     a = te.placeholder(source.shape, source.dtype.name, "a")
 
     def element(i: Any, j: Any) -> Any:
-        place = j * apart + begin
-        inside = [place >= 0] * (begin < 0) + [place < size] * ((width - 1) * apart + begin >= size)
+        place = j * stride + begin
+        inside = [place >= 0] * (begin < 0) + [place < size] * ((width - 1) * stride + begin >= size)
         value = a(i, place).astype("float32")
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, "float32")) if inside else value
 
@@ -162,17 +162,17 @@ def row_phase(source: Any, apart: int, begin: int, width: int) -> tuple[Any, str
     return built(sch, source, (rows, width))
 
 
-@pytest.mark.parametrize(("apart", "begin", "width"), [(2, 0, 20), (2, -3, 23), (3, 1, 13), (4, -1, 300), (5, 0, 8)])
+@pytest.mark.parametrize(("stride", "begin", "width"), [(2, 0, 20), (2, -3, 23), (3, 1, 13), (4, -1, 300), (5, 0, 8)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_phase_of_rows(dtype: str, apart: int, begin: int, width: int) -> None:
+def test_a_phase_of_rows(dtype: str, stride: int, begin: int, width: int) -> None:
     """The last vector of the last row would reach beyond the tensor."""
-    size = (width - 1) * apart + begin + 1 if begin >= 0 else (width - 3) * apart
+    size = (width - 1) * stride + begin + 1 if begin >= 0 else (width - 3) * stride
     source = (np.arange(3 * size).reshape(3, size) % 999 + 1).astype(dtype)
-    got, program = row_phase(source, apart, begin, width)
-    places = np.arange(width) * apart + begin
+    got, program = row_phase(source, stride, begin, width)
+    places = np.arange(width) * stride + begin
     inside = (places >= 0) & (places < size)
     assert np.array_equal(got, np.where(inside, source[:, np.clip(places, 0, size - 1)], 0))
-    assert apart > MOST_APART or "shufflevector" in program
+    assert stride > MAX_STRIDE or "shufflevector" in program
 
 
 def test_strided_columns_of_pairs_of_images() -> None:

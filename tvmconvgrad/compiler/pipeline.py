@@ -120,8 +120,8 @@ def _share_line(load: tvm.ir.TensorLoad, fetched: list[tvm.ir.TensorLoad]) -> bo
     """Whether a vector lies within a cache line's length of the begin of one that is fetched."""
     for other in fetched:
         if other.source.same_as(load.source):
-            apart = Analyzer().simplify(load.indices[-1].base - other.indices[-1].base)
-            if isinstance(apart, tirx.IntImm) and 0 <= int(apart) < _line(load):
+            distance = Analyzer().simplify(load.indices[-1].base - other.indices[-1].base)
+            if isinstance(distance, tirx.IntImm) and 0 <= int(distance) < _line(load):
                 return True
     return False
 

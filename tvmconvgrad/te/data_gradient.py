@@ -56,7 +56,7 @@ class Part:
     phase_groups: tuple[PhaseGroup, ...]
     over_y: tuple[bool, ...]
     """For each axis, whether the sum goes over positions of y instead of taps."""
-    apart: bool
+    own_first_positions: bool
     """Whether number 0 of each phase's positions t is its own first one; otherwise it is the least first position of
     the group, for all its phases. Without dilation, first positions differ by at most one."""
     positions: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Part:
         group = self.phase_groups[axis]
         firsts = group.firsts
         changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
-        if not (self.apart and changes):
+        if not (self.own_first_positions and changes):
             return min(firsts)
         if len(changes) > 1:
             return group.first(r + group.r_begin)
@@ -81,7 +81,7 @@ class Part:
     @cached_property
     def needed(self) -> tuple[int, ...]:
         """The number of positions t that the phases need along each axis."""
-        if self.apart:
+        if self.own_first_positions:
             return tuple(max(end - first for first, end in zip(p.firsts, p.ends)) for p in self.phase_groups)
         return tuple(max(p.ends) - min(p.firsts) for p in self.phase_groups)
 
@@ -123,7 +123,7 @@ class Part:
         group = self.phase_groups[axis]
         if self.over_y[axis]:
             return 0, self.problem.geometry.y[axis]
-        last = max(group.firsts) if self.apart else min(group.firsts)
+        last = max(group.firsts) if self.own_first_positions else min(group.firsts)
         return min(group.firsts) - (group.taps - 1) * group.dilation, last + self.positions[axis]
 
     def filter(self, w: Stage, extents: tuple[int, int, int], name: str, dtype: str) -> Stage:
@@ -189,7 +189,7 @@ class Part:
             for axis, (p, at, phase, count) in enumerate(zip(self.phase_groups, t, r, shape[2:-1])):
                 position = at + self.first(axis, phase)
                 element = position * p.stride + (phase + p.r_begin) * p.step - p.pad
-                firsts = p.firsts if self.apart else [min(p.firsts)] * p.phases
+                firsts = p.firsts if self.own_first_positions else [min(p.firsts)] * p.phases
                 begins = [first * p.stride + (p.r_begin + i) * p.step - p.pad for i, first in enumerate(firsts)]
                 inside += [element >= 0] if min(begins) < 0 else []
                 inside += [element < p.x] if max(begins) + (count - 1) * p.stride >= p.x else []
@@ -207,7 +207,7 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[Part, ...]:
     """All combinations of the axes' phase groups, which make up the sum.
 
     Positions along the last axis are rounded up to a multiple of `position`. Channels are taken by blocks of `c`: if
-    each block is of one phase, phases count their positions `apart`.
+    each block is of one phase, phases have their `own_first_positions`.
     """
     geometry = problem.geometry
     numbers = zip(geometry.y, geometry.x, geometry.k, geometry.strides, geometry.dilations, geometry.pads_begin)
@@ -215,8 +215,8 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[Part, ...]:
     over_y = tuple(
         size < max(p.taps for p in found) and found[0].dilation == 1 for size, found in zip(geometry.y, per_axis)
     )
-    apart = tensors.group_sizes(geometry)[0] % c == 0
-    found = [Part(problem, phase_groups, over_y, apart) for phase_groups in itertools.product(*per_axis)]
+    own_first_positions = tensors.group_sizes(geometry)[0] % c == 0
+    found = [Part(problem, phase_groups, over_y, own_first_positions) for phase_groups in itertools.product(*per_axis)]
     return tuple(
         replace(part, positions=(*counts[:-1], tensors.ceil_to(counts[-1], position)))
         for part, counts in zip(found, _alike(found))

@@ -17,7 +17,7 @@ inner one in the copy (tir/passes/transposition.py)."""
 LEAST_SIDE = 4
 """Each of these two loops must have at least so many steps; otherwise elements are copied one by one."""
 
-MOST_APART = 4
+MAX_STRIDE = 4
 """The greatest stride at which strided vectors are loaded, or stored, together with the elements between theirs."""
 
 MASK = "pragma_mask"

@@ -48,7 +48,7 @@ CONTIGUOUS = 256
 """At most so many positions are packed by one work item if they are contiguous. With half of it 13 sums change, and
 take 0.99 times as long; with twice, 8 and 0.99 (benchmarks/constants.py)."""
 
-APART = (128, 64)
+PANEL_ALIGNMENT = (128, 64)
 """Alignment and offset, in bytes, of the distance between packed blocks of channels. The distance is thereby an odd
 number of cache lines, so the same position of different blocks maps to different sets of the cache."""
 
@@ -104,7 +104,7 @@ def pack_data(
     """
     rank = len(sch.get_loops(block)) - 3
     transform_written(sch, block, packed.place)
-    sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in APART))
+    sch.storage_align(block, 0, 2, *(size // _bytes(sch.get(block).writes[0].source) for size in PANEL_ALIGNMENT))
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
     n, g, c, *space = sch.get_loops(block)[-(3 + rank) :]

@@ -55,6 +55,6 @@ def _may_be_implicit(part: Part, axis: int) -> bool:
     """Whether padding along an axis may be implicit: all channels count from the same position, and the sum either
     reads no padding or goes over several taps."""
     group, (begin, end) = part.phase_groups[axis], part.y_range(axis)
-    together = not part.apart or min(group.firsts) == max(group.firsts)
+    together = not part.own_first_positions or min(group.firsts) == max(group.firsts)
     inside = begin >= 0 and end <= part.problem.geometry.y[axis]
     return together and (inside or group.taps > 1)

@@ -78,7 +78,7 @@ class Form:
     """Whether the two halves of an image share a row, which has the weight 1/2 in both."""
 
     @property
-    def apart(self) -> int:
+    def second_half_row(self) -> int:
         """The row with which the second half of an image begins."""
         return (self.rows - -(-self.rows // self.image_halves)) * self.stride
 
@@ -89,7 +89,7 @@ class Form:
         extents = [view.extent for view in data.views]
         if self.phases > 1:
             extents[-1:] = [self.phases, extents[-1] // self.phases]
-        extents[0] -= (self.image_halves - 1) * self.apart
+        extents[0] -= (self.image_halves - 1) * self.second_half_row
         shape = (data.problem.geometry.batch * self.image_halves, *data.extents, *extents)
         return te.compute(shape, lambda *index: self._element(data, *index), name=name)
 
@@ -100,8 +100,8 @@ class Form:
         if self.image_halves == 1:
             return data.element(n, g, c, space)
         row, half = space[0], n % self.image_halves
-        shared = row == (1 - half) * self.apart
-        space = (row + half * self.apart, *space[1:])
+        shared = row == (1 - half) * self.second_half_row
+        space = (row + half * self.second_half_row, *space[1:])
         scaled = (lambda bits: _halved(bits, shared)) if self.shares_row else None
         return data.element(n // self.image_halves, g, c, space, scaled)
 

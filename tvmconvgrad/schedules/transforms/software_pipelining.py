@@ -59,23 +59,23 @@ def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
 
 @dataclass(frozen=True)
 class _Runs:
-    """A grid of runs of a tensor: from element `first` on, `counts` runs along each axis, `apart` elements from each
+    """A grid of runs of a tensor: from element `first` on, `counts` runs along each axis, `strides` elements from each
     other; a run has so many cache `lines`."""
 
     source: tirx.Buffer
     first: Sequence[Index]
     counts: Sequence[int]
-    apart: Sequence[int]
+    strides: Sequence[int]
     lines: int
 
     def prefetch_row(self, number: Index) -> tirx.Stmt:
         """Prefetch the run with a number."""
         place: list[Index] = []
-        for first, count, apart in reversed(list(zip(self.first, self.counts, self.apart))):
-            place.insert(0, first + number % count * apart)
+        for first, count, stride in reversed(list(zip(self.first, self.counts, self.strides))):
+            place.insert(0, first + number % count * stride)
             number = number // count
         *outer, row = place
-        offsets = range(0, self.apart[-1], self.apart[-1] // self.lines)
+        offsets = range(0, self.strides[-1], self.strides[-1] // self.lines)
         prefetches = [prefetch(self.source, [*outer, row + offset], cache=2) for offset in offsets]
         return tirx.SeqStmt(prefetches) if len(prefetches) > 1 else prefetches[0]
 
@@ -119,8 +119,8 @@ def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
         return None
     grids = [each for each in outer if each is not None]
     lines = largest_divisor(-(-row[0] // line), MOST_LINES)
-    counts, apart = zip(*grids, (-(-row[0] // line) // lines, lines * line))
-    return _Runs(loads[-1].source, first, counts, apart, lines) if len(counts) == len(first) else None
+    counts, strides = zip(*grids, (-(-row[0] // line) // lines, lines * line))
+    return _Runs(loads[-1].source, first, counts, strides, lines) if len(counts) == len(first) else None
 
 
 def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
@@ -133,8 +133,8 @@ def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
         if int(step) and int(loop.extent) > 1:
             steps.append(abs(int(step)))
             last += steps[-1] * (int(loop.extent) - 1)
-    apart = min(steps, default=1)
-    return last // apart + 1, apart
+    stride = min(steps, default=1)
+    return last // stride + 1, stride
 
 
 def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Index] | None:

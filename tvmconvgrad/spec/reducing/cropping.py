@@ -135,11 +135,11 @@ def _pairs(axis: _Axis) -> list[tuple[int, int, int]]:
 
 def _sums_nothing(axis: _Axis) -> bool:
     """Whether a data gradient would compute a sum for an element of x that no tap of its phase contributes to."""
-    period, apart = (number // gcd(axis.stride, axis.dilation) for number in (axis.stride, axis.dilation))
+    period, step = (number // gcd(axis.stride, axis.dilation) for number in (axis.stride, axis.dilation))
     for phase in range(min(period, axis.k)):
         taps = -(-(axis.k - phase) // period)
         begin = phase * axis.dilation - axis.pad
         first, end = -(begin // axis.stride), (axis.x - 1 - begin) // axis.stride + 1
-        if first < end and (first < 0 or end > axis.y + (taps - 1) * apart):
+        if first < end and (first < 0 or end > axis.y + (taps - 1) * step):
             return True
     return False

@@ -117,7 +117,7 @@ def phases_of(problem: Problem) -> Part | None:
     per_axis = [axis_phase_groups(*axis) for axis in numbers]
     if any(len(found) != 1 for found in per_axis):
         return None
-    part = Part(problem, tuple(group for (group,) in per_axis), (False,) * g.rank, apart=True)
+    part = Part(problem, tuple(group for (group,) in per_axis), (False,) * g.rank, own_first_positions=True)
     return replace(part, positions=part.needed)
 
 

@@ -69,44 +69,44 @@ class _Lanes:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
             condition, load, _ = value.args
-            apart = step_of(load.indices, self.lane)
-            return self._load(load, conjuncts(condition), apart) if apart else self._each(value)
+            stride = step_of(load.indices, self.lane)
+            return self._load(load, conjuncts(condition), stride) if stride else self._each(value)
         if isinstance(value, TensorLoad):
-            apart = step_of(value.indices, self.lane)
-            return self._load(value, [], apart) if apart else self._each(value)
+            stride = step_of(value.indices, self.lane)
+            return self._load(value, [], stride) if stride else self._each(value)
         if isinstance(value, tirx.FloatImm):
             return tirx.Broadcast(value, self.count)
         raise TypeError(f"cannot vectorise {value}: expected +, *, a constant, a load, or if_then_else")
 
-    def _load(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
+    def _load(self, load: TensorLoad, conditions: list[Expr], stride: int) -> Expr:
         (place,) = load.indices
         conditions = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
-        if apart == 1 and not conditions:
+        if stride == 1 and not conditions:
             return tirx.BufferLoad(load.source, [self._ramp(place)])
-        if apart == 1:
+        if stride == 1:
             return self._part(load.source, self._first(place), [self._mask(each, 1, 0) for each in conditions])
-        return self._picked(load, conditions, apart)
+        return self._picked(load, conditions, stride)
 
-    def _picked(self, load: TensorLoad, conditions: list[Expr], apart: int) -> Expr:
-        """Strided lanes, `apart` elements from each other. If their index modulo `apart` is known, whole blocks are
-        loaded from a multiple of `apart` on, which neighbouring taps share; otherwise only the lanes' elements are."""
+    def _picked(self, load: TensorLoad, conditions: list[Expr], stride: int) -> Expr:
+        """Lanes with a stride. If their index modulo `stride` is known, whole blocks are loaded from a multiple of
+        `stride` on, which neighbouring taps share; otherwise only the lanes' elements are."""
         count, first = self.count, self._first(load.indices[0])
         whole = first
         while any(var in self.known for var in nodes(whole, tirx.Var)):
             whole = replaced(whole, self.known)
         begin = replaced(whole, {var: index(0) for var in nodes(whole, tirx.Var)})
-        remainder = int(self.analyzer.simplify(begin)) % apart
-        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % apart, index(0))
-        if not in_blocks or prod(map(int, load.source.shape)) % apart:
+        remainder = int(self.analyzer.simplify(begin)) % stride
+        in_blocks = self.analyzer.can_prove_equal((whole - remainder) % stride, index(0))
+        if not in_blocks or prod(map(int, load.source.shape)) % stride:
             remainder, in_blocks = 0, False
         parts = []
-        for begin in range(0, apart * count, count):
-            masks = [self._mask(condition, apart, begin) for condition in conditions]
+        for begin in range(0, stride * count, count):
+            masks = [self._mask(condition, stride, begin) for condition in conditions]
             if not in_blocks:
                 elements = tirx.Ramp(index(begin), index(1), count)
-                masks.append(tirx.EQ(elements % _all(apart, count), _all(0, count)))
+                masks.append(tirx.EQ(elements % _all(stride, count), _all(0, count)))
             parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
-        lanes = range(remainder, apart * count, apart)
+        lanes = range(remainder, stride * count, stride)
         return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
 
     def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
@@ -118,22 +118,22 @@ class _Lanes:
         address = tirx.address_of(tirx.BufferLoad(source, [first]))
         return tirx.call_llvm_pure_intrin(f"{source.dtype}x{self.count}", "llvm.masked.load", address, mask, zero)
 
-    def _mask(self, condition: Expr, apart: int, begin: int) -> Expr:
-        """A condition as a mask, for a vector of elements from the `begin`-th on; `apart` elements belong to a lane."""
+    def _mask(self, condition: Expr, stride: int, begin: int) -> Expr:
+        """A condition as a mask, for a vector of elements from the `begin`-th on; each lane has `stride`."""
         if not uses(condition, self.lane):
             return tirx.Broadcast(condition, self.count)
         linear = self._linear(condition)
         if linear is None:
-            return self._each(condition, apart, begin)
+            return self._each(condition, stride, begin)
         first, step = linear
-        if apart == 1:
+        if stride == 1:
             return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
-        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(apart, self.count)
+        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(stride, self.count)
         return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
 
-    def _each(self, value: Expr, apart: int = 1, begin: int = 0) -> Expr:
+    def _each(self, value: Expr, stride: int = 1, begin: int = 0) -> Expr:
         """A value that is not linear in the lane, computed lane by lane."""
-        numbers = [(begin + number) // apart for number in range(self.count)]
+        numbers = [(begin + number) // stride for number in range(self.count)]
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
 

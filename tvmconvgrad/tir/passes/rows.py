@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.annotations import MAX_STRIDE
 from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
@@ -43,12 +43,12 @@ _MOST_UNROLLED = 8
 
 
 class Row:
-    """copy[.. + a * apart] = source[.. + a] for a in `loop`: zero under some conditions, or stored only under some."""
+    """copy[.. + a] = source[.. + a * stride] for a in `loop`: zero under some conditions, or stored only under some."""
 
     def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
         self.a, self.extent = loop.loop_var, int(loop.extent)
         self.side = next((side for side in SIDES if side <= self.extent), 1)
-        self.apart = 1
+        self.stride = 1
         self.conditions: list[tvm.ir.Expr] = []
         while isinstance(body, tirx.IfThenElse) and body.else_case is None:
             self.conditions.append(body.condition)
@@ -64,12 +64,12 @@ class Row:
         steps = {step_of(load.indices, self.a) for load in moved}
         if len(steps) != 1 or not step_of(self.store.indices, self.a):
             return None
-        self.apart = steps.pop() or 0
-        if not 1 <= self.apart <= (MOST_APART if len(moved) == len(loads) and not self.conditions else 1):
+        self.stride = steps.pop() or 0
+        if not 1 <= self.stride <= (MAX_STRIDE if len(moved) == len(loads) and not self.conditions else 1):
             return None
         guarded = is_guarded(self.store.value)
         if not self.conditions and adds_in_place(self.store):
-            return self._apart()
+            return self._without_overlap()
         if not self.conditions:
             return self._loaded(loads[0]) if len(loads) == 1 or not guarded else None
         if not all(is_linear(each, self.a) for each in self.conditions):
@@ -99,7 +99,7 @@ class Row:
             return replaced(store, {self.a: begin})
         lane = tirx.Var("lane", "int64")
         loads = nodes(store.value, tvm.ir.TensorLoad)
-        if self.apart > 1 and loads:
+        if self.stride > 1 and loads:
             return self._picked(store, loads[0], begin)
         return tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, replaced(store, {self.a: begin + lane}))
 
@@ -109,7 +109,7 @@ class Row:
         lanes = tirx.decl_buffer((side,), dtype, "lanes", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         first = replaced(load.indices[0], {self.a: begin})
-        begins, taken = shuffles.strided(side, self.apart)
+        begins, taken = shuffles.strided(side, self.stride)
         parts = [tirx.BufferLoad(load.source, [tirx.Ramp(first + ahead, index(1), side)]) for ahead in begins]
         picked = tirx.Shuffle(parts, [tirx.IntImm("int32", element) for element in taken])
         value = structural_map(store.value, (tvm.ir.TensorLoad, lambda _: tirx.BufferLoad(lanes, [lane])))
@@ -137,7 +137,7 @@ class Row:
             tirx.all(*outer), row, self._over_row(lambda begin: self._vector(zero, begin, self.side))
         )
 
-    def _apart(self) -> tirx.Stmt:
+    def _without_overlap(self) -> tirx.Stmt:
         """A row by vectors that do not overlap: whole ones, then shorter ones, then single elements."""
         whole, number = self.extent // self.side, tirx.Var("number", "int64")
         begin = whole * self.side
@@ -170,7 +170,7 @@ class Row:
             return data
         select = tirx.BufferStore(store.buffer, tirx.Select(tirx.all(*choosing), *value.args[1:]), store.indices)
         first = replaced(load.indices[0], {self.a: begin})
-        last = first + self.apart * (self.side - 1)
+        last = first + self.stride * (self.side - 1)
         inside = tirx.all(first >= 0, last < prod(map(int, load.source.shape)))
         lane = tirx.Var("lane", "int64")
         by_element = tirx.For(lane, 0, self.side, tirx.ForKind.SERIAL, replaced(store, {self.a: begin + lane}))

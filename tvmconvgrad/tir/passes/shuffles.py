@@ -43,11 +43,11 @@ def interleaved(lanes: int) -> list[list[int]]:
     return [order[:lanes], order[lanes:]]
 
 
-def strided(count: int, apart: int) -> tuple[list[int], list[int]]:
-    """How `count` elements, `apart` from each other, are loaded as vectors of `count` elements: where each vector
+def strided(count: int, stride: int) -> tuple[list[int], list[int]]:
+    """How `count` elements, `stride` from each other, are loaded as vectors of `count` elements: where each vector
     begins, and the lanes of all of them that are the elements. Nothing behind the last element is loaded."""
-    begins = [min(part * count, (count - 1) * apart + 1 - count) for part in range(apart)]
-    parts = ((place, place // count) for place in range(0, count * apart, apart))
+    begins = [min(part * count, (count - 1) * stride + 1 - count) for part in range(stride)]
+    parts = ((place, place // count) for place in range(0, count * stride, stride))
     return begins, [part * count + place - begins[part] for place, part in parts]
 
 

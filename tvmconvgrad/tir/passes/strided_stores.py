@@ -14,12 +14,12 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule
 
 from tvmconvgrad.machines.cpu import has_masked_stores
-from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.annotations import MAX_STRIDE
 from tvmconvgrad.tir.rewriting import rewritten
 
 
 def with_strided_masked_stores(module: IRModule) -> IRModule:
-    """`module` with masked stores in place of stores of f32 with a stride of two to `MOST_APART` elements."""
+    """`module` with masked stores in place of stores of f32 with a stride of two to `MAX_STRIDE` elements."""
     targets = [function.attrs["target"] for function in module.functions.values() if "target" in function.attrs]
     if not targets or not all(target.kind.name == "llvm" and has_masked_stores(target) for target in targets):
         return module
@@ -30,20 +30,20 @@ def _masked(store: tirx.BufferStore) -> tirx.Stmt:
     place = store.indices[-1]
     if len(store.indices) != 1 or not isinstance(place, tirx.Ramp) or store.buffer.dtype != "float32":
         return store
-    if not isinstance(place.stride, tirx.IntImm) or not 1 < int(place.stride) <= MOST_APART:
+    if not isinstance(place.stride, tirx.IntImm) or not 1 < int(place.stride) <= MAX_STRIDE:
         return store
     return tirx.SeqStmt(list(_stores(store, place)))
 
 
 def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
     """The masked stores that cover all elements from the first lane's to the last one's."""
-    apart, lanes = int(place.stride), int(place.lanes)
+    stride, lanes = int(place.stride), int(place.lanes)
     value = tirx.Var("lanes", f"{store.buffer.dtype}x{lanes}")
     yield tirx.Bind(value, store.value)
-    for begin in range(0, apart * lanes, lanes):
-        taken = [tirx.IntImm("int32", element // apart) for element in range(begin, begin + lanes)]
+    for begin in range(0, stride * lanes, lanes):
+        taken = [tirx.IntImm("int32", element // stride) for element in range(begin, begin + lanes)]
         elements = tirx.Ramp(tirx.IntImm("int64", begin), tirx.IntImm("int64", 1), lanes)
-        mask = tirx.EQ(elements % _all(apart, lanes), _all(0, lanes))
+        mask = tirx.EQ(elements % _all(stride, lanes), _all(0, lanes))
         address = tirx.address_of(tirx.BufferLoad(store.buffer, [place.base + begin]))
         arguments = (tirx.Shuffle([value], taken), address, mask)
         yield tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", *arguments))

@@ -60,14 +60,14 @@ define i32 @zero_tiles() {{
 _MULTIPLY = """
 declare void @{x86}tileloadd64(i8, ptr, i64)
 declare void @{x86}tdpbf16ps(i8, i8, i8)
-define i32 @multiply_tiles({parameters}, i64 %apart_a, i64 %apart_b) {{
+define i32 @multiply_tiles({parameters}, i64 %stride_a, i64 %stride_b) {{
 {calls}
   ret i32 0
 }}
 """
 _STORE = """
 declare void @{x86}tilestored64(i8, ptr, i64)
-define i32 @store_tiles({parameters}, i64 %apart) {{
+define i32 @store_tiles({parameters}, i64 %stride) {{
 {calls}
   ret i32 0
 }}
@@ -92,7 +92,7 @@ class Block:
         """The functions in LLVM IR that the statements call."""
         sums = range(self.m * self.n)
         zeros = [f"  call void @{INTRINSICS}tilezero(i8 {number})" for number in sums]
-        stores = [f"  call void @{INTRINSICS}tilestored64(i8 {number}, ptr %c{number}, i64 %apart)" for number in sums]
+        stores = [f"  call void @{INTRINSICS}tilestored64(i8 {number}, ptr %c{number}, i64 %stride)" for number in sums]
         operands = [f"ptr %{name}{number}" for name, count in (("a", self.m), ("b", self.n)) for number in range(count)]
         stored = ", ".join(f"ptr %c{number}" for number in sums)
         return [
@@ -112,10 +112,10 @@ class Block:
         first_a = self.m * self.n
         calls = []
         for n in range(self.n):
-            calls.append(f"tileloadd64(i8 {self._b(n)}, ptr %b{n}, i64 %apart_b)")
+            calls.append(f"tileloadd64(i8 {self._b(n)}, ptr %b{n}, i64 %stride_b)")
             for m in range(self.m):
                 if n == 0:
-                    calls.append(f"tileloadd64(i8 {first_a + m}, ptr %a{m}, i64 %apart_a)")
+                    calls.append(f"tileloadd64(i8 {first_a + m}, ptr %a{m}, i64 %stride_a)")
                 calls.append(f"tdpbf16ps(i8 {m * self.n + n}, i8 {first_a + m}, i8 {self._b(n)})")
         return [f"  call void @{INTRINSICS}{call}" for call in calls]
 
@@ -206,7 +206,7 @@ class _Nest:
             result = _Access(self.store.buffer, self.store.indices[0], self.loops)
             result.expect_step(n, 1)
             places = [place for row in range(block.m) for place in result.tiles(n, block.n, m, row * self.rows)]
-            return _call("store_tiles", *places, result.apart(m, self.rows))
+            return _call("store_tiles", *places, result.row_stride_bytes(m, self.rows))
         first, second = (_Access(load.source, load.indices[0], self.loops) for load in self.loads)
         a, b = (first, second) if second.step(n) == 2 else (second, first)
         _, _, k, _ = self.loops
@@ -214,8 +214,8 @@ class _Nest:
         b.expect_step(n, 2)
         a.expect_fixed(n)
         b.expect_fixed(m)
-        apart = a.apart(m, self.rows), b.apart(k, block.pairs)
-        return _call("multiply_tiles", *a.tiles(m, block.m), *b.tiles(n, block.n), *apart)
+        strides = a.row_stride_bytes(m, self.rows), b.row_stride_bytes(k, block.pairs)
+        return _call("multiply_tiles", *a.tiles(m, block.m), *b.tiles(n, block.n), *strides)
 
 
 class _Access:
@@ -235,11 +235,11 @@ class _Access:
         moved = Analyzer().simplify(self._at({loop: count}) - self._at({}))
         return int(moved) if isinstance(moved, tirx.IntImm) else None
 
-    def apart(self, loop: tirx.For, rows: int) -> Expr:
+    def row_stride_bytes(self, loop: tirx.For, rows: int) -> Expr:
         """The bytes from one row of a tile to the next, where the rows are `rows` steps of a loop."""
         step = self.step(loop) if rows > 1 else 0
         if step is None or self.step(loop, rows - 1) != step * (rows - 1):
-            raise RuntimeError(f"rows of a tile are not equally far apart: {self.buffer.name}[{self.place}]")
+            raise RuntimeError(f"rows of a tile have no constant stride: {self.buffer.name}[{self.place}]")
         return index(step * int(DataType(str(self.buffer.dtype)).bits) // 8)
 
     def expect_step(self, loop: tirx.For, step: int) -> None:

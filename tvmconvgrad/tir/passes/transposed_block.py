@@ -22,7 +22,7 @@ def transposed_block(
     along `a` and along `b` that `skip` counts."""
     value = _as_stored_in_f16(value)
     dtype = str(value.ty)
-    memory = tirx.decl_buffer((copy.rows * copy.lanes * copy.run * copy.apart,), dtype, "rows", scope="local")
+    memory = tirx.decl_buffer((copy.rows * copy.lanes * copy.run * copy.stride,), dtype, "rows", scope="local")
     keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
     statements: list[tirx.Stmt] = [tirx.AllocBuffer(memory, keep)]
 
@@ -66,7 +66,7 @@ def stored_block(
                 behind = max(0, skip[0] - first) * per_a + (0 if copy.rows == 2 else skip[1])
                 statements += _sums(copy, part, place, length, behind)
                 continue
-            elements = tirx.Ramp(place, index(copy.stored_apart), length * copy.run)
+            elements = tirx.Ramp(place, index(copy.stored_stride), length * copy.run)
             converted = part.astype(f"{copy.store.buffer.dtype}x{length * copy.run}")
             statements.append(tirx.BufferStore(copy.store.buffer, converted, [elements]))
     return statements
@@ -80,7 +80,7 @@ def _sums(copy: TransposedCopy, part: tvm.ir.Expr, place: tvm.ir.Expr, length: i
     memory = tirx.decl_buffer((length,), str(copy.load.source.dtype), "part", scope="local")
     keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}
     lane = tirx.Var("lane", "int64")
-    to = place + (lane + first) * copy.stored_apart
+    to = place + (lane + first) * copy.stored_stride
 
     def moved(load: tvm.ir.TensorLoad) -> tvm.ir.TensorLoad:
         is_own = load.source.same_as(copy.store.buffer)
@@ -104,10 +104,10 @@ def _loaded(
     parts: list[tvm.ir.Expr] = []
     along = min(copy.block[0], copy.lanes)
     length = along if copy.joins else along * copy.run
-    aheads = range(copy.run) if copy.joins else shuffles.strided(length, copy.apart)[0]
+    aheads = range(copy.run) if copy.joins else shuffles.strided(length, copy.stride)[0]
     for begin in range(0, copy.lanes, along):
         for piece, ahead in enumerate(aheads):
-            to = (row * copy.lanes + begin) * copy.run * copy.apart + piece * length
+            to = (row * copy.lanes + begin) * copy.run * copy.stride + piece * length
             lane = tirx.Var("lane", "int64")
             if copy.joins:
                 element = replaced(value, {copy.a: a + lane, copy.b: b + (row + begin)} | copy.in_pair(ahead))
@@ -126,8 +126,8 @@ def _taken(copy: TransposedCopy) -> list[int]:
     if copy.joins:
         lanes = [place * along + lane for lane in range(along) for place in range(copy.run)]
     else:
-        _, lanes = shuffles.strided(length, copy.apart)
-    parts = range(0, copy.lanes * copy.run * copy.apart, length * copy.apart)
+        _, lanes = shuffles.strided(length, copy.stride)
+    parts = range(0, copy.lanes * copy.run * copy.stride, length * copy.stride)
     return [begin + lane for begin in parts for lane in lanes]
 
 
@@ -137,7 +137,7 @@ def _element(
     """What is made of the source's element so far behind that of (a, b)."""
     if copy.pair is not None:
         return replaced(value, {copy.a: a, copy.b: b, copy.pair: offset})
-    if copy.apart == 1:
+    if copy.stride == 1:
         return replaced(value, {copy.a: a + offset, copy.b: b})
     (place,) = copy.load.indices
 

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
-from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.annotations import MAX_STRIDE
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,
@@ -27,9 +27,9 @@ from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 
 class TransposedCopy:
-    """copy[.. + b] = source[.. + a * apart] for a in `outer` and b in `inner`; zero under a condition. With a loop over
-    a `pair`, elements are pairs, which may lie apart in the source. A bias is added before elements are moved, with
-    vectors along the source."""
+    """copy[.. + b] = source[.. + a * stride] for a in `outer` and b in `inner`; zero under a condition. With a loop
+    over a `pair`, elements are pairs, which may lie apart in the source. A bias is added before elements are moved,
+    with vectors along the source."""
 
     def __init__(self, outer: tirx.For, inner: tirx.For, store: tirx.BufferStore, pair: tirx.For | None = None) -> None:
         self.a, self.b = outer.loop_var, inner.loop_var
@@ -49,7 +49,7 @@ class TransposedCopy:
         """The number of a block's elements in one vector; 1 if there are too few to vectorise."""
         if self.extents[1] == 2:
             return _widest(self.extents[0])
-        simple = self.pair is None and not self.chooses and self.apart == self.stored_apart == 1
+        simple = self.pair is None and not self.chooses and self.stride == self.stored_stride == 1
         return _widest(max(self.extents)) if (simple or self.joins) and self.rows > 1 else self.rows
 
     @cached_property
@@ -78,12 +78,12 @@ class TransposedCopy:
         return self.pair is not None and step_of(self.load.indices, self.pair) != 1
 
     @cached_property
-    def apart(self) -> int:
+    def stride(self) -> int:
         """The stride of neighbours along `a` in the source, in elements, or in pairs that are contiguous there."""
         return (step_of(self.load.indices, self.a) or 0) // (1 if self.joins else self.run)
 
     @cached_property
-    def stored_apart(self) -> int:
+    def stored_stride(self) -> int:
         """The stride of neighbours along `b` in the copy, in elements, or in pairs."""
         return (step_of(self.store.indices, self.b) or 0) // self.run
 
@@ -136,11 +136,11 @@ class TransposedCopy:
         if not self.loads or not _are_the_same(self.loads) or not self._has_pairs(self.load):
             return False
         if self.rows == 2:
-            return self.apart == self.stored_apart == 1 and step_of(self.store.indices, self.a) == self.rows
+            return self.stride == self.stored_stride == 1 and step_of(self.store.indices, self.a) == self.rows
         has_bias = any(map(is_bias, nodes(self.store.value, tvm.ir.TensorLoad)))
-        most = 1 if self.chooses or self.pair is not None or has_bias else MOST_APART
-        most_stored = 1 if self.pair is not None else MOST_APART
-        return 1 <= self.apart <= most and 1 <= self.stored_apart <= most_stored
+        most = 1 if self.chooses or self.pair is not None or has_bias else MAX_STRIDE
+        most_stored = 1 if self.pair is not None else MAX_STRIDE
+        return 1 <= self.stride <= most and 1 <= self.stored_stride <= most_stored
 
     def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
         """Whether pairs, if there are any, are contiguous in the copy, and in the source contiguous or each element
@@ -149,8 +149,8 @@ class TransposedCopy:
             return True
         if step_of(self.store.indices, self.pair) != 1 or step_of(self.store.indices, self.b) != self.run:
             return False
-        apart, along = (step_of(load.indices, var) for var in (self.pair, self.a))
-        return apart is not None and along == 1 and not self.chooses if self.joins else along == self.run
+        across, along = (step_of(load.indices, var) for var in (self.pair, self.a))
+        return across is not None and along == 1 and not self.chooses if self.joins else along == self.run
 
     def in_pair(self, place: int) -> dict[tirx.Var, tvm.ir.Expr]:
         """The value of the loop variable over a pair; empty without pairs."""

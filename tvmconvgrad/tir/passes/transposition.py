@@ -7,7 +7,7 @@ the copy (transposed_block.py).
 * If a block is longer along the source than along the copy, a vector is stored in parts of S elements; if it is
   shorter, a vector is loaded in such parts. Two rows that are interleaved in the copy need one shuffle for each half.
 * If the source is strided, as in a strided convolution, the elements between are loaded, too, and dropped. If the copy
-  is, a vector's elements are stored apart (tir/passes/strided_stores.py).
+  is, a vector's elements are stored with a stride (tir/passes/strided_stores.py).
 * An element may be a pair of neighbours in the copy. In the source they are neighbours, too, or lie apart and are
   interleaved as they are loaded.
 
@@ -67,7 +67,7 @@ def _blocked(copy: TransposedCopy) -> tirx.Stmt | None:
     if not copy.is_transposed() or copy.lanes == 1:
         return None
     if copy.adds:
-        return _blocked_apart(copy) if copy.apart == 1 else None
+        return _blocked_adding_once(copy) if copy.stride == 1 else None
     if not is_guarded(copy.store.value):
         return _each_block(copy, lambda a, b: transposed_block(copy, a, b, copy.store.value))
     _, loaded, instead = copy.store.value.args
@@ -122,7 +122,7 @@ def _block_loops(copy: TransposedCopy, block: Block, begins_a: Sequence[int], be
     )
 
 
-def _blocked_apart(copy: TransposedCopy) -> tirx.Stmt:
+def _blocked_adding_once(copy: TransposedCopy) -> tirx.Stmt:
     """The copy by blocks that do not overlap, since each element is added once: the last block along an axis leaves
     out what the one before it has added."""
     segments = (_segments(*axis) for axis in zip(copy.extents, copy.block))

@@ -70,11 +70,11 @@ class DataPlanner:
         if self.in_tile_registers:
             return tile_registers.may_use(self.access(DataTile(1, 1, 1, self.vector_axis, tile_rows=1)))
         problem, geometry = self.sizes.problem, self.sizes.problem.geometry
-        apart = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
+        is_strided = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if self.vector_axis is DataAxis.K:
             return self._may_sum_lanes()
         return not (self.vector_axis is DataAxis.GROUPS and geometry.groups == 1) and not (
-            self.vector_axis is DataAxis.M and apart
+            self.vector_axis is DataAxis.M and is_strided
         )
 
     def _may_sum_lanes(self) -> bool:

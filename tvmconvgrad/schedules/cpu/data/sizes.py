@@ -82,12 +82,12 @@ class Axis:
 def _computed(axis: Axis, extent: int) -> int:
     """Pairs of position and tap that are computed along an axis in tiles of `extent` positions. Taps at which a tile
     reads nothing but padding are left out (schedules/transforms/padding_elision.py)."""
-    tiles, apart = -(-axis.positions // extent), extent * axis.stride
+    tiles, tile_stride = -(-axis.positions // extent), extent * axis.stride
     count = 0
     for tap in range(axis.taps):
         at = axis.begin + tap * axis.step
-        first = max(-((at + apart - axis.stride) // apart), 0)
-        behind = min((axis.size - 1 - at) // apart + 1, tiles)
+        first = max(-((at + tile_stride - axis.stride) // tile_stride), 0)
+        behind = min((axis.size - 1 - at) // tile_stride + 1, tiles)
         count += max(behind - first, 0)
     return extent * count
 
@@ -126,7 +126,7 @@ class DataSizes:
     @cached_property
     def sums_of_phases_together(self) -> list[Size]:
         """The sums for tiles that have channels of several output phases, with the positions that any of these needs
-        (`Part.apart` in te/data_gradient.py)."""
+        (`Part.own_first_positions` in te/data_gradient.py)."""
         return self._sums(n=2 * self.n)
 
     def _sums(self, n: int) -> list[Size]:
@@ -231,7 +231,7 @@ class DataSizes:
 
     def positions(self, tile: DataTile) -> list[tuple[int, ...]]:
         """For each sum the number of positions along each axis, rounded up to a tile. If a tile has channels of several
-        phases, it covers what any of them needs (`Part.apart` in te/data_gradient.py)."""
+        phases, it covers what any of them needs (`Part.own_first_positions` in te/data_gradient.py)."""
         blocking = self.blocking(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
             return [blocking.positions(self.problem)]

@@ -17,11 +17,11 @@ from tvmconvgrad.schedules.cpu.costs import (
     ADDING_LANES,
     ALONE,
     ALONG_POSITIONS,
-    APART,
     BORDERED,
     BROADCASTING,
     CUT_LINES,
     DISPERSING,
+    FAR_CHANNELS,
     FAR_PANEL,
     IN_PLACE,
     K_VECTORS,
@@ -157,7 +157,7 @@ def _loading(access: DataAccess) -> tuple[float, float]:
         each = vector * (1 - within / 2) * access.machine.vector_parts
         return each, each
     if access.tile.vector_axis is DataAxis.M:
-        row, column = APART if access.data_in_place else ALONG_POSITIONS
+        row, column = FAR_CHANNELS if access.data_in_place else ALONG_POSITIONS
     else:
         row, column = IN_PLACE if access.data_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column

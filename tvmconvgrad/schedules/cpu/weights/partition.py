@@ -138,10 +138,10 @@ def _panels_in_l1(access: WeightsAccess) -> int:
     delivers. A strided tile uses only every stride-th set of L1. If few of the products read data and not padding, a
     cache block takes more positions, so that each sum still gets as many products."""
     geometry, tile = access.problem.geometry, access.tile
-    apart = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis is WeightsAxis.C else 1
+    stride = geometry.strides[-1] if geometry.k[-1] > 1 and tile.vector_axis is WeightsAxis.C else 1
     c, o = (max(size, min(block, access.machine.lanes)) for size, block in zip((tile.c, tile.o), access.blocks))
     density = access.density or 1.0  # without any products the size does not matter
-    return max(int(access.machine.l1_blocks / (F32_BYTES * (apart * c + o)) / density), LEAST_CACHE_BLOCK)
+    return max(int(access.machine.l1_blocks / (F32_BYTES * (stride * c + o)) / density), LEAST_CACHE_BLOCK)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.tir.annotations import MOST_APART
+from tvmconvgrad.tir.annotations import MAX_STRIDE
 
 WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay
@@ -140,9 +140,9 @@ class RowsPlanner:
 
     def _in_place(self) -> bool:
         """Whether data is read in place: it is f32, the CPU has masked loads, and the stride is at most
-        `MOST_APART`."""
+        `MAX_STRIDE`."""
         in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
-        return in_place and self.problem.geometry.strides[-1] <= MOST_APART
+        return in_place and self.problem.geometry.strides[-1] <= MAX_STRIDE
 
     def _prefetch(self, cache_block: int) -> int:
         """The prefetch distance in rows; in positions, those of a cache block along its only row, where that is all."""
@@ -233,8 +233,8 @@ class RowsPlanner:
         """The share of peak FLOPs that a tile may reach. Each row of x that it reads is loaded for every tap along the
         last axis, and each row of dy once."""
         rows = self._rows_read(tile)
-        apart = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
-        loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * apart + tile.rows * tile.o
+        stride = self.problem.geometry.strides[-1] if tile.taps[-1] > 1 else 1
+        loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * stride + tile.rows * tile.o
         fmas = tile.rows * tile.sums
         many = LOADING_MANY if self.machine.masked_stores else LOADING_MANY_UNMASKED
         loading = LOADING if self._is_depthwise else many
