@@ -81,7 +81,7 @@ def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
 
 
 def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
-    """The sums of 32 columns go by phases over 17 positions, of which each tile takes several, with 2 taps."""
+    """The sums, whose N is 32, go by phases over 17 positions, of which each tile takes several, with 2 taps."""
     from tvm import tirx
 
     from tvmconvgrad import schedules

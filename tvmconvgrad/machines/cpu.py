@@ -149,7 +149,7 @@ class CpuMachine:
         loaded = self.loads_per_cycle / (rows + columns) * fmas / self.fmas
         return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
 
-    def rows_apart(self, stride: int) -> int:
+    def rows_without_conflicts(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side without conflict misses in L1.
 
         Such rows map to few of its sets. They may take half of these sets' lines, as if L1 had `l1_blocks` bytes.

@@ -155,14 +155,14 @@ class Part:
         Positions t count from `first`, and the stage `y` begins with the elements `y_begins` of y."""
         geometry = self.problem.geometry
         extents = [size if by_y else p.taps for size, by_y, p in zip(geometry.y, self.over_y, self.phase_groups)]
-        *summed, o = tensors.reduce_axes((*extents, y.shape[2]), (*tensors.spatial_names("k", geometry.rank), "o"))
+        *terms, o = tensors.reduce_axes((*extents, y.shape[2]), (*tensors.spatial_names("k", geometry.rank), "o"))
 
         def element(n: Index, g: Index, *rest: Index) -> Index:
             *t, channel = rest
             r, _ = self.phases(channel)
-            factors = [self._factors(axis, *each) for axis, each in enumerate(zip(t, r, summed, y_begins))]
+            factors = [self._factors(axis, *each) for axis, each in enumerate(zip(t, r, terms, y_begins))]
             at, j = zip(*factors)
-            return tensors.dot(y(n, g, o, *at), w(g, *j, channel, o), (*summed, o))
+            return tensors.dot(y(n, g, o, *at), w(g, *j, channel, o), (*terms, o))
 
         return te.compute((geometry.batch, y.shape[1], *self.positions, w.shape[-2]), element, name=name)
 

@@ -230,11 +230,11 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> N
 
 @dataclass(frozen=True)
 class FilterPanels:
-    """What of a filter is packed together: a panel has `width` channels of N, which are "c" or "o" (`columns`), and K
+    """What of a filter is packed together: a panel has `width` channels of N, which are "c" or "o" (`n_axis`), and K
     blocks of `block_k` channels, of so many groups. With a `run`, so many K channels of one N channel are innermost, as
     bf16 dot products need them."""
 
-    columns: str
+    n_axis: str
     width: int
     block_k: int
     groups: int = 1
@@ -242,14 +242,14 @@ class FilterPanels:
 
     def place(self, g: Index, *rest: Index) -> tuple[Index, ...]:
         """Where an element is packed."""
-        *k, c, o = rest
-        n, summed = self.n_and_k(c, o)
-        outer = g // self.groups, n // self.width, summed // self.block_k, *k, summed % self.block_k // self.run
-        return (*outer, n % self.width, g % self.groups, summed % self.run)
+        *taps, c, o = rest
+        n, k = self.n_and_k(c, o)
+        outer = g // self.groups, n // self.width, k // self.block_k, *taps, k % self.block_k // self.run
+        return (*outer, n % self.width, g % self.groups, k % self.run)
 
     def n_and_k(self, c: T, o: T) -> tuple[T, T]:
         """What of channels c and o belongs to N, and what to K."""
-        return (o, c) if self.columns == "o" else (c, o)
+        return (o, c) if self.n_axis == "o" else (c, o)
 
 
 def pack_filter(
@@ -257,47 +257,47 @@ def pack_filter(
 ) -> None:
     """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
 
-    A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *k, c, o) becomes
-    (g // groups, N // width, K // block_k, *k, K % block_k, N % width, g % groups), the order in which a register tile
-    reads it. A filter with taps innermost is transposed.
+    A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *taps, c, o) becomes
+    (g // groups, N // width, K // block_k, *taps, K % block_k, N % width, g % groups), the order in which a register
+    tile reads it. A filter with taps innermost is transposed.
     """
     rank, groups = len(sch.get_loops(block)) - 3, packed.groups
-    along = filter_axes.endswith(packed.columns.upper())
+    along = filter_axes.endswith(packed.n_axis.upper())
     transform_written(sch, block, packed.place)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)
-    g, *k, c, o = sch.get_loops(block)[-(3 + rank) :]
-    lane, summed = packed.n_and_k(c, o)
+    g, *taps, c, o = sch.get_loops(block)[-(3 + rank) :]
+    n, k = packed.n_and_k(c, o)
     g0, g1 = sch.split(g, [None, groups])
-    lane0, lane1 = sch.split(lane, [None, packed.width])
-    summed0, summed1 = sch.split(summed, [None, packed.block_k])
-    outer = [g0, lane0]
-    taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in k) > 1
+    n0, n1 = sch.split(n, [None, packed.width])
+    k0, k1 = sch.split(k, [None, packed.block_k])
+    outer = [g0, n0]
+    taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in taps) > 1
     pairs: list[LoopRV] = []
     if packed.run > 1:
-        summed1, *pairs = sch.split(summed1, [None, packed.run])
+        k1, *pairs = sch.split(k1, [None, packed.run])
     if groups == 1 and taps_innermost:
-        square, lane1 = sch.split(lane1, [None, gcd(packed.width, SQUARE)])
-        outer.append(summed0)
-        sch.reorder(*outer, summed1, square, *k, lane1, *pairs, g1)
-        sch.annotate(sch.fuse(*k), TRANSPOSE, 1)
+        square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
+        outer.append(k0)
+        sch.reorder(*outer, k1, square, *taps, n1, *pairs, g1)
+        sch.annotate(sch.fuse(*taps), TRANSPOSE, 1)
     elif pairs and groups > 1:
-        outer += [summed0, *k]
-        sch.reorder(*outer, lane1, summed1, g1, *pairs)
-        sch.annotate(summed1, TRANSPOSE, 1)
+        outer += [k0, *taps]
+        sch.reorder(*outer, n1, k1, g1, *pairs)
+        sch.annotate(k1, TRANSPOSE, 1)
     elif pairs:
-        outer += [summed0, *k] if along else [*k]
-        sch.reorder(*outer, *([summed1, lane1] if along else [summed0, summed1, lane1]), *pairs, g1)
-        sch.annotate(lane1 if along else summed1, TRANSPOSE, 1)
+        outer += [k0, *taps] if along else [*taps]
+        sch.reorder(*outer, *([k1, n1] if along else [k0, k1, n1]), *pairs, g1)
+        sch.annotate(n1 if along else k1, TRANSPOSE, 1)
     elif along or groups > 1:
-        outer.append(summed0)
-        sch.reorder(*outer, *k, summed1, lane1, g1)
-        vectorize(sch, g1 if groups > 1 else lane1)
+        outer.append(k0)
+        sch.reorder(*outer, *taps, k1, n1, g1)
+        vectorize(sch, g1 if groups > 1 else n1)
     else:
-        square, lane1 = sch.split(lane1, [None, gcd(packed.width, SQUARE)])
-        outer += [*k, square]
-        sch.reorder(*outer, summed0, summed1, lane1, g1)
-        sch.annotate(summed1, TRANSPOSE, 1)
+        square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
+        outer += [*taps, square]
+        sch.reorder(*outer, k0, k1, n1, g1)
+        sch.annotate(k1, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
 

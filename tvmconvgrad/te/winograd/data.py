@@ -34,7 +34,7 @@ class _Terms:
     """(n, g, s, *elements)."""
     tap: Element
     """The filter's tap (*k, s, j) that is multiplied with element t + k * dilation."""
-    columns: int
+    j_extent: int
     """The extent of j."""
     shifts: Callable[[Index], list[Index]]
     """By how many elements tiles of channel j are shifted along each axis."""
@@ -55,7 +55,7 @@ def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[
     terms = terms_of(problem, first, second, channels, axes)
     matrices = [cook_toom(axis.tile, axis.taps) for axis in axes if axis.tiled]
     tiled_data = transforms.tiled("tiled_data", terms.data, axes, [each.elements for each in matrices])
-    s_and_j = int(terms.data.shape[2]), terms.columns
+    s_and_j = int(terms.data.shape[2]), terms.j_extent
     tiled_filter = transforms.tiled_filter(terms.tap, axes, s_and_j, [each.taps for each in matrices])
     total = _summed_channels(tiled_data, tiled_filter, axes, terms.shifts)
     rows = [axis.covered for axis in axes]
@@ -70,9 +70,9 @@ def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[
     kept, batch = rows, problem.geometry.batch
     if is_copied and problem.data_format == "NCX":
         kept = [*rows[:-1], axes[-1].positions]
-    dtype, shape = tensors.result_dtype(problem), (batch, 1, *kept, terms.columns)
+    dtype, shape = tensors.result_dtype(problem), (batch, 1, *kept, terms.j_extent)
     if is_copied:
-        stage = te.compute((batch, 1, *rows, terms.columns), untiled, name="untiled")
+        stage = te.compute((batch, 1, *rows, terms.j_extent), untiled, name="untiled")
         result = tensors.converted(stage, shape, dtype, "result")
     else:
         result = te.compute(shape, lambda *i: untiled(*i).astype(dtype), name="result")
@@ -83,12 +83,12 @@ def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[
 def _of_data_gradient(problem: Problem, y: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[Axis]) -> _Terms:
     part, geometry = phases_of(problem), problem.geometry
     assert part is not None  # there are axes
-    columns = channels[0] * prod(axis.phases for axis in axes)
+    j_extent = channels[0] * prod(axis.phases for axis in axes)
     views = [
         PaddedView(size, axis.extent, -part.y_range(place)[0])
         for place, (size, axis) in enumerate(zip(geometry.y, axes))
     ]
-    weights = part.filter(w, (1, columns, channels[1]), "filter", ACCUMULATOR)
+    weights = part.filter(w, (1, j_extent, channels[1]), "filter", ACCUMULATOR)
 
     def tap(*index: Index) -> Index:
         *k, s, j = index
@@ -101,7 +101,7 @@ def _of_data_gradient(problem: Problem, y: Stage, w: Stage, channels: tuple[int,
 
     has_gaps = any(group.reads.has_gaps for group in part.phase_groups) or not reaches_all(geometry)
     data = PaddedData(problem, "y", y, (1, channels[1]), views).stage("data")
-    return _Terms(data, tap, columns, shifts, part.output_map, has_gaps)
+    return _Terms(data, tap, j_extent, shifts, part.output_map, has_gaps)
 
 
 def _of_forward(problem: Problem, x: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[Axis]) -> _Terms:

@@ -143,10 +143,12 @@ class DataAccess:
             return False
         if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
             return False
-        if tile.vector_axis is DataAxis.N and tile.positions > self.machine.rows_apart(self.bytes * data[-1]):
+        if tile.vector_axis is DataAxis.N and tile.positions > self.machine.rows_without_conflicts(
+            self.bytes * data[-1]
+        ):
             return False
         if tile.vector_axis is DataAxis.M:
-            near = self.sizes.k <= self.machine.rows_apart(F32_BYTES * prod(data[2:]))
+            near = self.sizes.k <= self.machine.rows_without_conflicts(F32_BYTES * prod(data[2:]))
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
         return data_is_plain(problem, self.blocking(in_place=True))
@@ -157,7 +159,7 @@ class DataAccess:
         if self.tile.vector_axis is DataAxis.K:
             return True
         problem, sizes = self.sizes.problem, self.sizes
-        if self.pairs or self.tile.vector_axis is not DataAxis.N or not problem.filter_axes.endswith(sizes.column_axis):
+        if self.pairs or self.tile.vector_axis is not DataAxis.N or not problem.filter_axes.endswith(sizes.n_axis):
             return False
         rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2_blocks

@@ -18,12 +18,12 @@ from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 @dataclass(frozen=True)
 class Nest:
     """A sum's loops in TVM's schedule: the block of its register tile, the block that writes the tile, and the loops
-    over work items, over the N blocks of a work item (`column`), and the outermost one over K (`reduction`)."""
+    over work items, over the N blocks of a work item (`n_block`), and the outermost one over K (`reduction`)."""
 
     block: SBlockRV
     written: SBlockRV
     work_items: list[LoopRV]
-    column: LoopRV
+    n_block: LoopRV
     reduction: LoopRV
 
 
@@ -36,19 +36,19 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         sch.set_scope(accumulator, 0, "local")
         blocks.lanes_last(sch, accumulator, -rank - 2, tile.groups)
         blocks.lanes_last(sch, accumulator, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
-    (n, g, *positions, column), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
+    (n, g, *positions, n_channel), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
     block_loops = [taps.pop() for _ in sums]
     cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
-    column0, column1 = sch.split(column, [None, tile.n])
+    n_block, n_channel = sch.split(n_channel, [None, tile.n])
     outer, tile_rows, row = _split_positions(sch, positions, tile)
-    summed, pair = _split_k(sch, taps, k, plan, access)
-    work_items, inside, column0 = _split_work_items(sch, [n, *outer], g0, column0, plan)
-    order = {DataAxis.M: [g1, column1, *tile_rows, row], DataAxis.K: [g1, row, column1, *lane]}
-    register_tile = order.get(tile.vector_axis, [row, column1, g1])
+    k_loops, pair = _split_k(sch, taps, k, plan, access)
+    work_items, inside, n_block = _split_work_items(sch, [n, *outer], g0, n_block, plan)
+    order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
+    register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
     if stored is not None:
-        register_tile = [g1, *tile_rows, row, column1, summed.pop()]
-    sch.reorder(*work_items, *cache_blocks, *inside, *block_loops, *summed, *register_tile, *pair)
+        register_tile = [g1, *tile_rows, row, n_channel, k_loops.pop()]
+    sch.reorder(*work_items, *cache_blocks, *inside, *block_loops, *k_loops, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
         row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
         tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
@@ -60,9 +60,9 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         _add_lanes(sch, total, inside[-1])
     sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
     if plan.prefetch:
-        sch.annotate(summed[0], PREFETCH_READS, 1)
+        sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, EACH, tile.rows * tile.positions)
-    return Nest(block, written, work_items, column0, summed[0])
+    return Nest(block, written, work_items, n_block, k_loops[0])
 
 
 def _accumulators(
@@ -111,29 +111,31 @@ def _split_k(
     pair: list[LoopRV] = []
     if access.pairs:
         run, *pair = sch.split(run, [None, 2])
-    summed = [block, *taps, run]
+    k_loops = [block, *taps, run]
     steps = largest_divisor(blocks.extent(sch, run), access.steps)
     if steps > 1:
-        summed[-1:] = sch.split(run, [None, steps])
-        sch.unroll(summed[-1])
-    return summed, pair
+        k_loops[-1:] = sch.split(run, [None, steps])
+        sch.unroll(k_loops[-1])
+    return k_loops, pair
 
 
 def _split_work_items(
-    sch: Schedule, tiles: list[LoopRV], groups: LoopRV, columns: LoopRV, plan: DataPlan
+    sch: Schedule, tiles: list[LoopRV], groups: LoopRV, n_blocks: LoopRV, plan: DataPlan
 ) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
     """The loops over work items, those inside of one, over its group blocks, N blocks and tiles, in their order, and
     the one over N blocks."""
     inner = inner_extents([blocks.extent(sch, loop) for loop in tiles], plan.partition_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(tiles, inner)]
     partitions, rows = ([pieces[i] for pieces in split] for i in (0, 1))
-    group_range, groups = sch.split(groups, [plan.group_partitions, None])
-    column_range, columns = sch.split(columns, [largest_divisor(blocks.extent(sch, columns), plan.n_partitions), None])
-    work_items = [*partitions, group_range, column_range]
+    group_partition, groups = sch.split(groups, [plan.group_partitions, None])
+    n_partition, n_blocks = sch.split(
+        n_blocks, [largest_divisor(blocks.extent(sch, n_blocks), plan.n_partitions), None]
+    )
+    work_items = [*partitions, group_partition, n_partition]
     if plan.inner_group_blocks and plan.inner_group_blocks > 1:
         groups, inner_groups = sch.split(groups, [None, plan.inner_group_blocks])
-        return work_items, [groups, *rows, inner_groups, columns], columns
-    return work_items, [groups, columns, *rows], columns
+        return work_items, [groups, *rows, inner_groups, n_blocks], n_blocks
+    return work_items, [groups, n_blocks, *rows], n_blocks
 
 
 def _loops(
@@ -160,6 +162,6 @@ def _add_blocks(sch: Schedule, total: SBlockRV, at: LoopRV, rank: int, tile: Dat
 def _add_lanes(sch: Schedule, total: SBlockRV, at: LoopRV) -> None:
     """Add up the lanes of a tile's vectors of sums."""
     sch.reverse_compute_at(total, at, preserve_unit_loops=True)
-    *_, row, column, lane = sch.get_loops(total)
-    for loop in (row, column, lane):
+    *_, row, channel, lane = sch.get_loops(total)
+    for loop in (row, channel, lane):
         sch.unroll(loop)

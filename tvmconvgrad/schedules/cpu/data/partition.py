@@ -128,10 +128,11 @@ class DataPartitioning:
         cache lines, with all output phases."""
         if not self.access.may_stage_results or n_partitions > 1:
             return False
-        rows = self.access.sizes.row_blocks(self.access.tile)
-        inner = [inner_extents(extents, partition_tiles) for extents in rows]
+        m_blocks = self.access.sizes.m_blocks(self.access.tile)
+        inner = [inner_extents(extents, partition_tiles) for extents in m_blocks]
         contiguous = all(
-            part[1:] == extents[1:] and (part[0] == 1 or group_partitions == 1) for part, extents in zip(inner, rows)
+            part[1:] == extents[1:] and (part[0] == 1 or group_partitions == 1)
+            for part, extents in zip(inner, m_blocks)
         )
         together = self.work_items_correspond(partition_tiles, n_partitions)
         return contiguous and together and self._has_whole_lines(group_partitions)
@@ -154,7 +155,7 @@ class DataPartitioning:
         """How often the data is packed: by each partition of positions and N that reads it, or once before all."""
         sizes, tile = self.access.sizes, self.access.tile
         group_partitions = nearest_divisor(sizes.group_blocks(tile), self.group_partitions)
-        n_partitions = nearest_divisor(sizes.column_blocks(tile), self.n_partitions(group_partitions))
+        n_partitions = nearest_divisor(sizes.n_blocks(tile), self.n_partitions(group_partitions))
         return self.partitions.surplus * n_partitions if self.may_pack_by_work_item(n_partitions) else 1.0
 
     @property
@@ -183,20 +184,20 @@ class DataPartitioning:
         (schedules/transforms/task_fusion.py)."""
         sizes, tile = self.access.sizes, self.access.tile
         counts = set()
-        for size, rows in zip(sizes.sums, sizes.row_blocks(tile)):
-            columns = largest_divisor(-(-size.n // tile.n), n_partitions)
-            counts.add(_partitions(rows, partition_tiles) * columns)
+        for size, m_blocks in zip(sizes.sums, sizes.m_blocks(tile)):
+            of_n = largest_divisor(-(-size.n // tile.n), n_partitions)
+            counts.add(_partitions(m_blocks, partition_tiles) * of_n)
         return len(counts) == 1
 
     def position_partitions(self, partition_tiles: int) -> int:
         """The number of partitions of so many tiles, of the sum that has most."""
-        rows = self.access.sizes.row_blocks(self.access.tile)
-        return max((_partitions(extents, partition_tiles) for extents in rows), default=1)
+        m_blocks = self.access.sizes.m_blocks(self.access.tile)
+        return max((_partitions(extents, partition_tiles) for extents in m_blocks), default=1)
 
     def splits_rows(self, partition_tiles: int) -> bool:
         """Whether partitions of so many tiles are parts of rows, of some sum."""
-        rows = self.access.sizes.row_blocks(self.access.tile)
-        return any(inner_extents(extents, partition_tiles)[-1] < extents[-1] for extents in rows)
+        m_blocks = self.access.sizes.m_blocks(self.access.tile)
+        return any(inner_extents(extents, partition_tiles)[-1] < extents[-1] for extents in m_blocks)
 
     def has_room(self, partitions: Partitions) -> bool:
         """Whether the packed filter and a work item's packed data take no more memory than the tensors. A work item
@@ -214,7 +215,7 @@ class DataPartitioning:
         read, work_items = self._read(inner), prod(extents) // prod(inner)
         surplus = work_items * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
-        times = 1 if self._stays(inner, read, work_items) else max(sizes.column_blocks(access.tile), 2)
+        times = 1 if self._stays(inner, read, work_items) else max(sizes.n_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
@@ -234,7 +235,7 @@ class DataPartitioning:
         k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1  # one after the other
         held = access.bytes * read * together * sizes.k // k_cache_blocks
         if access.has_scratch_accumulator(k_cache_blocks) and not access.has_contiguous_vectors:
-            blocks = -(-sizes.column_blocks(access.tile) * work_items // WORK_ITEMS)
+            blocks = -(-sizes.n_blocks(access.tile) * work_items // WORK_ITEMS)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
         return held <= (
@@ -257,7 +258,7 @@ class DataPartitioning:
     @cached_property
     def _extents(self) -> list[int]:
         """Images and tiles along each axis of the largest sum."""
-        return max(self.access.sizes.row_blocks(self.access.tile), key=prod)
+        return max(self.access.sizes.m_blocks(self.access.tile), key=prod)
 
     def _read(self, extents: Sequence[int]) -> int:
         """Elements of a channel that a partition of so many images and tiles along each axis reads."""
@@ -306,6 +307,6 @@ class DataPartitioning:
         if not self._shares_rows:
             return 1 << 62
         sizes, tile = self.access.sizes, self.access.tile
-        columns = sizes.problem.geometry.groups * sum(size.n for size in sizes.sums)
-        row_block = F32_BYTES * tile.rows * tile.positions * columns
-        return max(self.access.machine.l2_blocks // 2 // row_block, 1)
+        channels = sizes.problem.geometry.groups * sum(size.n for size in sizes.sums)
+        m_block = F32_BYTES * tile.rows * tile.positions * channels
+        return max(self.access.machine.l2_blocks // 2 // m_block, 1)

@@ -105,9 +105,9 @@ class DataPlanner:
         partition_tiles = decisions.draw(
             "partition_tiles", [4 << power for power in range(8)], partitioning.partitions.tiles
         )
-        groups, columns = self.sizes.group_blocks(tile), self.sizes.column_blocks(tile)
+        groups, n_blocks = self.sizes.group_blocks(tile), self.sizes.n_blocks(tile)
         group_partitions = decisions.draw_divisor("group_partitions", groups, partitioning.group_partitions)
-        n_partitions = decisions.draw_divisor("n_partitions", columns, partitioning.n_partitions(group_partitions))
+        n_partitions = decisions.draw_divisor("n_partitions", n_blocks, partitioning.n_partitions(group_partitions))
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
         prefetch = 0

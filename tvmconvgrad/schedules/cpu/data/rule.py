@@ -149,11 +149,11 @@ class DataRule(PlannedRule[DataPlanner]):
                 write_tile(sch, nest.written, rank, plan, access)
             if has_scratch:
                 convert_scratch(sch, sch.get_sblock(result.op.name), nest.work_items[-1], rank, access)
-        columns = "c" if problem.gradient is Gradient.DATA else "o"
+        n_axis = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
-                at = nest.column if plan.packs_filter is Packs.WORK_ITEM else None
-                packed = packing.FilterPanels(columns, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1)
+                at = nest.n_block if plan.packs_filter is Packs.WORK_ITEM else None
+                packed = packing.FilterPanels(n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1)
                 packing.pack_filter(sch, panel, packed, problem.filter_axes, at)
             else:
                 sch.compute_inline(panel)

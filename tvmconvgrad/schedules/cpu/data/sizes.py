@@ -130,7 +130,7 @@ class DataSizes:
         return self._sums(n=2 * self.n)
 
     def _sums(self, n: int) -> list[Size]:
-        """The sums for tiles with so many columns."""
+        """The sums for tiles with so many channels of N."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
@@ -145,7 +145,7 @@ class DataSizes:
         return c if self.problem.gradient is Gradient.DATA else o
 
     @property
-    def column_axis(self) -> str:
+    def n_axis(self) -> str:
         """Which of the filter's axes has the channels of the result."""
         return "C" if self.problem.gradient is Gradient.DATA else "O"
 
@@ -237,7 +237,7 @@ class DataSizes:
             return [blocking.positions(self.problem)]
         return [part.positions for part in parts(self.problem, blocking.c, blocking.position)]
 
-    def row_blocks(self, tile: DataTile) -> list[list[int]]:
+    def m_blocks(self, tile: DataTile) -> list[list[int]]:
         """For each sum the number of images, and of tiles along each axis."""
         return [[self.problem.geometry.batch, *tile.blocks(positions)] for positions in self.positions(tile)]
 
@@ -245,7 +245,7 @@ class DataSizes:
         """The number of tiles along the groups."""
         return ceil_to(self.problem.geometry.groups, tile.groups) // tile.groups
 
-    def column_blocks(self, tile: DataTile) -> int:
+    def n_blocks(self, tile: DataTile) -> int:
         """The number of tiles along N, of the sum that has most."""
         return max((-(-size.n // tile.n) for size in self.sums), default=1)
 

@@ -58,15 +58,15 @@ instead of 8 x 2 (an AMD EPYC with Zen 4)."""
 def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[DataTile]:
     """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
     registers = machine.registers
-    columns = {size.n for size in sizes.sums} or {sizes.n}
-    few = sorted({d for count in columns for d in divisors(count) if d <= registers})
+    n_channels = {size.n for size in sizes.sums} or {sizes.n}
+    few = sorted({d for count in n_channels for d in divisors(count) if d <= registers})
     shapes: list[tuple[int, ...]]
     if vector_axis is DataAxis.GROUPS:
         lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
         widths = sorted({*machine.vectors, *lines})
         shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
     elif vector_axis is DataAxis.K:
-        fitting = [n for n in few if all(count % n == 0 for count in columns)]
+        fitting = [n for n in few if all(count % n == 0 for count in n_channels)]
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
     elif vector_axis is DataAxis.M:
         vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
@@ -196,7 +196,7 @@ def _transposing(access: DataAccess) -> float:
 def _packing_filter(access: DataAccess) -> float:
     """Cycles for each element to pack the filter into panels."""
     sizes = access.sizes
-    along = access.tile.vector_axis is DataAxis.N and sizes.problem.filter_axes.endswith(sizes.column_axis)
+    along = access.tile.vector_axis is DataAxis.N and sizes.problem.filter_axes.endswith(sizes.n_axis)
     return PACKING if along else TRANSPOSING
 
 

@@ -239,7 +239,7 @@ class WeightsAccess:
         its sets."""
         c_group, o_group = group_sizes(self.problem.geometry)
         channels = o_group if self.tile.vector_axis is WeightsAxis.O else c_group
-        return self.machine.rows_apart(F32_BYTES * channels) < CACHE_BLOCK_IN_PLACE
+        return self.machine.rows_without_conflicts(F32_BYTES * channels) < CACHE_BLOCK_IN_PLACE
 
     def serves_in_place(self, o_block: int) -> bool:
         """Whether y need not be packed into blocks of `o_block` channels: its layout is the same without packing, or

@@ -116,7 +116,7 @@ def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
         return limit
     # Here it is read again: L1 needs room for all rows, which may lie so far apart that they share sets.
     rows = prod(geometry.k[:-1]) + 1
-    return min(limit, 2 * machine.rows_apart(F32_BYTES * geometry.groups) // rows)
+    return min(limit, 2 * machine.rows_without_conflicts(F32_BYTES * geometry.groups) // rows)
 
 
 def _packed_cache_block(access: WeightsAccess) -> int:

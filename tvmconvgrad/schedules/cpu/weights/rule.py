@@ -253,18 +253,18 @@ def _nest_tile(
     cache_block, *positions = rest[len(split) :]
     summation_block = [positions.pop(plan.summation_axis)] if plan.summation_blocks else []
     pair = [positions.pop()] if access.pairs else []
-    g_range, g0, g1 = sch.split(g, [plan.g_partitions, None, plan.tile.groups])
+    g_partition, g0, g1 = sch.split(g, [plan.g_partitions, None, plan.tile.groups])
     c_partition, c0, c1 = sch.split(c, [plan.c_partitions, None, plan.tile.c])
     o_partition, o0, o1 = sch.split(o, [plan.o_partitions, None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
     # A thread takes neighbouring work items. In the filter's order they write neighbouring cache lines, so threads
     # do not write beside each other's lines, which a core would prefetch, maybe from a far core's cache.
     partitions = {"C": c_partition, "O": o_partition}
-    work_items = [*split, g_range, *(partitions[axis] for axis in problem.filter_axes if axis in partitions)]
+    work_items = [*split, g_partition, *(partitions[axis] for axis in problem.filter_axes if axis in partitions)]
     register_tile = plan.tile.loops(k1, c1, o1, g1)
     if plan.tile.tile_rows:
-        row, summed = sch.split(positions[-1], [None, positions_of_tile(blocks.extent(sch, positions[-1]))])
-        positions, register_tile = [*positions[:-1], row], [g1, *k1, c1, o1, summed]
+        row, run = sch.split(positions[-1], [None, positions_of_tile(blocks.extent(sch, positions[-1]))])
+        positions, register_tile = [*positions[:-1], row], [g1, *k1, c1, o1, run]
     sch.reorder(*work_items, cache_block, g0, o0, c0, *k0, *summation_block, *positions, *register_tile, *pair)
     if plan.tile.tile_rows:
         vectors = None

@@ -138,13 +138,13 @@ def _nest_tile(
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.split_k > 1 else []
     cache_block, *positions, lane = rest[len(split) :]
-    g_range, g0 = sch.split(g, [plan.g_partitions, None])
+    g_partition, g0 = sch.split(g, [plan.g_partitions, None])
     c0, c1 = sch.split(c, [None, plan.tile.c])
     o0, o1 = sch.split(o, [None, plan.tile.o])
     k0, k1 = zip(*(sch.split(loop, [None, taps]) for loop, taps in zip(k, plan.tile.taps)))
     rows, row = sch.split(positions[-2], [None, plan.tile.rows])
     positions = [*positions[:-2], rows, positions[-1]]
-    work_items = [*split, g_range]
+    work_items = [*split, g_partition]
     register_tile = [row, *k1, c1, o1, lane]
     sch.reorder(*work_items, cache_block, g0, c0, o0, *k0, *positions, *register_tile)
     if plan.in_place:
@@ -163,7 +163,7 @@ def _nest_tile(
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
     sch.reorder(*taps, lane)
     blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
-    _add_lanes(sch, adding, g_range)
+    _add_lanes(sch, adding, g_partition)
     return FilterNest(tile, work_items, g0, positions[0])
 
 

@@ -213,10 +213,10 @@ def _transform_filter(
     f, taps = outer[:many], outer[many:]
     j0, vectors, lane = sch.split(j, [None, plan.n // lanes, lanes])
     k_blocks = largest_divisor(blocks.extent(sch, s) // plan.block_k, K_BLOCKS)
-    s_range, s0, s1 = sch.split(s, [None, k_blocks, plan.block_k])
-    sch.reorder(j0, s_range, s0, *taps, s1, vectors, *f, lane)
+    s_partition, s0, s1 = sch.split(s, [None, k_blocks, plan.block_k])
+    sch.reorder(j0, s_partition, s0, *taps, s1, vectors, *f, lane)
     transform_tile(sch, "tiled_filter", vectors, f, lane)
-    panel = sch.fuse(j0, s_range)
+    panel = sch.fuse(j0, s_partition)
     n_axis = "c" if problem.gradient is Gradient.DATA else "o"
     packed = packing.FilterPanels(n_axis, plan.n, plan.block_k)
     packing.pack_filter(sch, source, packed, problem.filter_axes, at[0] if at else panel)
