@@ -179,7 +179,7 @@ def test_what_a_task_needs_for_itself(case: Case) -> None:
     library.tvmconvgrad_use(ctypes.addressof(meter.services))
     kernel(*inputs)
     workspace = llvm.build(merged(kernel.problem), kernel.target).workspace
-    assert sum(workspace.task_sizes) == meter.most_of_tasks
+    assert sum(workspace.work_item_sizes) == meter.most_of_tasks
     assert sum(workspace.sizes) == meter.most
 
 

@@ -113,4 +113,4 @@ def test_a_task_packs_no_more_than_its_cache_block_reads() -> None:
     assert "cache_block=(1, 1, 10, 16)" in plan
     built = build(problem, target, "weights-o")
     both = 4 * 10 * 16 * (3 * 16 + 32)
-    assert both <= sum(built.workspace.task_sizes) < 1.05 * both  # blocks of channels lie a little apart
+    assert both <= sum(built.workspace.work_item_sizes) < 1.05 * both  # blocks of channels lie a little apart

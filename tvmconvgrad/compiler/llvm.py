@@ -68,7 +68,7 @@ def compile_object(
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
     code = _object(built.executable)
-    pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.task_sizes}
+    pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.work_item_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
 

@@ -57,13 +57,13 @@ def _align_to_elements(statement: tirx.AttrStmt) -> tirx.AttrStmt:
 class WorkspaceMeter:
     """Records what a program allocates beyond the stack; a kernel holds all of it at the same time.
 
-    `sizes` has the bytes of each allocation, `task_sizes` those of allocations that each work item of a parallel loop
-    has for itself.
+    `sizes` has the bytes of each allocation, `work_item_sizes` those of allocations that each work item of a parallel
+    loop has for itself.
     """
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
-        self.task_sizes: list[int] = []
+        self.work_item_sizes: list[int] = []
 
     @property
     def bytes(self) -> int:
@@ -74,8 +74,8 @@ class WorkspaceMeter:
         """Called by TVM."""
         if info.name == _ALLOCATES:
             self.sizes += _allocated(module)
-            tasks = [loop for loop in nodes(module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
-            self.task_sizes += [size for loop in tasks for size in _allocated(loop.body)]
+            loops = [loop for loop in nodes(module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+            self.work_item_sizes += [size for loop in loops for size in _allocated(loop.body)]
 
 
 def _allocated(program: tvm.IRModule | tirx.Stmt) -> list[int]:

@@ -16,7 +16,7 @@ from tvmconvgrad.records.choice import Choice
 PREFIX = "tvmconvgrad."
 
 
-def noted(workload: tvm.IRModule, choice: Choice, candidates: Mapping[str, Sequence[int]]) -> Schedule:
+def annotated(workload: tvm.IRModule, choice: Choice, candidates: Mapping[str, Sequence[int]]) -> Schedule:
     """The workload with a choice, whose decisions were drawn from the candidates."""
     sch = Schedule(workload)
     root = sch.get_sblock("root")
@@ -30,7 +30,7 @@ def noted(workload: tvm.IRModule, choice: Choice, candidates: Mapping[str, Seque
 
 
 def choice_of(sch: Schedule) -> Choice | None:
-    """The choice that is noted in a candidate's schedule, or in one that its trace was replayed on; None: not ours."""
+    """The choice annotated in a candidate's schedule, or in one that its trace was replayed on; None: not ours."""
     notes = dict(sch.get(sch.get_sblock("root")).annotations.items())
     ours = {str(name).removeprefix(PREFIX): note for name, note in notes.items() if str(name).startswith(PREFIX)}
     if not {"rule", "plan"} <= set(ours):

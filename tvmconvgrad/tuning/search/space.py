@@ -23,7 +23,7 @@ from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.records.task import Task
 from tvmconvgrad.schedules import traces
 from tvmconvgrad.schedules.default_space import workload
-from tvmconvgrad.tuning.search.annotated import choice_of, noted
+from tvmconvgrad.tuning.search.annotated import annotated, choice_of
 from tvmconvgrad.tuning.search.metaschedule import ArgInfo, MeasureCandidate
 from tvmconvgrad.tuning.workers import candidates
 from tvmconvgrad.tuning.workers.pool import Answer, Pool, TimeIsUp, TrialFailed
@@ -35,7 +35,7 @@ _Key = tuple[str, tuple[tuple[str, int], ...]]
 _SECONDS = 60.0  # to describe a candidate
 _TRIES = 40
 _KEPT = 1024  # descriptions that are kept in memory
-_TASKS = 16
+_WORK_ITEMS = 16
 """The least number of parallel work items of a candidate, unless the default has fewer. A few large work items may be
 the fastest on the threads of a search, but would leave the cores of another machine idle."""
 
@@ -76,7 +76,7 @@ class DecisionSpace:
         self._arguments = ArgInfo.from_prim_func(self._workload["main"])
         self._made: OrderedDict[_Key, Candidate] = OrderedDict()
         self._refused: set[_Key] = set()
-        self._least_tasks = min(_TASKS, self._describe(self.rules[0], {})["tasks"])
+        self._least_work_items = min(_WORK_ITEMS, self._describe(self.rules[0], {})["work_items"])
 
     def workload(self) -> tvm.IRModule:
         """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""
@@ -114,10 +114,10 @@ class DecisionSpace:
             answer = self._describe(rule, numbers)
         except TrialFailed:
             return None
-        if "refused" in answer or (numbers and answer["tasks"] < self._least_tasks):
+        if "refused" in answer or (numbers and answer["work_items"] < self._least_work_items):
             return None
         choice = Choice.of(rule, numbers, answer["plan"])
-        measured = MeasureCandidate(noted(self._workload, choice, answer["open"]), self._arguments)
+        measured = MeasureCandidate(annotated(self._workload, choice, answer["open"]), self._arguments)
         return Candidate(choice, measured, answer["open"], candidates.read_features(answer))
 
     def _describe(self, rule: str, numbers: Mapping[str, int]) -> Answer:

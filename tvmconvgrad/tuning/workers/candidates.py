@@ -33,7 +33,7 @@ def description(task: Task, rule: str, numbers: Mapping[str, int]) -> Request:
 
 
 def describe(request: Request) -> Answer:
-    """The plan, the tasks, what each decision may be given those before it, and the features, for `read_features`.
+    """The plan, its work items, what each decision may be given those before it, and the features, for `read_features`.
 
     Only "refused", and why, where the rule refuses the numbers. The features are MetaSchedule's, per store.
     """
@@ -46,7 +46,7 @@ def describe(request: Request) -> Answer:
     (features,) = PerStoreFeature().extract_from(_context(problem, target), [candidate])
     return {
         "plan": str(scheduled),
-        "tasks": scheduled.work_items,
+        "work_items": scheduled.work_items,
         "open": {name: list(numbers) for name, numbers in scheduled.candidates.items()},
         "shape": list(features.shape),
         "features": b64encode(features.numpy().astype(np.float32)).decode(),
@@ -54,7 +54,7 @@ def describe(request: Request) -> Answer:
 
 
 def construction(task: Task, module: tvm.IRModule, library: Path) -> Request:
-    """What `build` is asked for a candidate's module: the workload with a choice of ours noted in it, or scheduled by
+    """What `build` is asked for a candidate's module: the workload with our choice annotated in it, or scheduled by
     MetaSchedule."""
     choice = choice_of(Schedule(module))
     if choice is None:
