@@ -17,9 +17,9 @@ def kernel_misfit(axis: Axis, x: int, x_name: str) -> str | None:
     return f"expected at most {x + begin + end} = {x} + {begin} + {end}{span}, {_source(axis, x_name, x)}"
 
 
-def small_misfit(axis: Axis, y: int, x: int, x_name: str) -> str | None:
+def y_misfit(axis: Axis, y: int, x: int, x_name: str) -> str | None:
     """Judge the y that a caller gives against the one to which a Convolution takes x."""
-    expected = axis.small(x)
+    expected = axis.convolution_y(x)
     if y == expected:
         return None
     if axis.same:
@@ -30,7 +30,7 @@ def small_misfit(axis: Axis, y: int, x: int, x_name: str) -> str | None:
     return f"expected {expected} = {rule}, {_source(axis, x_name, x)}"
 
 
-def big_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> str | None:
+def x_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> str | None:
     """Judge the x that a caller gives against the ones that y allows.
 
     Without output_padding, x may have elements at its end that no tap reaches: up to strides - 1 for a
@@ -41,7 +41,7 @@ def big_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> 
         least, most = max(0, axis.stride * (y - 1) + 1), axis.stride * y
         return f"expected {_span(least, most)}, so that ceil(x/{axis.stride}) = {y}, {source}"
     pads = axis.pads(y, x)
-    least = axis.big(y, pads)
+    least = axis.transposed_x(y, pads)
     rule = _transposed_rule(axis, y, pads)
     if axis.output_padding is not None:
         return None if x == least else f"expected {least} = {rule}, {source}"
@@ -52,15 +52,15 @@ def big_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> 
     return None if least <= x <= most else f"expected {_span(least, most)} = {rule}{unreached}, {source}"
 
 
-def whole_misfit(axis: Axis, x: int) -> str | None:
+def output_padding_misfit(axis: Axis, x: int) -> str | None:
     """Judge a ConvTranspose's x against a given output_padding: some whole y of 0 or more must give it."""
-    y = axis.whole_small(x)
+    y = axis.y_of(x)
     pads = axis.pads(y, x)
-    if axis.output_padding is None or (y >= 0 and axis.big(y, pads) == x):
+    if axis.output_padding is None or (y >= 0 and axis.transposed_x(y, pads) == x):
         return None
     if axis.same:
-        return f"expected {axis.big(y, pads)} = {_transposed_rule(axis, y, pads)}, {_source(axis)}"
-    around = [axis.big(max(0, y) + i, pads) for i in (0, 1)]
+        return f"expected {axis.transposed_x(y, pads)} = {_transposed_rule(axis, y, pads)}, {_source(axis)}"
+    around = [axis.transposed_x(max(0, y) + i, pads) for i in (0, 1)]
     expected = " or ".join(str(size) for size in around if size >= 0)
     return f"expected {expected}, which are {_transposed_rule(axis, 'x', pads)}, {_source(axis)}"
 

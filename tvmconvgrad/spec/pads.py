@@ -68,16 +68,16 @@ class Axis:
         unpadded = transposed_size(y, (0, 0), self.extent, self.stride, self.output_padding or 0)
         return same_pads(self.auto_pad, max(0, unpadded - x))
 
-    def small(self, x: int) -> int:
+    def convolution_y(self, x: int) -> int:
         """Return the y to which a Convolution takes x; 0 or less where the kernel exceeds the padded x."""
         if self.same:
             return same_size(x, self.stride)
         return convolution_size(x, self.explicit, self.extent, self.stride)
 
-    def big(self, y: int, pads: tuple[int, int]) -> int:
+    def transposed_x(self, y: int, pads: tuple[int, int]) -> int:
         """Return the x to which a ConvTranspose takes y, output_padding included."""
         return transposed_size(y, pads, self.extent, self.stride, self.output_padding or 0)
 
-    def whole_small(self, x: int) -> int:
+    def y_of(self, x: int) -> int:
         """Return the largest y, which may be negative, that a ConvTranspose takes to at most x."""
-        return self.small(x) if self.same else self.small(x - (self.output_padding or 0))
+        return self.convolution_y(x) if self.same else self.convolution_y(x - (self.output_padding or 0))

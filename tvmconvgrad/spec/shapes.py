@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import Argument
-from tvmconvgrad.spec.misfits import big_misfit, kernel_misfit, small_misfit, whole_misfit
+from tvmconvgrad.spec.misfits import kernel_misfit, output_padding_misfit, x_misfit, y_misfit
 from tvmconvgrad.spec.pads import Axis
 from tvmconvgrad.spec.values import S64_MAX, Shape
 
@@ -52,10 +52,10 @@ def filter_geometry(op: Operator, x: Argument, y: Argument, filter_: Argument) -
     axes = _axes(op, filter_)
     for i, (axis, x_size, y_size) in enumerate(zip(axes, x.spatial, y.spatial, strict=True)):
         if op.transposed:
-            _raise(x, i, big_misfit(axis, y_size, x_size, y.name, transposed=True))
+            _raise(x, i, x_misfit(axis, y_size, x_size, y.name, transposed=True))
         else:
             _raise(filter_, i, kernel_misfit(axis, x_size, x.name))
-            _raise(y, i, small_misfit(axis, y_size, x_size, x.name))
+            _raise(y, i, y_misfit(axis, y_size, x_size, x.name))
     return _geometry(op, axes, x["N"], x["C"], y["C"], x.spatial, y.spatial)
 
 
@@ -74,7 +74,7 @@ def data_geometry(op: Operator, y: Argument, filter_: Argument, x: Argument | No
         if y_size == 0 and axis.output_padding is None and not axis.same:
             raise y.misfit("X", "expected at least 1: without output_padding every Convolution has some output", i)
         if x is not None:
-            _raise(x, i, big_misfit(axis, y_size, x.spatial[i], y.name, transposed=False))
+            _raise(x, i, x_misfit(axis, y_size, x.spatial[i], y.name, transposed=False))
     sizes = tuple(_inferred(op, axis, y, i) for i, axis in enumerate(axes)) if x is None else x.spatial
     return _geometry(op, axes, y["N"], channels, y["C"], sizes, y.spatial)
 
@@ -89,8 +89,8 @@ def forward_geometry(op: Operator, x: Argument, filter_: Argument) -> Geometry:
     for i, (axis, size) in enumerate(zip(axes, x.spatial, strict=True)):
         if axis.output_padding is None:
             _raise(filter_, i, kernel_misfit(axis, size, x.name))
-        _raise(x, i, whole_misfit(axis, size))
-    sizes = tuple(axis.whole_small(size) for axis, size in zip(axes, x.spatial, strict=True))
+        _raise(x, i, output_padding_misfit(axis, size))
+    sizes = tuple(axis.y_of(size) for axis, size in zip(axes, x.spatial, strict=True))
     return _geometry(op, axes, x["N"], x["C"], filter_["I"], x.spatial, sizes)
 
 
@@ -133,7 +133,7 @@ def _check_split_channels(op: Operator, filter_: Argument, x: Argument) -> None:
 
 
 def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
-    """The one big size that goes with y; ValueError where there is none, or are several."""
+    """The one size of x that goes with y; ValueError where there is none, or are several."""
     shape = op.spelled("output_shape")
     if axis.same and axis.stride == 1:
         return y.spatial[i]
@@ -142,7 +142,7 @@ def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
         several = f"sizes {max(0, least)} to {most} of spatial axis {i} fit strides {axis.stride}"
         reason = f"required with auto_pad {axis.auto_pad}, since {several}"
         raise ValueError(f"{shape}: missing; {reason}; give it as attribute or as third input")
-    size = axis.big(y.spatial[i], axis.explicit)
+    size = axis.transposed_x(y.spatial[i], axis.explicit)
     if size < 0:
         begin, end = axis.explicit
         raise y.misfit("X", f"for which {shape} cannot be inferred: it would be {size} with pads {begin} and {end}", i)
@@ -150,10 +150,10 @@ def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
 
 
 def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, x: Shape, y: Shape) -> Geometry:
-    pads = [axis.pads(small, big) for axis, small, big in zip(axes, y, x, strict=True)]
-    for axis, (begin, end), big in zip(axes, pads, x, strict=True):
-        # kernels index the padded big side in s64
-        if max(begin + big + end, axis.extent) > S64_MAX:
+    pads = [axis.pads(y_size, x_size) for axis, y_size, x_size in zip(axes, y, x, strict=True)]
+    for axis, (begin, end), x_size in zip(axes, pads, x, strict=True):
+        # kernels index the padded x in s64
+        if max(begin + x_size + end, axis.extent) > S64_MAX:
             window = f"kernel {axis.kernel}, dilations {axis.dilation}, strides {axis.stride}"
             raise ValueError(f"pads_begin {begin}, pads_end {end}, {window}: the padded size exceeds 2**63 - 1")
     return Geometry(
