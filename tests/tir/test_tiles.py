@@ -13,7 +13,7 @@ from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines import tile_permission
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.tir.passes.tiles import REGISTERS, Block
+from tvmconvgrad.tir.passes.tiles import REGISTERS, TileBlock
 
 ONE = (1, 1)
 NAMES = ("tilezero", "tileloadd", "tdpbf16ps", "tilestored")
@@ -67,5 +67,5 @@ def test_features_are_required_of_the_cpu() -> None:
 
 @pytest.mark.parametrize(("m", "n", "fits"), [(2, 2, True), (1, 4, True), (3, 1, True), (2, 3, False), (4, 1, False)])
 def test_blocks_have_registers_for_operands(m: int, n: int, fits: bool) -> None:
-    assert Block(16, m, n, 16).fits == fits
+    assert TileBlock(16, m, n, 16).fits == fits
     assert not fits or m * n + m + 1 <= REGISTERS

@@ -12,7 +12,7 @@ from tvmconvgrad.spec.epilogue import parse_epilogue
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import Argument, parse_argument
 from tvmconvgrad.spec.names import NEW_NAMES, merge_spellings, refuse_unknown
-from tvmconvgrad.spec.pads import Axis
+from tvmconvgrad.spec.pads import PadAxis
 from tvmconvgrad.spec.problem import Gradient, Problem, tensor_bytes
 from tvmconvgrad.spec.shapes import data_geometry, filter_geometry, forward_geometry
 from tvmconvgrad.spec.values import S64_MAX, Ints, Shape
@@ -72,14 +72,14 @@ class Operator:
             return name if name in self._chosen else new
         return new if new in self._chosen else name
 
-    def axes(self, kernel: Shape) -> list[Axis]:
+    def axes(self, kernel: Shape) -> list[PadAxis]:
         """Return the spatial axes, with the kernel's sizes."""
         none = (0,) * self.rank
         pads = zip(self.pads_begin or none, self.pads_end or none, strict=True)
         output_padding: Shape | None = getattr(self, "output_padding", None)
         extra = output_padding or (None,) * self.rank
         columns = zip(kernel, self.strides, self.dilations, pads, extra, strict=True)
-        return [Axis(k, s, d, self.auto_pad, p, op) for k, s, d, p, op in columns]
+        return [PadAxis(k, s, d, self.auto_pad, p, op) for k, s, d, p, op in columns]
 
     def problem(
         self,

@@ -5,10 +5,10 @@ Every answer reads on from "... axis 1 (spatial, NXC) is 27, ".
 
 from __future__ import annotations
 
-from tvmconvgrad.spec.pads import Axis, same_size
+from tvmconvgrad.spec.pads import PadAxis, same_size
 
 
-def kernel_misfit(axis: Axis, x: int, x_name: str) -> str | None:
+def kernel_misfit(axis: PadAxis, x: int, x_name: str) -> str | None:
     """Judge the kernel against the padded x: no Convolution exists where it exceeds that."""
     begin, end = axis.explicit
     if axis.same or axis.extent <= x + begin + end:
@@ -17,7 +17,7 @@ def kernel_misfit(axis: Axis, x: int, x_name: str) -> str | None:
     return f"expected at most {x + begin + end} = {x} + {begin} + {end}{span}, {_source(axis, x_name, x)}"
 
 
-def y_misfit(axis: Axis, y: int, x: int, x_name: str) -> str | None:
+def y_misfit(axis: PadAxis, y: int, x: int, x_name: str) -> str | None:
     """Judge the y that a caller gives against the one to which a Convolution takes x."""
     expected = axis.convolution_y(x)
     if y == expected:
@@ -30,7 +30,7 @@ def y_misfit(axis: Axis, y: int, x: int, x_name: str) -> str | None:
     return f"expected {expected} = {rule}, {_source(axis, x_name, x)}"
 
 
-def x_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> str | None:
+def x_misfit(axis: PadAxis, y: int, x: int, y_name: str, *, transposed: bool) -> str | None:
     """Judge the x that a caller gives against the ones that y allows.
 
     Without output_padding, x may have elements at its end that no tap reaches: up to strides - 1 for a
@@ -52,7 +52,7 @@ def x_misfit(axis: Axis, y: int, x: int, y_name: str, *, transposed: bool) -> st
     return None if least <= x <= most else f"expected {_span(least, most)} = {rule}{unreached}, {source}"
 
 
-def output_padding_misfit(axis: Axis, x: int) -> str | None:
+def output_padding_misfit(axis: PadAxis, x: int) -> str | None:
     """Judge a ConvTranspose's x against a given output_padding: some whole y of 0 or more must give it."""
     y = axis.y_of(x)
     pads = axis.pads(y, x)
@@ -69,12 +69,12 @@ def _span(least: int, most: int) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def _transposed_rule(axis: Axis, y: int | str, pads: tuple[int, int]) -> str:
+def _transposed_rule(axis: PadAxis, y: int | str, pads: tuple[int, int]) -> str:
     added = "" if axis.output_padding is None else f" + {axis.output_padding}"
     return f"{axis.stride}*({y} - 1) + {axis.extent} - {pads[0]} - {pads[1]}{added}"
 
 
-def _source(axis: Axis, name: str = "", size: int | None = None) -> str:
+def _source(axis: PadAxis, name: str = "", size: int | None = None) -> str:
     """Say where the numbers of a rule come from."""
     parts = [] if size is None else [f"{name}'s {size}"]
     if axis.auto_pad == "none":

@@ -39,7 +39,7 @@ def same_pads(auto_pad: str, total: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Axis:
+class PadAxis:
     """One spatial axis: what the attributes say about it, and the kernel's size."""
 
     kernel: int

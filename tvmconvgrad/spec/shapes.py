@@ -11,7 +11,7 @@ from typing import Protocol
 from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.layouts import Argument
 from tvmconvgrad.spec.misfits import kernel_misfit, output_padding_misfit, x_misfit, y_misfit
-from tvmconvgrad.spec.pads import Axis
+from tvmconvgrad.spec.pads import PadAxis
 from tvmconvgrad.spec.values import S64_MAX, Shape
 
 
@@ -37,7 +37,7 @@ class Operator(Protocol):
     def spelled(self, name: str) -> str:
         """The caller's spelling of a name."""
 
-    def axes(self, kernel: Shape) -> list[Axis]:
+    def axes(self, kernel: Shape) -> list[PadAxis]:
         """The spatial axes, with the kernel's sizes."""
 
 
@@ -94,7 +94,7 @@ def forward_geometry(op: Operator, x: Argument, filter_: Argument) -> Geometry:
     return _geometry(op, axes, x["N"], x["C"], filter_["I"], x.spatial, sizes)
 
 
-def _axes(op: Operator, filter_: Argument) -> list[Axis]:
+def _axes(op: Operator, filter_: Argument) -> list[PadAxis]:
     """Return the spatial axes, having checked that the kernel is not empty."""
     for i, size in enumerate(filter_.spatial):
         if size == 0:
@@ -132,7 +132,7 @@ def _check_split_channels(op: Operator, filter_: Argument, x: Argument) -> None:
         raise filter_.misfit(letter, f"expected {expected}, the channels of {x.name} over groups")
 
 
-def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
+def _inferred(op: Operator, axis: PadAxis, y: Argument, i: int) -> int:
     """The one size of x that goes with y; ValueError where there is none, or are several."""
     shape = op.spelled("output_shape")
     if axis.same and axis.stride == 1:
@@ -149,7 +149,7 @@ def _inferred(op: Operator, axis: Axis, y: Argument, i: int) -> int:
     return size
 
 
-def _geometry(op: Operator, axes: list[Axis], n: int, c: int, o: int, x: Shape, y: Shape) -> Geometry:
+def _geometry(op: Operator, axes: list[PadAxis], n: int, c: int, o: int, x: Shape, y: Shape) -> Geometry:
     pads = [axis.pads(y_size, x_size) for axis, y_size, x_size in zip(axes, y, x, strict=True)]
     for axis, (begin, end), x_size in zip(axes, pads, x, strict=True):
         # kernels index the padded x in s64

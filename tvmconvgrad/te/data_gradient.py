@@ -49,7 +49,7 @@ its own."""
 
 
 @dataclass(frozen=True)
-class Part:
+class PhaseConvolution:
     """One combination of the axes' phase groups: a convolution with channels (r, c)."""
 
     problem: Problem
@@ -203,7 +203,7 @@ class Part:
 
 
 @lru_cache(maxsize=64)  # cost models ask for the same ones for tile after tile
-def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[Part, ...]:
+def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[PhaseConvolution, ...]:
     """All combinations of the axes' phase groups, which make up the sum.
 
     Positions along the last axis are rounded up to a multiple of `position`. Channels are taken by blocks of `c`: if
@@ -216,14 +216,17 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[Part, ...]:
         size < max(p.taps for p in found) and found[0].dilation == 1 for size, found in zip(geometry.y, per_axis)
     )
     own_first_positions = tensors.group_sizes(geometry)[0] % c == 0
-    found = [Part(problem, phase_groups, over_y, own_first_positions) for phase_groups in itertools.product(*per_axis)]
+    found = [
+        PhaseConvolution(problem, phase_groups, over_y, own_first_positions)
+        for phase_groups in itertools.product(*per_axis)
+    ]
     return tuple(
         replace(part, positions=(*counts[:-1], tensors.ceil_to(counts[-1], position)))
         for part, counts in zip(found, _alike(found))
     )
 
 
-def _alike(found: Sequence[Part]) -> list[tuple[int, ...]]:
+def _alike(found: Sequence[PhaseConvolution]) -> list[tuple[int, ...]]:
     """The numbers of positions of the parts: all the same if that adds few (`ROUNDING`). Where x is odd, phases differ
     by one position; only parts of equal size split into the same work items, which can be fused
     (schedules/transforms/task_fusion.py)."""

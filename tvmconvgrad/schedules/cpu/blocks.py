@@ -16,14 +16,14 @@ from tvmconvgrad.tir.annotations import PAIRS, TRANSPOSE
 
 
 @dataclass(frozen=True)
-class FilterNest:
-    """A weights gradient's loops: those over parallel work items, the one inside of which operands are packed, and the
-    outermost one over the positions of a cache block; and the block of the register tile."""
+class LoopNest:
+    """The loops of a sum, and the block of its register tile. The loops are those over parallel work items, the one
+    inside of which a work item packs operands, and the outermost one over what a tile adds up."""
 
     tile: SBlockRV
     work_items: list[LoopRV]
     packing: LoopRV
-    position: LoopRV
+    reduction: LoopRV
 
 
 def split_cache_blocks(

@@ -15,7 +15,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.tir.annotations import TILES
 from tvmconvgrad.tir.passes.tiles import COLUMNS as COLUMNS
-from tvmconvgrad.tir.passes.tiles import Block
+from tvmconvgrad.tir.passes.tiles import TileBlock
 
 ROWS = 16
 """The most rows of a tile register, and the most pairs of K that an instruction adds up."""
@@ -37,7 +37,7 @@ at 48 bytes a cycle (Intel's optimisation manual)."""
 def shapes() -> Iterator[tuple[int, int]]:
     """All numbers (m, n) of tiles that a block may have."""
     numbers = range(1, 5)
-    return ((m, n) for m in numbers for n in numbers if Block(ROWS, m, n, ROWS).fits)
+    return ((m, n) for m in numbers for n in numbers if TileBlock(ROWS, m, n, ROWS).fits)
 
 
 def even_rows(size: int, m: int) -> int:

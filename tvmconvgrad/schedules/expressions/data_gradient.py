@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvmconvgrad.schedules.expressions.blocking import Blocking
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
 from tvmconvgrad.te.operands import PaddedData
 from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import OutputMap, Stage, Sum
@@ -40,7 +40,7 @@ def data_gradient(problem: Problem, blocking: Blocking) -> Sum:
     return with_zeros(problem, total, output_maps, has_gaps or not reaches_all(problem.geometry))
 
 
-def y_views(found: Sequence[Part], implicit_axes: int) -> list[PaddedView]:
+def y_views(found: Sequence[PhaseConvolution], implicit_axes: int) -> list[PaddedView]:
     """For each axis a view of all elements of y that any part reads."""
     views = []
     for axis, size in enumerate(found[0].problem.geometry.y):
@@ -51,7 +51,7 @@ def y_views(found: Sequence[Part], implicit_axes: int) -> list[PaddedView]:
     return views
 
 
-def _may_be_implicit(part: Part, axis: int) -> bool:
+def _may_be_implicit(part: PhaseConvolution, axis: int) -> bool:
     """Whether padding along an axis may be implicit: all channels count from the same position, and the sum either
     reads no padding or goes over several taps."""
     group, (begin, end) = part.phase_groups[axis], part.y_range(axis)

@@ -9,7 +9,7 @@ from math import prod
 
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.data_gradient import Part
+from tvmconvgrad.te.data_gradient import PhaseConvolution
 from tvmconvgrad.te.phases import axis_phase_groups
 from tvmconvgrad.te.tensors import Index
 
@@ -31,7 +31,7 @@ that pays was not measured."""
 
 
 @dataclass(frozen=True)
-class Axis:
+class TiledAxis:
     """One spatial axis: its `positions`, of which `tile` form a tile, and its taps. In a data gradient they are those
     of one output phase."""
 
@@ -109,7 +109,7 @@ class Axis:
 
 
 @lru_cache(maxsize=64)  # a planner asks for each tile that it may take
-def phases_of(problem: Problem) -> Part | None:
+def phases_of(problem: Problem) -> PhaseConvolution | None:
     """The sum of a data gradient whose output phases all have the same number of taps, with the channels (r, c) of all
     phases r; None if they differ, or if no element has a product."""
     g = problem.geometry
@@ -117,23 +117,23 @@ def phases_of(problem: Problem) -> Part | None:
     per_axis = [axis_phase_groups(*axis) for axis in numbers]
     if any(len(found) != 1 for found in per_axis):
         return None
-    part = Part(problem, tuple(group for (group,) in per_axis), (False,) * g.rank, own_first_positions=True)
+    part = PhaseConvolution(problem, tuple(group for (group,) in per_axis), (False,) * g.rank, own_first_positions=True)
     return replace(part, positions=part.needed)
 
 
 @lru_cache(maxsize=64)
-def _untiled(problem: Problem) -> tuple[Axis, ...]:
+def _untiled(problem: Problem) -> tuple[TiledAxis, ...]:
     """A problem's spatial axes without tiles. Empty for a strided weights gradient or forward convolution, and for a
     data gradient whose output phases have different numbers of taps."""
     geometry = problem.geometry
     if problem.gradient is not Gradient.DATA:
         axes = zip(geometry.y, geometry.k, geometry.dilations)
-        return tuple(Axis(1, *axis) for axis in axes) if max(geometry.strides) == 1 else ()
+        return tuple(TiledAxis(1, *axis) for axis in axes) if max(geometry.strides) == 1 else ()
     part = phases_of(problem)
     if part is None:
         return ()
     return tuple(
-        Axis(1, size, group.taps, group.dilation, 1, group.phases, max(group.firsts) - min(group.firsts) + 1)
+        TiledAxis(1, size, group.taps, group.dilation, 1, group.phases, max(group.firsts) - min(group.firsts) + 1)
         for size, group in zip(part.positions, part.phase_groups)
     )
 
@@ -165,7 +165,7 @@ def tile_products(problem: Problem) -> list[tuple[int, ...]]:
     return [products for products in choices if all(k in TAPS[n] for k, n in zip(taps, products))]
 
 
-def axes_of(problem: Problem, products: Sequence[int], multiples: Sequence[int]) -> list[Axis]:
+def axes_of(problem: Problem, products: Sequence[int], multiples: Sequence[int]) -> list[TiledAxis]:
     """A problem's spatial axes: of the result, or, for a weights gradient, of dy. Tiles have so many products along
     those that are tiled, and tiles along each are rounded up to `multiples`."""
     along = iter(products)

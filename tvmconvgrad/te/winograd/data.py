@@ -20,7 +20,7 @@ from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap, Stage, Sum
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
-from tvmconvgrad.te.winograd.axes import Axis, phases_of
+from tvmconvgrad.te.winograd.axes import TiledAxis, phases_of
 from tvmconvgrad.te.winograd.cook_toom import cook_toom
 from tvmconvgrad.te.winograd.transforms import Element
 from tvmconvgrad.te.zeros import with_zeros
@@ -44,7 +44,7 @@ class _Terms:
     """Whether some elements of the user's tensor have no products."""
 
 
-def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[Axis], is_copied: bool) -> Sum:
+def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[TiledAxis], is_copied: bool) -> Sum:
     """A data gradient or a forward convolution of `problem`; operands have so many `channels` (c, o), of which those
     that the problem does not have are zero. With several output phases, c has no such channels.
 
@@ -80,7 +80,9 @@ def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[
     return with_bias(problem, with_zeros(problem, found, [terms.output_map(shape)], terms.has_gaps))
 
 
-def _of_data_gradient(problem: Problem, y: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[Axis]) -> _Terms:
+def _of_data_gradient(
+    problem: Problem, y: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[TiledAxis]
+) -> _Terms:
     part, geometry = phases_of(problem), problem.geometry
     assert part is not None  # there are axes
     j_extent = channels[0] * prod(axis.phases for axis in axes)
@@ -104,7 +106,7 @@ def _of_data_gradient(problem: Problem, y: Stage, w: Stage, channels: tuple[int,
     return _Terms(data, tap, j_extent, shifts, part.output_map, has_gaps)
 
 
-def _of_forward(problem: Problem, x: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[Axis]) -> _Terms:
+def _of_forward(problem: Problem, x: Stage, w: Stage, channels: tuple[int, int], axes: Sequence[TiledAxis]) -> _Terms:
     geometry = problem.geometry
     views = [PaddedView(size, axis.extent, pad) for size, axis, pad in zip(geometry.x, axes, geometry.pads_begin)]
     weights = padded_filter(problem, w, (1, *channels), "filter")
@@ -127,7 +129,7 @@ def _of_forward(problem: Problem, x: Stage, w: Stage, channels: tuple[int, int],
 
 
 def _summed_channels(
-    data: te.Tensor, weights: te.Tensor, axes: Sequence[Axis], shifts: Callable[[Index], list[Index]]
+    data: te.Tensor, weights: te.Tensor, axes: Sequence[TiledAxis], shifts: Callable[[Index], list[Index]]
 ) -> te.Tensor:
     """(*f, n, *tiles, j): product f of each tile, summed over channels and over the taps of other axes."""
     products = [axis.products for axis in axes if axis.tiled]

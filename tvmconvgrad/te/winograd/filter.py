@@ -13,12 +13,14 @@ from tvmconvgrad.te.operands import PaddedData
 from tvmconvgrad.te.tensors import Index, OutputMap, Sum
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
-from tvmconvgrad.te.winograd.axes import Axis
+from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.cook_toom import cook_toom
 from tvmconvgrad.te.winograd.transforms import Element
 
 
-def tiled_filter_gradient(problem: Problem, channels: tuple[int, int], axes: Sequence[Axis], is_copied: bool) -> Sum:
+def tiled_filter_gradient(
+    problem: Problem, channels: tuple[int, int], axes: Sequence[TiledAxis], is_copied: bool
+) -> Sum:
     """The weights gradient of `problem`, by tiles of dy; operands have so many `channels` (c, o), of which those that
     the problem does not have are zero.
 
@@ -63,7 +65,7 @@ def tiled_filter_gradient(problem: Problem, channels: tuple[int, int], axes: Seq
     return with_bias(problem, found)
 
 
-def _summed_positions(x: te.Tensor, y: te.Tensor, axes: Sequence[Axis]) -> te.Tensor:
+def _summed_positions(x: te.Tensor, y: te.Tensor, axes: Sequence[TiledAxis]) -> te.Tensor:
     """(*f, *taps of other axes, c, o): product f, summed over images and tiles."""
     products = [axis.products for axis in axes if axis.tiled]
     many, direct = len(products), [axis for axis in axes if not axis.tiled]

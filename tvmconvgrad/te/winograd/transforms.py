@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from tvm import te, tirx
 
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.te.winograd.axes import Axis
+from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.cook_toom import Matrix
 from tvmconvgrad.te.winograd.linear import linear
 
 Element = Callable[..., Index]
 
 
-def tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[Matrix]) -> te.Tensor:
+def tiled(name: str, data: te.Tensor, axes: Sequence[TiledAxis], matrices: Sequence[Matrix]) -> te.Tensor:
     """A stage of data (n, g, s, *elements) as (*f, *shifts, n, *tiles, s): along tiled axes, row f of the matrix
     combines each tile's elements; other axes stay as they are. Where tiles begin from several neighbours
-    (`Axis.shifts`), there is an axis of these."""
+    (`TiledAxis.shifts`), there is an axis of these."""
     extents = [axis.tiles if axis.tiled else extent for axis, extent in zip(axes, data.shape[3:])]
     shifts = [axis.shifts for axis in axes if axis.is_shifted]
     many, outer_at = len(matrices), len(matrices) + len(shifts)
@@ -25,7 +25,7 @@ def tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[M
     def value(*index: Index) -> Index:
         inner, shifted, (n, *t, s) = iter(index[:many]), iter(index[many:outer_at]), index[outer_at:]
 
-        def element(axis: Axis, at: Index) -> Index:
+        def element(axis: TiledAxis, at: Index) -> Index:
             if not axis.tiled:
                 return at
             place = axis.begin(at) + next(inner) * axis.dilation
@@ -37,7 +37,9 @@ def tiled(name: str, data: te.Tensor, axes: Sequence[Axis], matrices: Sequence[M
     return _stage(name, matrices, outer, value)
 
 
-def tiled_filter(tap: Element, axes: Sequence[Axis], channels: Sequence[int], matrices: Sequence[Matrix]) -> te.Tensor:
+def tiled_filter(
+    tap: Element, axes: Sequence[TiledAxis], channels: Sequence[int], matrices: Sequence[Matrix]
+) -> te.Tensor:
     """The transformed filter (*f, *taps of other axes, s, j): s are the summed channels, j the result's."""
     direct = [axis.taps for axis in axes if not axis.tiled]
 

@@ -75,7 +75,7 @@ define i32 @store_tiles({parameters}, i64 %stride) {{
 
 
 @dataclass(frozen=True)
-class Block:
+class TileBlock:
     """A block of `m` x `n` tiles of sums, each of so many `rows`; a step adds `pairs` pairs of products."""
 
     rows: int
@@ -192,12 +192,12 @@ class _Nest:
         return len(self.loads) == 2
 
     @property
-    def block(self) -> Block:
+    def block(self) -> TileBlock:
         """The shape of the block, of a nest that adds up products."""
         m, n, k, _ = (int(loop.extent) for loop in self.loops)
-        return Block(self.rows, m // self.rows, n // COLUMNS, k)
+        return TileBlock(self.rows, m // self.rows, n // COLUMNS, k)
 
-    def instructions(self, block: Block) -> tirx.Stmt:
+    def instructions(self, block: TileBlock) -> tirx.Stmt:
         """What takes the nest's place."""
         m, n, *_ = self.loops
         if not self.loads:

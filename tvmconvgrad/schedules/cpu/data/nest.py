@@ -8,6 +8,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
+from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
@@ -16,18 +17,13 @@ from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
 
 
 @dataclass(frozen=True)
-class Nest:
-    """A sum's loops in TVM's schedule: the block of its register tile, the block that writes the tile, and the loops
-    over work items, over the N blocks of a work item (`n_block`), and the outermost one over K (`reduction`)."""
+class DataNest(LoopNest):
+    """A sum's loops, and the block that writes its tile. The filter is packed inside of the loop over N blocks."""
 
-    block: SBlockRV
     written: SBlockRV
-    work_items: list[LoopRV]
-    n_block: LoopRV
-    reduction: LoopRV
 
 
-def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> Nest:
+def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: DataAccess) -> DataNest:
     """Nest the loops as rule.py says, and write the tiles."""
     tile = plan.tile
     block, sums, written = _accumulators(sch, total, rank, plan, access.machine.lanes)
@@ -62,7 +58,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if plan.prefetch:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, EACH, tile.rows * tile.positions)
-    return Nest(block, written, work_items, n_block, k_loops[0])
+    return DataNest(block, work_items, n_block, k_loops[0], written)
 
 
 def _accumulators(

@@ -152,7 +152,7 @@ class DataRule(PlannedRule[DataPlanner]):
         n_axis = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
-                at = nest.n_block if plan.packs_filter is Packs.WORK_ITEM else None
+                at = nest.packing if plan.packs_filter is Packs.WORK_ITEM else None
                 packed = packing.FilterPanels(n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1)
                 packing.pack_filter(sch, panel, packed, problem.filter_axes, at)
             else:
@@ -162,7 +162,7 @@ class DataRule(PlannedRule[DataPlanner]):
             sch.parallel(work_item)
             if plan.non_temporal and access.may_stage_results:
                 sch.annotate(work_item, STAGED, access.sizes.line)
-            zeroed = sch.decompose_reduction(nest.block, nest.reduction)
+            zeroed = sch.decompose_reduction(nest.tile, nest.reduction)
             if tile.tile_rows:
                 tile_registers.zero(sch, zeroed, tile.tile_rows)
 

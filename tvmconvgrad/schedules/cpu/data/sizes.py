@@ -14,7 +14,7 @@ from tvmconvgrad.schedules.expressions.plain import data_views
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
-from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
 from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
@@ -67,7 +67,7 @@ class DataTile:
 
 
 @dataclass(frozen=True)
-class Axis:
+class SumAxis:
     """One axis of a sum: at tap j, position i reads element `begin + i * stride + j * step` of `size` elements."""
 
     positions: int
@@ -79,7 +79,7 @@ class Axis:
 
 
 @lru_cache(maxsize=256)  # filters may have many taps, and many tiles as many positions
-def _computed(axis: Axis, extent: int) -> int:
+def _computed(axis: SumAxis, extent: int) -> int:
     """Pairs of position and tap that are computed along an axis in tiles of `extent` positions. Taps at which a tile
     reads nothing but padding are left out (schedules/transforms/padding_elision.py)."""
     tiles, tile_stride = -(-axis.positions // extent), extent * axis.stride
@@ -96,7 +96,7 @@ def _computed(axis: Axis, extent: int) -> int:
 class Size:
     """The extents of one group's sum, before they are rounded up to a tile."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[SumAxis, ...]
     n: int
     """N: channels of the result, those of all its output phases together."""
     products: int
@@ -126,7 +126,7 @@ class DataSizes:
     @cached_property
     def sums_of_phases_together(self) -> list[Size]:
         """The sums for tiles that have channels of several output phases, with the positions that any of these needs
-        (`Part.own_first_positions` in te/data_gradient.py)."""
+        (`PhaseConvolution.own_first_positions` in te/data_gradient.py)."""
         return self._sums(n=2 * self.n)
 
     def _sums(self, n: int) -> list[Size]:
@@ -134,7 +134,7 @@ class DataSizes:
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
-            axes = tuple(Axis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
+            axes = tuple(SumAxis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
             return [Size(axes, self.n, self.k * prod(geometry.k))]
         return [Size(_axes(part), part.channels, self.k * part.taps) for part in parts(self.problem, n)]
 
@@ -231,7 +231,7 @@ class DataSizes:
 
     def positions(self, tile: DataTile) -> list[tuple[int, ...]]:
         """For each sum the number of positions along each axis, rounded up to a tile. If a tile has channels of several
-        phases, it covers what any of them needs (`Part.own_first_positions` in te/data_gradient.py)."""
+        phases, it covers what any of them needs (`PhaseConvolution.own_first_positions` in te/data_gradient.py)."""
         blocking = self.blocking(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
             return [blocking.positions(self.problem)]
@@ -267,10 +267,10 @@ def sizes_of(problem: Problem) -> DataSizes:
     return DataSizes(problem)
 
 
-def _axes(part: Part) -> tuple[Axis, ...]:
+def _axes(part: PhaseConvolution) -> tuple[SumAxis, ...]:
     """The axes of a data gradient's part. Where the sum goes over positions of y, every pair is computed."""
     axes = zip(part.positions, part.phase_groups, part.over_y, part.problem.geometry.y)
     return tuple(
-        Axis(count, size, 0, 1, 0, count) if over_y else Axis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
+        SumAxis(count, size, 0, 1, 0, count) if over_y else SumAxis(count, p.taps, min(p.firsts), 1, -p.dilation, size)
         for count, p, over_y, size in axes
     )

@@ -56,7 +56,7 @@ from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
-from tvmconvgrad.schedules.cpu.blocks import FilterNest
+from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
@@ -108,7 +108,7 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         bias_blocks = _bias_blocks(problem, plan, access)
         schedule_zeros_and_bias(sch, expression, bias_blocks)
         sch.parallel(sch.fuse(*nest.work_items))
-        zeroed = sch.decompose_reduction(nest.tile, nest.position)
+        zeroed = sch.decompose_reduction(nest.tile, nest.reduction)
         if tile.tile_rows:
             tile_registers.zero(sch, zeroed, tile.tile_rows)
         # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
@@ -209,7 +209,7 @@ def _ahead(problem: Problem, positions: int) -> tuple[list[int], list[int]]:
     return [rows * geometry.strides[-len(within)], *within], [rows, *within]
 
 
-def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> FilterNest:
+def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> LoopNest:
     """Split the sum over positions into splits of K, cache blocks, and what a register tile adds up."""
     total, rank = sch.get_sblock("sum"), problem.geometry.rank
     positions, pair = sch.get_loops(total)[3 + rank :], []
@@ -244,7 +244,7 @@ def _nest_tile(
     tile: SBlockRV,
     stored: SBlockRV,
     partial: SBlockRV,
-) -> FilterNest:
+) -> LoopNest:
     """Nest the loops as the module's text says."""
     rank, lanes = problem.geometry.rank, access.machine.lanes
     g, *rest = sch.get_loops(tile)
@@ -285,7 +285,7 @@ def _nest_tile(
     if plan.prefetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
             sch.annotate(loop, EACH, min(taps, stride))  # a step reads so many new rows, and new positions, of x
-    return FilterNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
+    return LoopNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
 
 
 def _sum_split_k(sch: Schedule, total: SBlockRV, tile: WeightsTile, lanes: int) -> None:

@@ -42,7 +42,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
-from tvmconvgrad.schedules.cpu.blocks import FilterNest
+from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -85,7 +85,7 @@ class RowsRule(PlannedRule[RowsPlanner]):
                 packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, nest.packing)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
-        sch.decompose_reduction(nest.tile, nest.position)
+        sch.decompose_reduction(nest.tile, nest.reduction)
         if not writes_result:
             rows = blocks.finish_pass(sch, sch.get_loops(sch.get_sblock("result")), self.machine.lanes)
             sch.parallel(sch.fuse(*rows))
@@ -110,7 +110,7 @@ def _along_rows(expression: Sum) -> Sum:
     return replace(expression, views=expression.views[:-1])
 
 
-def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> FilterNest:
+def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> LoopNest:
     """Split the sum over positions into splits of K, cache blocks, lanes, and what a register tile adds up."""
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
@@ -130,9 +130,7 @@ def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> FilterNest:
     return _nest_tile(sch, rank, plan, tile, sums, adding)
 
 
-def _nest_tile(
-    sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV
-) -> FilterNest:
+def _nest_tile(sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: SBlockRV, adding: SBlockRV) -> LoopNest:
     """Nest the loops as the module's text says."""
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
@@ -164,7 +162,7 @@ def _nest_tile(
     sch.reorder(*taps, lane)
     blocks.vectorize_tile(sch, [*taps, lane], plan.tile.lanes)
     _add_lanes(sch, adding, g_partition)
-    return FilterNest(tile, work_items, g0, positions[0])
+    return LoopNest(tile, work_items, g0, positions[0])
 
 
 def _add_lanes(sch: Schedule, adding: SBlockRV, at: LoopRV) -> None:

@@ -11,7 +11,7 @@ from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRANSPOSING
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd.axes import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
 """Cycles to load, combine and store a vector of products, in L2 or beyond it. Sums that change with half and with
@@ -54,7 +54,7 @@ class WinogradSizes:
     multiples: tuple[int, ...]
 
     @cached_property
-    def axes(self) -> list[Axis]:
+    def axes(self) -> list[TiledAxis]:
         """The spatial axes."""
         return axes_of(self.problem, self.tile_products, self.multiples)
 

@@ -18,7 +18,7 @@ from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import Part, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
 from tvmconvgrad.te.tensors import Index
 
 THREADS = 256
@@ -91,7 +91,7 @@ class DepthwisePlanner(ABC):
         return rank - 1 if self.in_vectors else max(rank - 2, 0)
 
     @cached_property
-    def phase_groups(self) -> tuple[Part, ...]:
+    def phase_groups(self) -> tuple[PhaseConvolution, ...]:
         """The phases of a data gradient."""
         return parts(self.problem) if self.problem.gradient is Gradient.DATA else ()
 

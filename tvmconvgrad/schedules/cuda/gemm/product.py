@@ -116,7 +116,8 @@ class Product:
     def looked_up(self, operand: int, group: Index, row: Index, column: Index, k: Index) -> list[Index]:
         """The index in its stage of A's (operand 0) or B's (operand 1) element for m, n and k.
 
-        A's index is the same for all columns of one tile: see `Part.apart` in te/data_gradient.py.
+        A's index is the same for all columns of one tile: see `PhaseConvolution.own_first_positions` in
+        te/data_gradient.py.
         """
         bound = self.bound(group, row, column, k)
         return [replaced(index, bound) for index in self.loads[operand].indices]

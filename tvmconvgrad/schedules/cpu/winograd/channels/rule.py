@@ -39,7 +39,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
-from tvmconvgrad.schedules.cpu.blocks import FilterNest
+from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.winograd.channels.plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
@@ -48,7 +48,7 @@ from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd.axes import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
@@ -81,14 +81,16 @@ class WinogradChannelsRule(PlannedRule[TileSizes[WinogradChannelsPlanner]]):
         transform_data(sch, y, problem.data_format, lanes, nest.packing, in_parallel=True)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(*nest.work_items)
-        sch.decompose_reduction(nest.tile, nest.position)
+        sch.decompose_reduction(nest.tile, nest.reduction)
         if copies:
             copy_filter(sch, problem, lanes)
         module = apply_output_maps(sch.mod, expression, problem)
         return expression, module
 
 
-def _nest(sch: Schedule, problem: Problem, axes: Sequence[Axis], plan: WinogradChannelsPlan, lanes: int) -> FilterNest:
+def _nest(
+    sch: Schedule, problem: Problem, axes: Sequence[TiledAxis], plan: WinogradChannelsPlan, lanes: int
+) -> LoopNest:
     """Nest the loops of the sums and of the result. Inside of the loop over partitions of o dy is packed."""
     rank = len(axes)
     name, order = ("untiled", "XCO") if plan.copies_result else ("result", problem.filter_axes)
@@ -101,7 +103,7 @@ def _nest(sch: Schedule, problem: Problem, axes: Sequence[Axis], plan: WinogradC
     sch.reorder(partition, c_range, o_block, c, vector, *direct, *tiled, lane)
     transform_tile(sch, "untiled", [vector, *direct][-1], tiled, lane)
     tile, position = _nest_sum(sch, rank, plan, o_block, lanes)
-    return FilterNest(tile, [c_range], partition, position)
+    return LoopNest(tile, [c_range], partition, position)
 
 
 def _nest_sum(sch: Schedule, rank: int, plan: WinogradChannelsPlan, at: LoopRV, lanes: int) -> tuple[SBlockRV, LoopRV]:

@@ -68,7 +68,7 @@ from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index, ceil_to
-from tvmconvgrad.te.winograd.axes import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
 from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
@@ -115,7 +115,7 @@ class WinogradDataRule(PlannedRule[TileSizes[WinogradDataPlanner]]):
 
 
 def _nest_result(
-    sch: Schedule, result: SBlockRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int, copied_to: str
+    sch: Schedule, result: SBlockRV, axes: list[TiledAxis], plan: WinogradDataPlan, lanes: int, copied_to: str
 ) -> tuple[LoopRV, LoopRV]:
     """Split the result by images, positions and N; returns the loops inside of which data is transformed, and over work
     items. `copied_to` is the data format that rows are copied to, or "" if the result is not copied."""
@@ -142,7 +142,7 @@ def _nest_result(
     return work_item, work_item
 
 
-def _nest_tiles(sch: Schedule, y: list[LoopRV], j: LoopRV, axes: list[Axis], lanes: int) -> None:
+def _nest_tiles(sch: Schedule, y: list[LoopRV], j: LoopRV, axes: list[TiledAxis], lanes: int) -> None:
     """Compute the results of a tile together, with vectors over N."""
     parts = [sch.split(loop, [None, axis.tile, axis.dilation]) if axis.tiled else [loop] for loop, axis in zip(y, axes)]
     beside, places = ([loop for part in parts for loop in part[first::2]] for first in (0, 1))
@@ -152,7 +152,7 @@ def _nest_tiles(sch: Schedule, y: list[LoopRV], j: LoopRV, axes: list[Axis], lan
 
 
 def _nest_sum(
-    sch: Schedule, total: SBlockRV, work_item: LoopRV, axes: list[Axis], plan: WinogradDataPlan, lanes: int
+    sch: Schedule, total: SBlockRV, work_item: LoopRV, axes: list[TiledAxis], plan: WinogradDataPlan, lanes: int
 ) -> tuple[SBlockRV, LoopRV, list[LoopRV]]:
     """The products of a work item, by register tiles. Returns the tile's block and its outermost loop over K, and the
     loops over panels: over N blocks, and over the products along the first tiled axis if there are two.
@@ -192,7 +192,7 @@ def _nest_sum(
 
 
 def _transform_filter(
-    sch: Schedule, problem: Problem, axes: list[Axis], plan: WinogradDataPlan, lanes: int, at: list[LoopRV]
+    sch: Schedule, problem: Problem, axes: list[TiledAxis], plan: WinogradDataPlan, lanes: int, at: list[LoopRV]
 ) -> None:
     """Transform the filter into panels, each with all of K for one N block: all in parallel; or, inside of the loops
     `at`, those of a work item. It then packs all taps of an N block, and transforms them for one product along the

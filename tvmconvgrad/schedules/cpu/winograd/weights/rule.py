@@ -38,7 +38,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
-from tvmconvgrad.schedules.cpu.blocks import FilterNest
+from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.cpu.winograd.weights.plan import WinogradWeightsPlan, WinogradWeightsPlanner
@@ -47,7 +47,7 @@ from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd.axes import Axis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 
@@ -81,12 +81,12 @@ class WinogradWeightsRule(PlannedRule[TileSizes[WinogradWeightsPlanner]]):
         _nest_result(sch, problem, axes, copied, lanes)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
-        sch.decompose_reduction(nest.tile, nest.position)
+        sch.decompose_reduction(nest.tile, nest.reduction)
         module = apply_output_maps(sch.mod, expression, problem)
         return expression, module
 
 
-def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> FilterNest:
+def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -> LoopNest:
     """Split the sum into splits of K, cache blocks and register tiles, and nest the loops as the module's text says."""
     total, rank = sch.get_sblock("sum"), len(plan.cache_block) - 1
     positions = sch.get_loops(total)[rank + 2 :]
@@ -108,7 +108,7 @@ def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -
     blocks.vectorize_tile(sch, [c1, o1], lanes)
     sch.reverse_compute_at(partial, c0, preserve_unit_loops=True)
     blocks.vectorize_tile(sch, sch.get_loops(partial)[-2:], lanes)
-    return FilterNest(tile, split or f, cache_block, positions[0])
+    return LoopNest(tile, split or f, cache_block, positions[0])
 
 
 def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
@@ -120,7 +120,7 @@ def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
     sch.parallel(sch.fuse(*rows, vector))
 
 
-def _nest_result(sch: Schedule, problem: Problem, axes: Sequence[Axis], is_copied: bool, lanes: int) -> None:
+def _nest_result(sch: Schedule, problem: Problem, axes: Sequence[TiledAxis], is_copied: bool, lanes: int) -> None:
     """Transform the sums back, with vectors over o; and copy them if the user's filter has another order of axes."""
     result, order, rank = sch.get_sblock("result"), problem.filter_axes, problem.geometry.rank
     loops = sch.get_loops(result)
@@ -143,7 +143,7 @@ def _nest_result(sch: Schedule, problem: Problem, axes: Sequence[Axis], is_copie
     sch.parallel(work_item)
 
 
-def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], axes: Sequence[Axis], lanes: int) -> list[LoopRV]:
+def _nest_taps(sch: Schedule, loops: Sequence[LoopRV], axes: Sequence[TiledAxis], lanes: int) -> list[LoopRV]:
     """Compute all taps of a vector of channels together; returns the loops over channels and vectors."""
     *taps, c, o = loops
     tiled, direct = ([loop for loop, axis in zip(taps, axes) if axis.tiled == wanted] for wanted in (True, False))
