@@ -50,7 +50,7 @@ its own."""
 
 @dataclass(frozen=True)
 class PhaseConvolution:
-    """One combination of the axes' phase groups: a convolution with channels (r, c)."""
+    """One combination of the axes' phase groups: a convolution with channels (r, c). `sum` is its loop nest."""
 
     problem: Problem
     phase_groups: tuple[PhaseGroup, ...]
@@ -61,94 +61,6 @@ class PhaseConvolution:
     the group, for all its phases. Without dilation, first positions differ by at most one."""
     positions: tuple[int, ...] = ()
     """The number of positions t along each axis, at least those `needed`."""
-
-    def first(self, axis: int, r: Index) -> Index:
-        """The position t that is number 0 of the sum, for the phase `r` of the group (0: the group's first)."""
-        group = self.phase_groups[axis]
-        firsts = group.firsts
-        changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
-        if not (self.own_first_positions and changes):
-            return min(firsts)
-        if len(changes) > 1:
-            return group.first(r + group.r_begin)
-        # Written without a quotient: TVM would merge it with the quotients that compute the phase, and then not see
-        # that all lanes of a vector share it. It would load the operand once for each lane.
-        (at,) = changes
-        behind = r if at == 1 else tirx.max(r - (at - 1), 0)
-        behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
-        return firsts[0] + (firsts[at] - firsts[0]) * behind
-
-    @cached_property
-    def needed(self) -> tuple[int, ...]:
-        """The number of positions t that the phases need along each axis."""
-        if self.own_first_positions:
-            return tuple(max(end - first for first, end in zip(p.firsts, p.ends)) for p in self.phase_groups)
-        return tuple(max(p.ends) - min(p.firsts) for p in self.phase_groups)
-
-    @cached_property
-    def taps(self) -> int:
-        """The number of taps, or positions of y, that the sum goes over."""
-        sizes = zip(self.problem.geometry.y, self.over_y, self.phase_groups)
-        return prod(size if by_y else p.taps for size, by_y, p in sizes)
-
-    @cached_property
-    def channels(self) -> int:
-        """The number of channels (r, c) of a group."""
-        return prod(p.phases for p in self.phase_groups) * tensors.group_sizes(self.problem.geometry)[0]
-
-    def phases(self, channel: Index) -> tuple[list[Index], Index]:
-        """The phase of each axis, counted from its group's first, and c of a channel (r, c)."""
-        c_group, _ = tensors.group_sizes(self.problem.geometry)
-        rest, c = tensors.in_group(channel, c_group, prod(p.phases for p in self.phase_groups))
-        found: list[Index] = []
-        for group in reversed(self.phase_groups):
-            if group.phases > 1:
-                found.insert(0, rest % group.phases)
-                rest = rest // group.phases
-            else:
-                found.insert(0, tirx.const(0, "int64"))
-        return found, c
-
-    def j_ranges(self) -> list[tuple[int, int]]:
-        """For each axis (first j, number of j) of the part's filter; j may lie outside of the taps where the sum goes
-        over y."""
-        ranges = []
-        for size, by_y, p, count in zip(self.problem.geometry.y, self.over_y, self.phase_groups, self.positions):
-            begin, end = min(p.firsts) - size + 1, max(p.firsts) + count
-            ranges.append((begin, end - begin) if by_y else (0, p.taps))
-        return ranges
-
-    def y_range(self, axis: int) -> tuple[int, int]:
-        """The range (first, end) of elements of y that the sum reads along an axis; it may reach beyond y."""
-        group = self.phase_groups[axis]
-        if self.over_y[axis]:
-            return 0, self.problem.geometry.y[axis]
-        last = max(group.firsts) if self.own_first_positions else min(group.firsts)
-        return min(group.firsts) - (group.taps - 1) * group.dilation, last + self.positions[axis]
-
-    def filter(self, w: Stage, extents: tuple[int, int, int], name: str, dtype: str) -> Stage:
-        """The part's filter (g, *j, (r, c), o), with `extents` (g, (r, c), o) that are at least its own; `dtype` as in
-        te/operands.py."""
-        geometry = self.problem.geometry
-        _, o_group = tensors.group_sizes(geometry)
-        ranges, (groups, channels, o_extent) = self.j_ranges(), extents
-
-        def element(g: Index, *rest: Index) -> Index:
-            *j, channel, o = rest
-            r, c = self.phases(channel)
-            inside = tensors.within(g, geometry.groups, groups) + tensors.within(o, o_group, o_extent)
-            inside += tensors.within(channel, self.channels, channels)
-            taps = []
-            for at, (begin, extent), p, r_axis, kernel in zip(j, ranges, self.phase_groups, r, geometry.k):
-                tap = r_axis + p.r_begin + (at + begin) * p.period
-                inside += [tap >= 0] if begin < 0 else []
-                last = p.r_begin + p.phases - 1 + (begin + extent - 1) * p.period
-                inside += [tap < kernel] if last >= kernel else []
-                taps.append(tap)
-            where = tensors.filter_index(self.problem, taps, c, g * o_group + o)
-            return guarded(inside, lambda: w(*where), dtype)
-
-        return te.compute((groups, *(extent for _, extent in ranges), channels, o_extent), element, name=name)
 
     def sum(self, y: Stage, y_begins: Sequence[int], w: Stage, name: str) -> Stage:
         """The sum P[n, g, *t, (r, c)] over j, or over positions of y, and over all channels o that the stages have.
@@ -175,6 +87,30 @@ class PhaseConvolution:
             return i - y_begin, t + (first - j_begin) - i
         return t + (first - y_begin) - i * self.phase_groups[axis].dilation, i
 
+    def filter(self, w: Stage, extents: tuple[int, int, int], name: str, dtype: str) -> Stage:
+        """The part's filter (g, *j, (r, c), o), with `extents` (g, (r, c), o) that are at least its own; `dtype` as in
+        te/operands.py."""
+        geometry = self.problem.geometry
+        _, o_group = tensors.group_sizes(geometry)
+        ranges, (groups, channels, o_extent) = self.j_ranges(), extents
+
+        def element(g: Index, *rest: Index) -> Index:
+            *j, channel, o = rest
+            r, c = self.phases(channel)
+            inside = tensors.within(g, geometry.groups, groups) + tensors.within(o, o_group, o_extent)
+            inside += tensors.within(channel, self.channels, channels)
+            taps = []
+            for at, (begin, extent), p, r_axis, kernel in zip(j, ranges, self.phase_groups, r, geometry.k):
+                tap = r_axis + p.r_begin + (at + begin) * p.period
+                inside += [tap >= 0] if begin < 0 else []
+                last = p.r_begin + p.phases - 1 + (begin + extent - 1) * p.period
+                inside += [tap < kernel] if last >= kernel else []
+                taps.append(tap)
+            where = tensors.filter_index(self.problem, taps, c, g * o_group + o)
+            return guarded(inside, lambda: w(*where), dtype)
+
+        return te.compute((groups, *(extent for _, extent in ranges), channels, o_extent), element, name=name)
+
     def output_map(self, shape: Sequence[int]) -> Callable[..., OutputMap]:
         """The map from an element of a stage of this `shape`, (n, g, *t, (r, c)) as the sum's, to the user's tensor.
         Surplus elements, and those that read nothing but padding, have none there."""
@@ -200,6 +136,70 @@ class PhaseConvolution:
             return OutputMap(inside, list(tensors.data_index(self.problem, "x", n, g * c_group + c, where)))
 
         return map_element
+
+    def phases(self, channel: Index) -> tuple[list[Index], Index]:
+        """The phase of each axis, counted from its group's first, and c of a channel (r, c)."""
+        c_group, _ = tensors.group_sizes(self.problem.geometry)
+        rest, c = tensors.in_group(channel, c_group, prod(p.phases for p in self.phase_groups))
+        found: list[Index] = []
+        for group in reversed(self.phase_groups):
+            if group.phases > 1:
+                found.insert(0, rest % group.phases)
+                rest = rest // group.phases
+            else:
+                found.insert(0, tirx.const(0, "int64"))
+        return found, c
+
+    def first(self, axis: int, r: Index) -> Index:
+        """The position t that is number 0 of the sum, for the phase `r` of the group (0: the group's first)."""
+        group = self.phase_groups[axis]
+        firsts = group.firsts
+        changes = [at for at in range(1, len(firsts)) if firsts[at] != firsts[at - 1]]
+        if not (self.own_first_positions and changes):
+            return min(firsts)
+        if len(changes) > 1:
+            return group.first(r + group.r_begin)
+        # Written without a quotient: TVM would merge it with the quotients that compute the phase, and then not see
+        # that all lanes of a vector share it. It would load the operand once for each lane.
+        (at,) = changes
+        behind = r if at == 1 else tirx.max(r - (at - 1), 0)
+        behind = behind if at == len(firsts) - 1 else tirx.min(behind, 1)
+        return firsts[0] + (firsts[at] - firsts[0]) * behind
+
+    def j_ranges(self) -> list[tuple[int, int]]:
+        """For each axis (first j, number of j) of the part's filter; j may lie outside of the taps where the sum goes
+        over y."""
+        ranges = []
+        for size, by_y, p, count in zip(self.problem.geometry.y, self.over_y, self.phase_groups, self.positions):
+            begin, end = min(p.firsts) - size + 1, max(p.firsts) + count
+            ranges.append((begin, end - begin) if by_y else (0, p.taps))
+        return ranges
+
+    def y_range(self, axis: int) -> tuple[int, int]:
+        """The range (first, end) of elements of y that the sum reads along an axis; it may reach beyond y."""
+        group = self.phase_groups[axis]
+        if self.over_y[axis]:
+            return 0, self.problem.geometry.y[axis]
+        last = max(group.firsts) if self.own_first_positions else min(group.firsts)
+        return min(group.firsts) - (group.taps - 1) * group.dilation, last + self.positions[axis]
+
+    @cached_property
+    def needed(self) -> tuple[int, ...]:
+        """The number of positions t that the phases need along each axis."""
+        if self.own_first_positions:
+            return tuple(max(end - first for first, end in zip(p.firsts, p.ends)) for p in self.phase_groups)
+        return tuple(max(p.ends) - min(p.firsts) for p in self.phase_groups)
+
+    @cached_property
+    def taps(self) -> int:
+        """The number of taps, or positions of y, that the sum goes over."""
+        sizes = zip(self.problem.geometry.y, self.over_y, self.phase_groups)
+        return prod(size if by_y else p.taps for size, by_y, p in sizes)
+
+    @cached_property
+    def channels(self) -> int:
+        """The number of channels (r, c) of a group."""
+        return prod(p.phases for p in self.phase_groups) * tensors.group_sizes(self.problem.geometry)[0]
 
 
 @lru_cache(maxsize=64)  # cost models ask for the same ones for tile after tile
@@ -228,8 +228,7 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[PhaseConvolu
 
 def _alike(found: Sequence[PhaseConvolution]) -> list[tuple[int, ...]]:
     """The numbers of positions of the parts: all the same if that adds few (`ROUNDING`). Where x is odd, phases differ
-    by one position; only parts of equal size split into the same work items, which can be fused
-    (schedules/transforms/task_fusion.py)."""
+    by one position; only parts of equal size split into the same work items, which can be fused."""
     needed = [part.needed for part in found]
     most = tuple(map(max, zip(*needed)))
     if len(found) * prod(most) > ROUNDING * sum(map(prod, needed)):

@@ -16,8 +16,8 @@ class PaddedView:
 
     Element i of the stage is element i * step - shift of the tensor, or zero outside of it. Where the elements of
     `taps` are gathered side by side, it is element (i // taps) * step + (i % taps) * dilation - shift. With
-    implicit padding the stage stores no zeros: the sum's indices may lie outside of it, and the schedule must leave
-    those products out (schedules/transforms/padding_elision.py).
+    implicit padding the stage stores no zeros: the sum's indices may lie outside of it, and a later rewrite must leave
+    those products out.
     """
 
     size: int
@@ -39,7 +39,7 @@ class PaddedView:
 
     @property
     def _last(self) -> int:
-        """The tensor's element that the stage's last one is; it may lie outside of the tensor."""
+        """Index in the tensor of the stage's last element; may be outside."""
         return (self.extent // self.taps - 1) * self.step + (self.taps - 1) * self.dilation - self.shift
 
     def moved(self, index: Index) -> Index:

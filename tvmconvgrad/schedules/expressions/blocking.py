@@ -52,7 +52,7 @@ class Blocking:
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
-        """The channels of a weights gradient's operands are rounded up to so many."""
+        """Multiples that a weights gradient's channels (c, o) are padded to."""
         return max(self.c, self.packed[0]), max(self.o, self.packed[1])
 
     def converts(self, problem: Problem) -> bool:

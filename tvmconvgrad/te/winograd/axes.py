@@ -45,8 +45,7 @@ class TiledAxis:
     phases: int = 1
     """The number of output phases of a data gradient."""
     shifts: int = 1
-    """So many neighbours from which tiles begin: from the least first position of a phase to the greatest. With
-    dilation some of them may be no phase's."""
+    """Number of distinct tile origins over all output phases, including unused ones."""
 
     @property
     def tiled(self) -> bool:

@@ -56,7 +56,7 @@ instead of 8 x 2 (an AMD EPYC with Zen 4)."""
 
 
 def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[DataTile]:
-    """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
+    """All tiles with vectors over `vector_axis`, unfiltered; `cost` is infinite for tiles that spill."""
     registers = machine.registers
     n_channels = {size.n for size in sizes.sums} or {sizes.n}
     few = sorted({d for count in n_channels for d in divisors(count) if d <= registers})

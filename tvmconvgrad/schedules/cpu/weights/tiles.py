@@ -47,7 +47,7 @@ FEW_CHANNELS = 4
 
 
 def tiles(machine: CpuMachine, vector_axis: WeightsAxis, problem: Problem) -> list[WeightsTile]:
-    """All tiles with vectors over `vector_axis`, including those whose sums don't stay in registers."""
+    """All tiles with vectors over `vector_axis`, unfiltered; `cost` is infinite for tiles that spill."""
     c_group, o_group = group_sizes(problem.geometry)
     *outer, last = problem.geometry.k
     ones = (1,) * len(outer)
