@@ -12,7 +12,8 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.tir.annotations import LEAST_SIDE, MAX_STRIDE, TRANSPOSE
+from tvmconvgrad.tir.annotations import TRANSPOSE
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE, MAX_STRIDE
 
 SIZES = [(16, 16), (48, 32), (20, 37), (5, 64), (64, 5), (7, 9), (3, 50), (33, 4)]
 NUMPY: dict[str, Any] = {"float32": np.float32, "float16": np.float16}

@@ -16,6 +16,7 @@ from tvm.target import codegen
 
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.compiler.linking import check_compiler, link
+from tvmconvgrad.compiler.workspace import WorkspaceMeter
 from tvmconvgrad.files.temporary import check_room, memory_file, temporary_folder
 from tvmconvgrad.machines.cpu_features import foreign_to, in_system_words
 from tvmconvgrad.machines.host import ARCHITECTURES
@@ -87,7 +88,7 @@ class Built(NamedTuple):
 
     scheduled: Scheduled
     executable: Any
-    workspace: pipeline.WorkspaceMeter
+    workspace: WorkspaceMeter
 
     @property
     def workspace_bytes(self) -> int:
@@ -120,7 +121,7 @@ def build(
 
 def build_scheduled(scheduled: Scheduled, target: Target, symbol: str = "main") -> Built:
     """Generate the code of a scheduled problem, for an `llvm` target."""
-    workspace, expression = pipeline.WorkspaceMeter(), scheduled.expression
+    workspace, expression = WorkspaceMeter(), scheduled.expression
     tensors = (*expression.inputs, *expression.results, *expression.bias)
     has_bf16 = any(tensor.dtype == "bfloat16" for tensor in tensors)
     options = {"opt-level": scheduled.opt_level, **(_BF16 if has_bf16 else {})}

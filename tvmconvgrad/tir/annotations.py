@@ -1,24 +1,29 @@
-"""The annotations that schedules set on loops and blocks, and which pass reads each."""
+"""The annotations that schedules set on loops and statements, and what each asks for."""
 
 from __future__ import annotations
 
 PREFETCH, PREFETCH_FAR = "pragma_prefetch_distance", "pragma_prefetch_far"
 """On a loop, with a number: what it reads is prefetched so many elements ahead, into L1 or into L2
-(compiler/pipeline.py)."""
+(tir/passes/prefetch.py)."""
+
+PREFETCH_READS = "prefetch_reads"
+"""On a loop: each step prefetches what lies ahead of what the first tile inside of it reads."""
+
+PREFETCH_EACH = "prefetch_each"
+"""On a loop of that tile, with a number: its last so many steps read elements that no other step does, and each
+is prefetched. Of loops without this annotation one step is."""
+
+PREFETCH_LINE = "prefetch_line"
+"""On a loop of that tile whose steps are contiguous in memory, with the number of steps in one cache line."""
 
 CONDITION = "tvmconvgrad.condition"
-"""On a statement: it is executed only under a condition. compiler/pipeline.py makes it an `if` after memory is planned:
-TVM finds no constant bound for what is read inside of an `if`, and would allocate a whole stage for each work item."""
+"""On a statement: it is executed only under a condition. That becomes an `if` after memory is planned
+(tir/passes/conditions.py): TVM finds no constant bound for what is read inside of an `if`, and would allocate a whole
+stage for each work item."""
 
 TRANSPOSE = "pragma_transpose"
 """On the outer of two loops: they copy elements that are contiguous along the outer loop in the source, and along the
 inner one in the copy (tir/passes/transposition.py)."""
-
-LEAST_SIDE = 4
-"""Each of these two loops must have at least so many steps; otherwise elements are copied one by one."""
-
-MAX_STRIDE = 4
-"""The greatest stride at which strided vectors are loaded, or stored, together with the elements between theirs."""
 
 MASK = "pragma_mask"
 """On a loop over a vector's lanes: it adds products to a sum, and some lanes may be padding (tir/passes/masking.py)."""
@@ -29,13 +34,6 @@ PAIRS = "pragma_pairs"
 TILES = "pragma_tiles"
 """On the loop over a block of M, with the rows of a tile register: the block is computed in AMX's tile registers
 (tir/passes/tiles.py)."""
-
-BIAS = "bias"
-"""The name of the parameter that is added to results (schedules/transforms/epilogue.py): passes that move elements from
-one place to another tell it from them."""
-
-OUT = "out"
-"""The name of the parameter that is the result (schedules/transforms/epilogue.py)."""
 
 STAGED = "pragma_staged"
 """On a loop over work items, with the elements of a cache line: each one's results are staged, and then copied

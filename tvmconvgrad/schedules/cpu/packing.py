@@ -18,7 +18,8 @@ from tvm.tirx import Buffer, IntImm, Var
 from tvmconvgrad.schedules.cpu.blocks import extent, transform_written, vectorize
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.tir.annotations import LEAST_SIDE, PREFETCH, PREFETCH_FAR, TRANSPOSE
+from tvmconvgrad.tir.annotations import PREFETCH, PREFETCH_FAR, TRANSPOSE
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
 T = TypeVar("T")

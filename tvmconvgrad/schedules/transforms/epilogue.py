@@ -31,7 +31,7 @@ from tvm_ffi.structural import structural_map
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ACCUMULATOR, DTYPES, Index, OutputMap, result_dtype
-from tvmconvgrad.tir.annotations import BIAS, OUT
+from tvmconvgrad.tir.names import BIAS, OUT
 from tvmconvgrad.tir.rewriting import nodes, with_parts
 
 _Added: TypeAlias = "Callable[[Sequence[Index]], TensorLoad]"

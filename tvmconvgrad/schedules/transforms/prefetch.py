@@ -20,17 +20,9 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 
+from tvmconvgrad.tir.annotations import PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
+from tvmconvgrad.tir.passes.prefetch import prefetch
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
-
-PREFETCH_READS = "prefetch_reads"
-"""Annotates a loop: each step prefetches what lies ahead of what the first tile inside of it reads."""
-
-EACH = "prefetch_each"
-"""Annotates a loop of that tile with a number: its last so many steps read elements that no other step does, and each
-is prefetched. Of loops without this annotation one step is."""
-
-LINE = "prefetch_line"
-"""Annotates a loop of that tile whose steps are contiguous in memory with the number of steps in one cache line."""
 
 
 def prefetch_reads(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRModule:
@@ -69,14 +61,6 @@ def prefetch_results(module: IRModule, name: str = "result") -> IRModule:
     return rewritten(module, (tirx.SeqStmt, tile))
 
 
-def prefetch(buffer: tirx.Buffer, index: Sequence[Expr], write: bool = False, cache: int = 1) -> tirx.Stmt:
-    """A prefetch of the cache line at `index` into L1 or L2 (`cache` 1 or 2), to read it, or to `write` it. The index
-    may lie outside of the buffer."""
-    address = tirx.address_of(tirx.BufferLoad(buffer, list(index)))
-    arguments = (tirx.IntImm("int32", value) for value in (int(write), 4 - cache, 1))  # 3: the L1 cache; 1: it is data
-    return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, *arguments))
-
-
 def _is_memory(buffer: tirx.Buffer) -> bool:
     """Whether a buffer lies in memory, not in the registers of a tile."""
     return str(buffer.scope()) != "local"
@@ -85,10 +69,14 @@ def _is_memory(buffer: tirx.Buffer) -> bool:
 def _reading(loop: tirx.For) -> Sequence[int]:
     """The steps of a loop for which reads are prefetched."""
     extent = int(loop.extent)
-    if LINE in loop.annotations:
-        step = int(loop.annotations[LINE])
+    if PREFETCH_LINE in loop.annotations:
+        step = int(loop.annotations[PREFETCH_LINE])
         return sorted({*range(step - 1, extent, step), extent - 1})
-    return range(extent - int(loop.annotations[EACH]), extent) if EACH in loop.annotations else _one(loop)
+    return (
+        range(extent - int(loop.annotations[PREFETCH_EACH]), extent)
+        if PREFETCH_EACH in loop.annotations
+        else _one(loop)
+    )
 
 
 def _writing(loop: tirx.For) -> range:

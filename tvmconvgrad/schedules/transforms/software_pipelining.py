@@ -25,9 +25,9 @@ from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.schedules.transforms.prefetch import prefetch
 from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.annotations import TILES
+from tvmconvgrad.tir.passes.prefetch import prefetch
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 LEAST_FMAS = 20

@@ -21,8 +21,8 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.tir.annotations import MAX_STRIDE
 from tvmconvgrad.tir.passes import shuffles
+from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,

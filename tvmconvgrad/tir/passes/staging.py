@@ -18,7 +18,8 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.tir.annotations import NON_TEMPORAL, OUT, STAGED
+from tvmconvgrad.tir.annotations import NON_TEMPORAL, STAGED
+from tvmconvgrad.tir.names import OUT
 from tvmconvgrad.tir.rewriting import nodes, with_body
 
 

@@ -10,7 +10,8 @@ from tvm.ir import IRModule, StringImm
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
-from tvmconvgrad.tir.annotations import BIAS, LEAST_SIDE
+from tvmconvgrad.tir.names import BIAS
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, uses
 
 SIDES = (16, 8, LEAST_SIDE)

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule
 
 from tvmconvgrad.machines.cpu import has_masked_stores
-from tvmconvgrad.tir.annotations import MAX_STRIDE
+from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 from tvmconvgrad.tir.rewriting import rewritten
 
 

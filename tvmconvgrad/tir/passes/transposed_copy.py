@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_equal
 
-from tvmconvgrad.tir.annotations import MAX_STRIDE
+from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,

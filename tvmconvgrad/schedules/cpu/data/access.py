@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_pla
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.tir.annotations import LEAST_SIDE
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
 BLOCK_K = 16
 """So many channels of K are innermost in packed operands. It is a cache line of f32."""

@@ -13,7 +13,7 @@ from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
-from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS
+from tvmconvgrad.tir.annotations import PREFETCH_EACH, PREFETCH_READS
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
     if plan.prefetch:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
-        sch.annotate(row, EACH, tile.rows * tile.positions)
+        sch.annotate(row, PREFETCH_EACH, tile.rows * tile.positions)
     return DataNest(block, work_items, n_block, k_loops[0], written)
 
 

@@ -68,12 +68,13 @@ from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, LINE, PREFETCH_READS, prefetch_reads, prefetch_results
+from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
+from tvmconvgrad.tir.annotations import PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
 
 
 @dataclass(frozen=True)
@@ -281,10 +282,12 @@ def _nest_tile(
     if plan.prefetch or plan.prefetches_blocks:
         sch.annotate(positions[-1], PREFETCH_READS, 1)
         if vectors is not None:
-            sch.annotate(vectors, LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
+            sch.annotate(vectors, PREFETCH_LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
     if plan.prefetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
-            sch.annotate(loop, EACH, min(taps, stride))  # a step reads so many new rows, and new positions, of x
+            sch.annotate(
+                loop, PREFETCH_EACH, min(taps, stride)
+            )  # a step reads so many new rows, and new positions, of x
     return LoopNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
 
 

@@ -13,7 +13,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.tir.annotations import MAX_STRIDE
+from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
 WORK_ITEMS = 16
 """The least number of parallel work items that a kernel should have: enough for many cores, and few enough to stay

@@ -47,10 +47,10 @@ from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
-from tvmconvgrad.schedules.transforms.prefetch import EACH, PREFETCH_READS, prefetch_reads
+from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
-from tvmconvgrad.tir.annotations import MASK
+from tvmconvgrad.tir.annotations import MASK, PREFETCH_EACH, PREFETCH_READS
 
 FEW_LANES = 4
 """To add up the lanes of a vector, it is first reduced to a vector of so many."""
@@ -156,7 +156,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: S
     if plan.prefetch:
         sch.annotate(positions[-1], PREFETCH_READS, 1)
         for loop in (row, *k1[-2:-1]) if rank > 1 else (c1, o1):
-            sch.annotate(loop, EACH, blocks.extent(sch, loop))
+            sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
     sch.reorder(*taps, lane)
