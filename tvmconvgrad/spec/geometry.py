@@ -37,6 +37,11 @@ class Geometry:
         return len(self.k)
 
     @property
+    def is_depthwise(self) -> bool:
+        """Whether there are several groups, of one channel of x and one of y each."""
+        return self.groups > 1 and self.groups == self.c == self.o
+
+    @property
     def tap_extent(self) -> Shape:
         """The span of the dilated kernel, (k-1)*dilations + 1 per axis."""
         return tuple(tap_extent(k, d) for k, d in zip(self.k, self.dilations, strict=True))

@@ -77,7 +77,7 @@ def schedule_zeros_and_bias(sch: Schedule, expression: Sum, fused: CacheBlocks |
             channel, *splits = sch.get_loops(block)
             vectors, lane = _by_vectors(sch, channel)
             sch.reorder(vectors, *splits, lane)
-            _vectorize(sch, lane)
+            blocks.vectorize(sch, lane)
 
 
 def _has_channels_last(sch: Schedule, total: SBlockRV) -> bool:
@@ -120,7 +120,7 @@ def _add_rows(sch: Schedule, positions: Sequence[LoopRV], channel: LoopRV) -> Lo
     vectors, lane = _by_vectors(sch, channel)
     sch.reorder(*outer, last, vectors, few, lane)
     sch.unroll(few)
-    _vectorize(sch, lane)
+    blocks.vectorize(sch, lane)
     return (*outer, last)[0]
 
 
@@ -135,7 +135,7 @@ def _sum_channels_first(sch: Schedule, total: SBlockRV) -> None:
     vector = sch.rfactor(sch.get_loops(partial)[-1], 2)
     sch.set_scope(vector, 0, "local")
     channel, split, image, _, lane = sch.get_loops(vector)
-    _vectorize(sch, lane)
+    blocks.vectorize(sch, lane)
     sch.reverse_compute_at(partial, split, preserve_unit_loops=True)
     sch.unroll(sch.get_loops(partial)[-1])
     sch.parallel(sch.fuse(channel, split))
@@ -145,8 +145,3 @@ def _sum_channels_first(sch: Schedule, total: SBlockRV) -> None:
 def _by_vectors(sch: Schedule, loop: LoopRV) -> list[LoopRV]:
     """A loop split into vectors and their lanes."""
     return list(sch.split(loop, [None, largest_divisor(blocks.extent(sch, loop), LANES)]))
-
-
-def _vectorize(sch: Schedule, lane: LoopRV) -> None:
-    if blocks.extent(sch, lane) > 1:
-        sch.vectorize(lane)

@@ -110,6 +110,17 @@ def vectorize_tile(sch: Schedule, tile: Sequence[LoopRV], lanes: int, pairs: boo
     return registers
 
 
+def sum_split_k(sch: Schedule, loops: Sequence[LoopRV], inner: LoopRV, lanes: int) -> None:
+    """Schedule the sum over splits of K, the last of the `loops`: in their order, with vectors along the loop `inner`,
+    and in parallel over the others."""
+    *elements, split = loops
+    row, vector = sch.split(inner, [None, largest_divisor(extent(sch, inner), lanes)])
+    rows = [loop for loop in elements if loop is not inner]
+    sch.reorder(*rows, row, split, vector)
+    vectorize_tile(sch, [vector], lanes)
+    sch.parallel(sch.fuse(*rows, row))
+
+
 def finish_pass(sch: Schedule, loops: Sequence[LoopRV], lanes: int) -> list[LoopRV]:
     """Schedule an elementwise pass over memory, with the innermost loop vectorised. Returns the loops over rows."""
     *rows, last = loops

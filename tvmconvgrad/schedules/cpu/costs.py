@@ -9,6 +9,10 @@ AMX, in f32; for Winograd's algorithm with `--target "llvm -mcpu=native -algorit
 at times: some percent, and more where a single sum changes, may be noise.
 """
 
+from __future__ import annotations
+
+from tvmconvgrad.spec import Problem
+
 PACKING = 0.7
 """To pack data in whole vectors: about as long as reading it from memory takes. With half of it 8 sums change, and take
 1.05 times as long; with twice, 11 and 1.27 (benchmarks/constants.py)."""
@@ -101,3 +105,8 @@ between them (cpu/packing.py)."""
 
 BEST_TILES = 8
 """A search may choose from so many of the cheapest tiles."""
+
+
+def workspace_room(problem: Problem) -> float:
+    """Bytes of workspace that a kernel may plan: about its tensors' (`ROOM`)."""
+    return ROOM * problem.tensor_bytes

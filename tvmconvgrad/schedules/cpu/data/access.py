@@ -11,8 +11,9 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import ROOM, SHARED
+from tvmconvgrad.schedules.cpu.costs import SHARED, workspace_room
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
@@ -20,9 +21,6 @@ from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.passes.limits import LEAST_SIDE
-
-BLOCK_K = 16
-"""So many channels of K are innermost in packed operands. It is a cache line of f32."""
 
 LEAST_FMAS = 48
 """FMAs that an iteration of the innermost loop should have on CPUs with 16 vector registers. Their tiles are small, and
@@ -190,7 +188,7 @@ class DataAccess:
 
     def has_room(self, elements: int) -> bool:
         """Whether a workspace of so many packed elements takes no more memory than the tensors."""
-        return self.bytes * elements <= ROOM * self.sizes.problem.tensor_bytes
+        return self.bytes * elements <= workspace_room(self.sizes.problem)
 
     # ---- what is written ----
 

@@ -170,8 +170,8 @@ class DataSizes:
 
     @cached_property
     def is_depthwise(self) -> bool:
-        """Whether there are several groups of one channel each."""
-        return bool(self.sums) and self.k == self.n == 1 and self.problem.geometry.groups > 1
+        """Whether there are several groups of one channel each, and some sum."""
+        return bool(self.sums) and self.problem.geometry.is_depthwise
 
     @property
     def line(self) -> int:

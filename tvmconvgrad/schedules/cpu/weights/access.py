@@ -303,5 +303,4 @@ class WeightsAccess:
         """Whether operands are packed to registers: in depthwise sums of 16 bits with all taps in one tile, a short run
         of positions is converted once, and the registers serve all taps."""
         geometry, tile = self.problem.geometry, self.tile
-        depthwise = tile.groups > 1 and group_sizes(geometry) == (1, 1)
-        return depthwise and tile.taps == geometry.k and self.problem.dtype != "f32"
+        return tile.groups > 1 and geometry.is_depthwise and tile.taps == geometry.k and self.problem.dtype != "f32"

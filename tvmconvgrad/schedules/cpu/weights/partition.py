@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
-from tvmconvgrad.schedules.cpu.costs import ROOM
+from tvmconvgrad.schedules.cpu.costs import workspace_room
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import CACHE_BLOCK_IN_PLACE, LEAST_CACHE_BLOCK, WeightsAccess, WeightsAxis
@@ -218,7 +218,7 @@ class WeightsPartitioning:
         if access.finishes_by_work_item(split_k, partitions):
             sums //= prod(partitions)
         operand_bytes = BF16_BYTES if access.pairs else F32_BYTES
-        return operand_bytes * packed + F32_BYTES * sums <= ROOM * access.problem.tensor_bytes
+        return operand_bytes * packed + F32_BYTES * sums <= workspace_room(access.problem)
 
     def _partitions(self, split_k: int, may: tuple[bool, bool]) -> list[int]:
         """The partitions of groups, o and c if x, and y, `may` be packed before all work items, or may not.

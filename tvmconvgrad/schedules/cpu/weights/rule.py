@@ -64,7 +64,6 @@ from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
 from tvmconvgrad.schedules.cpu.weights.tile_registers import positions as positions_of_tile
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.expressions.blocking import Blocking
-from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.bias_fusion import fuse_bias
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
@@ -222,7 +221,8 @@ def _nest_sum(sch: Schedule, problem: Problem, plan: WeightsPlan, access: Weight
         split, cache_blocks = sch.split(cache_blocks, [plan.split_k, None])
         partial = sch.rfactor(split, 0)
         cache_blocks = sch.get_loops(partial)[4 + rank]
-        _sum_split_k(sch, total, plan.tile, access.machine.lanes)
+        loops = sch.get_loops(total)
+        blocks.sum_split_k(sch, loops, _innermost(sch, loops, plan.tile), access.machine.lanes)
     tile = sch.rfactor(cache_blocks, 0)
     stored = tile_registers.keep(sch, tile) if plan.tile.tile_rows else tile
     sums = [stored]
@@ -291,12 +291,7 @@ def _nest_tile(
     return LoopNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
 
 
-def _sum_split_k(sch: Schedule, total: SBlockRV, tile: WeightsTile, lanes: int) -> None:
-    """Add up the splits of K, in their order, with vectors along the innermost axis in memory."""
-    g, *k, c, o, split = sch.get_loops(total)
-    inner = next((loop for loop in reversed(tile.loops(k, c, o, g)) if blocks.extent(sch, loop) > 1), g)
-    row, vector = sch.split(inner, [None, largest_divisor(blocks.extent(sch, inner), lanes)])
-    rows = [loop for loop in (g, *k, c, o) if loop is not inner]
-    sch.reorder(*rows, row, split, vector)
-    blocks.vectorize_tile(sch, [vector], lanes)
-    sch.parallel(sch.fuse(*rows, row))
+def _innermost(sch: Schedule, loops: Sequence[LoopRV], tile: WeightsTile) -> LoopRV:
+    """The loop of the sum over splits of K along which the accumulator is contiguous."""
+    g, *k, c, o, _ = loops
+    return next((loop for loop in reversed(tile.loops(k, c, o, g)) if blocks.extent(sch, loop) > 1), g)

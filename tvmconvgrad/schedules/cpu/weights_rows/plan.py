@@ -106,10 +106,11 @@ class RowsPlanner:
         geometry = self.problem.geometry
         ncx = self.problem.gradient is Gradient.FILTER and self.problem.data_format == "NCX"
         whole = geometry.strides[-1] == 1 and (self.machine.masked_stores or prod(geometry.k) == 1)
-        return ncx and (self._is_depthwise or (geometry.groups == 1 and whole))
+        return ncx and (self._has_single_channels or (geometry.groups == 1 and whole))
 
     @property
-    def _is_depthwise(self) -> bool:
+    def _has_single_channels(self) -> bool:
+        """Whether this is a depthwise layer, or has a single channel altogether."""
         return self.problem.geometry.groups == self.problem.geometry.c == self.problem.geometry.o
 
     def least_cost(self) -> float:
@@ -156,7 +157,7 @@ class RowsPlanner:
         """Whether the next cache block is prefetched, of all channels, while one is added up: where the tensors come
         from memory. U-Net's classes, which caches hold, took 1.12 times as long with it."""
         far, geometry = self.problem.tensor_bytes > SHARED * self.machine.l3, self.problem.geometry
-        return far and geometry.rank == prod(geometry.k) == 1 and not self._is_depthwise and self._in_place()
+        return far and geometry.rank == prod(geometry.k) == 1 and not self._has_single_channels and self._in_place()
 
     def _cache_block(self, tile: RowsTile) -> int:
         """The number of vectors of positions in a cache block: about one image, or several small ones, so that groups
@@ -237,7 +238,7 @@ class RowsPlanner:
         loads = rows * tile.c * tile.taps[-1] * prod(tile.taps[:-2]) * stride + tile.rows * tile.o
         fmas = tile.rows * tile.sums
         many = LOADING_MANY if self.machine.masked_stores else LOADING_MANY_UNMASKED
-        loading = LOADING if self._is_depthwise else many
+        loading = LOADING if self._has_single_channels else many
         return min(1.0, tile.sums / self.machine.fmas_in_flight) * fmas / (fmas + loading * loads)
 
     def _rows_read(self, tile: RowsTile) -> int:

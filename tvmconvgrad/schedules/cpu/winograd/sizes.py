@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, ROOM, TRANSPOSING
+from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, TRANSPOSING, workspace_room
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
@@ -26,9 +26,6 @@ half and with twice, and their times beside today's: OPERANDS 3, 1.11 and 7, 1.0
 PANELS_FAR = 0.02
 """Cycles for a byte of a transformed operand from beyond L2 that each work item reads. With half of it 1 sum changes,
 and takes 0.97 times as long; twice changes no sum (benchmarks/constants.py)."""
-
-BLOCK_K = 16
-"""Channels of K that are innermost in packed operands: a cache line of f32."""
 
 K_BLOCKS = 8
 """So many blocks of the filter's K channels are packed one after the other, so that the core's prefetcher follows its
@@ -158,4 +155,4 @@ class WinogradSizes:
     @property
     def room(self) -> int:
         """So many f32 elements of workspace are within the tensors' bytes."""
-        return int(ROOM * self.problem.tensor_bytes) // F32_BYTES
+        return int(workspace_room(self.problem)) // F32_BYTES

@@ -9,8 +9,9 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
+from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import BLOCK_K, MOST_VECTORS, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import MOST_VECTORS, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Gradient, Problem

@@ -10,9 +10,8 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, PACKING, SHARED, STARTING, TRANSPOSING
-from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.packing import BLOCK_K, Packs
 from tvmconvgrad.schedules.cpu.winograd.sizes import (
-    BLOCK_K,
     K_BLOCKS,
     LEAST_WORK_ITEMS,
     MOST_VECTORS,

@@ -9,8 +9,9 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, SHARED, STARTING
+from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import BLOCK_K, LEAST_WORK_ITEMS, MOST_VECTORS, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient, Problem

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from tvm.ir import IRModule
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import LoopRV, SBlockRV
+from tvm.s_tir.schedule import LoopRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
@@ -96,7 +96,8 @@ def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -
         split, cache_blocks = sch.split(cache_blocks, [plan.split_k, None])
         partial = sch.rfactor(split, 0)
         cache_blocks = sch.get_loops(partial)[rank + 3]
-        _sum_split_k(sch, total, lanes)
+        loops = sch.get_loops(total)
+        blocks.sum_split_k(sch, loops, loops[-2], lanes)
     tile = sch.rfactor(cache_blocks, 0)
     sch.set_scope(tile, 0, "local")
     loops = sch.get_loops(tile)
@@ -109,15 +110,6 @@ def _nest_sum(sch: Schedule, many: int, plan: WinogradWeightsPlan, lanes: int) -
     sch.reverse_compute_at(partial, c0, preserve_unit_loops=True)
     blocks.vectorize_tile(sch, sch.get_loops(partial)[-2:], lanes)
     return LoopNest(tile, split or f, cache_block, positions[0])
-
-
-def _sum_split_k(sch: Schedule, total: SBlockRV, lanes: int) -> None:
-    """Add up the splits of K, in their order, with vectors over o."""
-    *rows, o, split = sch.get_loops(total)
-    vector, lane = sch.split(o, [None, lanes])
-    sch.reorder(*rows, vector, split, lane)
-    sch.vectorize(lane)
-    sch.parallel(sch.fuse(*rows, vector))
 
 
 def _nest_result(sch: Schedule, problem: Problem, axes: Sequence[TiledAxis], is_copied: bool, lanes: int) -> None:
