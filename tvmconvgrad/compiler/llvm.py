@@ -94,7 +94,7 @@ class Built(NamedTuple):
     def workspace_bytes(self) -> int:
         """The memory that a call on one thread needs besides its arguments: packed operands and partial sums.
 
-        Each further thread needs its own of what a task allocates for itself.
+        Each further thread needs its own of what a work item allocates for itself.
         """
         return self.workspace.bytes
 

@@ -78,8 +78,8 @@ class Operator:
         pads = zip(self.pads_begin or none, self.pads_end or none, strict=True)
         output_padding: Shape | None = getattr(self, "output_padding", None)
         extra = output_padding or (None,) * self.rank
-        columns = zip(kernel, self.strides, self.dilations, pads, extra, strict=True)
-        return [PadAxis(k, s, d, self.auto_pad, p, op) for k, s, d, p, op in columns]
+        numbers = zip(kernel, self.strides, self.dilations, pads, extra, strict=True)
+        return [PadAxis(k, s, d, self.auto_pad, p, op) for k, s, d, p, op in numbers]
 
     def problem(
         self,

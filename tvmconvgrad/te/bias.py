@@ -3,7 +3,7 @@
     for n, p, o:
         db[o] += dy[n, p, o]
 
-It reads the user's whole tensor: padding and cropping mean nothing to it. For ConvTranspose dy is the big side.
+It reads the user's whole tensor: padding and cropping mean nothing to it. For ConvTranspose dy has the place of x.
 """
 
 from __future__ import annotations

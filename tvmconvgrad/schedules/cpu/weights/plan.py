@@ -118,9 +118,9 @@ class WeightsPlanner:
             blocks = blocks[0], 0
         prefetch = self._draw_prefetch(decisions, partitioning, blocks, packs)
         count = summation_blocks(access, partitioning.cache_block)
-        summed = count if count > 1 else None
+        several = count if count > 1 else None
         return WeightsPlan(
-            access.tile, *blocks, packs, partitioning.cache_block, prefetch, summed, split_k, *partitions
+            access.tile, *blocks, packs, partitioning.cache_block, prefetch, several, split_k, *partitions
         )
 
     def _draw_blocks(self, decisions: Decisions, access: WeightsAccess) -> tuple[int, int]:
