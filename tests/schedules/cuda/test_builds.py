@@ -83,16 +83,16 @@ def test_split_k_that_a_cluster_adds_up(dtype: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize("layer", ["resnet_50 3x3", pytest.param("resnet_50 strided", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("way", [Copies.BOXES, Copies.B_FOR_TWO])
-def test_tma_tiles_are_copied_by_the_engine(layer: str, operator: str, way: Copies) -> None:
+@pytest.mark.parametrize("way", [Copies.TMA, Copies.TMA_MULTICAST_B])
+def test_tiles_are_copied_by_tma(layer: str, operator: str, way: Copies) -> None:
     """In one block, and for both of a cluster; the map is read where the kernel is passed it, not copied."""
     given = {"copies": way, "in_cluster": 1}
     _, program = program_of(Case(operator, LAYERS[layer], dtype="f16"), "gemm", given, SM_90A)
     check(program, SM_90A, "f16")
     ptx = toolkit.to_ptx(program.source, "sm_90a")
     assert "cp.async.bulk.tensor.4d.shared::cluster.global" in ptx
-    assert (".multicast::cluster" in ptx) is (way is Copies.B_FOR_TWO)
-    assert (".explicitcluster" in ptx) is (way is Copies.B_FOR_TWO)
+    assert (".multicast::cluster" in ptx) is (way is Copies.TMA_MULTICAST_B)
+    assert (".explicitcluster" in ptx) is (way is Copies.TMA_MULTICAST_B)
     assert ".local" not in ptx
 
 

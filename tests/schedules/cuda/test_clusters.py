@@ -46,7 +46,7 @@ def test_results_are_exact(emulator: Emulator, what: str, sizes: tuple[int, int]
     check(emulator, case, "gemm", given, TARGETS[what])
 
 
-@pytest.mark.parametrize("way", [Copies.B_FOR_TWO, Copies.A_FOR_TWO])
+@pytest.mark.parametrize("way", [Copies.TMA_MULTICAST_B, Copies.TMA_MULTICAST_A])
 def test_pairs_that_share_tiles_in_clusters_of_split_k(emulator: Emulator, way: Copies) -> None:
     case = Case(OPERATORS[0], replace(LONG, o=128), dtype="f16")
     given = {"tile": len(WARPGROUP_TILES) - 4, "split_k": 8, "in_cluster": 4, "copies": way}
@@ -70,7 +70,7 @@ def test_who_has_clusters() -> None:
     for target, some in ((SM_80, False), (SM_90, True), (SM_90A, True)):
         candidates = program_of(case, "gemm", {"split_k": 8}, target)[0].candidates
         assert candidates["in_cluster"] == ((1, 2, 4, 8) if some else (1,))
-    pairs = program_of(case, "gemm", {"split_k": 8, "copies": Copies.B_FOR_TWO, "tile": 7}, SM_90A)[0].candidates
+    pairs = program_of(case, "gemm", {"split_k": 8, "copies": Copies.TMA_MULTICAST_B, "tile": 7}, SM_90A)[0].candidates
     assert pairs["in_cluster"] == (1, 2, 4)
 
 

@@ -20,7 +20,7 @@ def test_each_vector_has_its_turn_once(
     tile = PaddedTile(positions, block_k, item, by_position)
     copier = Copier(NOTHING, NOTHING, 0, tile, threads, cached=False)
     total = tile.lines * tile.vectors
-    waves = [cast(tuple[int, int], copier._turn(cast(Any, flat))) for flat in range(total)]
+    waves = [cast(tuple[int, int], copier._line_of(cast(Any, flat))) for flat in range(total)]
     assert sorted(waves) == [(line, at) for line in range(tile.lines) for at in range(tile.vectors)]
     run = min(tile.vectors, 8)
     for begin in range(0, total, run):  # neighbouring threads copy what lies side by side: a line of the caches

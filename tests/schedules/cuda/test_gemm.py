@@ -27,14 +27,14 @@ def of_all_types() -> list[Case]:
 
 
 def tiles() -> list[tuple[Case, dict[str, int]]]:
-    """Each tile, with depths and stages in turn, for each sum."""
+    """Each tile, with every BLOCK_K and stages in turn, for each sum."""
     found = []
-    for dtype, count, depths in (("f32", len(FMA_TILES), (8, 16)), ("f16", len(TENSOR_TILES), (32, 64))):
+    for dtype, count, block_ks in (("f32", len(FMA_TILES), (8, 16)), ("f16", len(TENSOR_TILES), (32, 64))):
         for tile, operator in itertools.product(range(count), (0, 1, 3)):
             turn = len(found)
             filters = ("XIO", "OIX")[turn % 2]
             case = Case(OPERATORS[operator], WIDE, "NXC", filters, dtype)
-            found.append((case, {"tile": tile, "block_k": depths[turn % 2]}))
+            found.append((case, {"tile": tile, "block_k": block_ks[turn % 2]}))
     return found
 
 

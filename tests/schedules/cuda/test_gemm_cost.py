@@ -31,7 +31,7 @@ def cost_of(operator: int, tile: GemmTile, dtype: str = "f16", copies: Copies = 
 
 
 def test_a_block_waits_for_memory_where_few_stages_are_under_way() -> None:
-    cost = cost_of(0, GemmTile(128, 128, (2, 1)), copies=Copies.BOXES)
+    cost = cost_of(0, GemmTile(128, 128, (2, 1)), copies=Copies.TMA)
     times = [cost.microseconds(4, 1, stages) for stages in (2, 3, 4, 7)]
     assert times == sorted(times, reverse=True)
     assert times[0] > 1.5 * times[-1]
@@ -40,8 +40,8 @@ def test_a_block_waits_for_memory_where_few_stages_are_under_way() -> None:
 def test_two_blocks_on_an_sm_hide_each_others_ends() -> None:
     layer = Convolution(64, 1, 64, 256, (56, 56), (56, 56), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
     found = planner(1, layer=layer)
-    alone, beside = (found.cost(GemmTile(*tile), Copies.BOXES) for tile in ((128, 256, (2, 1)), (64, 128, (1, 1))))
-    assert (alone.together(3), beside.together(2) > 2) == (1, True)
+    alone, beside = (found.cost(GemmTile(*tile), Copies.TMA) for tile in ((128, 256, (2, 1)), (64, 128, (1, 1))))
+    assert (alone.occupancy(3), beside.occupancy(2) > 2) == (1, True)
     assert beside.microseconds(1, 1, 2) < alone.microseconds(1, 1, 3)
 
 
@@ -55,7 +55,7 @@ def test_large_clusters_find_fewer_sms() -> None:
 def test_warps_that_quarters_of_an_sm_do_not_share_evenly() -> None:
     units, tile = planner(1, "f32").units, GemmTile(64, 64, (8, 8))
     assert tile in FMA_TILES
-    assert [units.even(tile, blocks) for blocks in (2, 3, 4)] == [1.0, 0.75, 1.0]
+    assert [units.warp_balance(tile, blocks) for blocks in (2, 3, 4)] == [1.0, 0.75, 1.0]
 
 
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
@@ -82,7 +82,8 @@ def test_tiles_take_whole_pairs_of_blocks() -> None:
     tile = GemmTile(64, 64, (1, 1))
     assert tile in WARPGROUP_TILES
     counts = [
-        planner(0, layer=layer).cost(tile, way).tiles for way in (Copies.BOXES, Copies.B_FOR_TWO, Copies.A_FOR_TWO)
+        planner(0, layer=layer).cost(tile, way).tiles
+        for way in (Copies.TMA, Copies.TMA_MULTICAST_B, Copies.TMA_MULTICAST_A)
     ]
     assert counts == [prod((3, 3)), prod((4, 3)), prod((3, 4))]
 

@@ -22,7 +22,7 @@ from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES, Size, sizes
+from tvmconvgrad.schedules.cuda.gemm.shapes import LINE_BYTES, GemmShape, gemm_shapes
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPGROUP_TILES, GemmTile
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
@@ -31,7 +31,7 @@ from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.spec.reducing.merging import merged
 
 pytestmark = needs_emulator
-DEPTH = 64
+BLOCK_K = 64
 SQUARE = Convolution(8, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 DILATED = Convolution(4, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (2, 2), (2, 2), (2, 2))
 STRIDED = Convolution(4, 1, 64, 64, (28, 28), (14, 14), (3, 3), (2, 2), (1, 1), (1, 1), (0, 0))
@@ -41,22 +41,22 @@ CUBE = Convolution(2, 1, 64, 64, (12, 12, 12), (12, 12, 12), (3, 3, 3), (1, 1, 1
 SINGLE = Convolution(8, 1, 64, 64, (27, 28), (27, 28), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0))
 
 
-def met(size: Size, rows: int) -> Iterator[tuple[int, ...]]:
+def met(shape: GemmShape, rows: int) -> Iterator[tuple[int, ...]]:
     """The elements (vectors of all channels of a chunk) that a tile in the middle meets, in order: pads, too."""
-    taps = list(itertools.product(*(range(axis.taps) for axis in size.axes)))
-    space = [axis.size for axis in size.axes]
+    taps = list(itertools.product(*(range(axis.taps) for axis in shape.axes)))
+    space = [axis.size for axis in shape.axes]
     count = int(np.prod(space))
-    images = (size.k if size.by_taps else size.m) // count
+    images = (shape.k if shape.by_taps else shape.m) // count
     positions = list(itertools.product(range(images), *map(range, space)))
 
     def element(position: tuple[int, ...], tap: tuple[int, ...]) -> tuple[int, ...]:
         image, *at = position
-        return image, *(i * axis.stride + j * axis.step for i, j, axis in zip(at, tap, size.axes))
+        return image, *(i * axis.stride + j * axis.step for i, j, axis in zip(at, tap, shape.axes))
 
-    if size.by_taps:
-        some = taps[: rows // min(size.channels, size.channel_block(DEPTH))]
-        for first in range(0, len(positions), DEPTH):
-            yield from (element(each, tap) for tap in some for each in positions[first : first + DEPTH])
+    if shape.by_taps:
+        some = taps[: rows // min(shape.channels, shape.channel_block(BLOCK_K))]
+        for first in range(0, len(positions), BLOCK_K):
+            yield from (element(each, tap) for tap in some for each in positions[first : first + BLOCK_K])
     else:
         first = len(positions) // 2 // rows * rows
         for _ in range(2):  # chunks of channels: other elements, which take the place of the first ones
@@ -87,11 +87,11 @@ def missed(elements: Iterable[tuple[int, ...]], places: int) -> float:
 )
 def test_what_is_new_in_a_cache_of_that_size(layer: Convolution, operator: int, rows: int) -> None:
     problem = merged(Case(OPERATORS[operator], layer, dtype="f16").call.problem())
-    for size in sizes(problem):
-        reuse = size.reuse(rows, DEPTH)
+    for shape in gemm_shapes(problem):
+        reuse = shape.reuse(rows, BLOCK_K)
         assert 0 < reuse.new <= 1
-        elements = list(met(size, rows))
-        found = missed(elements if size.by_taps else elements[: len(elements) // 2], reuse.bytes // LINE_BYTES)
+        elements = list(met(shape, rows))
+        found = missed(elements if shape.by_taps else elements[: len(elements) // 2], reuse.bytes // LINE_BYTES)
         assert found == pytest.approx(reuse.new, rel=0.3, abs=0.03)
         if reuse.new < 0.5:  # and a much smaller cache does not do
             assert missed(elements, reuse.bytes // LINE_BYTES // 8) > 1.5 * reuse.new
@@ -99,10 +99,10 @@ def test_what_is_new_in_a_cache_of_that_size(layer: Convolution, operator: int, 
 
 def test_nothing_is_met_twice_by_one_tap_or_one_tap_s_channels() -> None:
     for operator in (0, 1, 3):
-        (size,) = sizes(merged(Case(OPERATORS[operator], SINGLE, dtype="f16").call.problem()))
-        assert size.reuse(128, DEPTH).new == 1
-    (size,) = sizes(Case(OPERATORS[0], SQUARE, dtype="f16").call.problem())
-    assert size.reuse(64, DEPTH).new == 1
+        (shape,) = gemm_shapes(merged(Case(OPERATORS[operator], SINGLE, dtype="f16").call.problem()))
+        assert shape.reuse(128, BLOCK_K).new == 1
+    (shape,) = gemm_shapes(Case(OPERATORS[0], SQUARE, dtype="f16").call.problem())
+    assert shape.reuse(64, BLOCK_K).new == 1
 
 
 TARGETS = {"f16 sm_90a": SM_90A, "f16 sm_90": SM_90, "f32": SM_90, "tf32": TF32}
@@ -155,8 +155,8 @@ def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operat
     machine = replace(GpuMachine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes=20)
     for each, worth in ((layer, True), (SINGLE, False)):
         planner = GemmPlanner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
-        tiles = [planner.units.tiles[i] for i in planner.usable()]
-        tiles = [tile for tile in tiles if Copies.CACHED in planner.ways(tile) or not worth]
+        tiles = [planner.units.tiles[i] for i in planner.tile_candidates()]
+        tiles = [tile for tile in tiles if Copies.CACHED in planner.copy_modes(tile) or not worth]
         past, by_l1 = (
             min(
                 planner.cost(tile, way).microseconds(split_k, 1, 3)
@@ -176,16 +176,18 @@ def test_stages_and_what_has_to_stay_fit_into_one_memory(operator: int, target: 
     for layer in (SQUARE, STRIDED, CUBE):
         problem = Case(OPERATORS[operator], layer, dtype="f16").call.problem()
         planner = GemmPlanner(machine, problem)
-        for tile, cached in itertools.product(planner.usable(), (Copies.PAST_L1, Copies.CACHED)):
-            if cached not in planner.ways(planner.units.tiles[tile]):
+        for tile, cached in itertools.product(planner.tile_candidates(), (Copies.PAST_L1, Copies.CACHED)):
+            if cached not in planner.copy_modes(planner.units.tiles[tile]):
                 continue
             plan = planner.plan(Decisions({"tile": tile, "copies": cached}))
             found += cached is Copies.CACHED
             stages = planner.units.stage_bytes(plan.tile, plan.block_k, plan.stages)
-            kept = max(size.reuse(plan.tile.block_m, plan.block_k).bytes for size in planner.sizes()) if cached else 0
-            blocks = planner.cost(plan.tile, cached, plan.block_k).together(plan.stages)
+            l1_bytes = (
+                max(shape.reuse(plan.tile.block_m, plan.block_k).bytes for shape in planner.shapes()) if cached else 0
+            )
+            blocks = planner.cost(plan.tile, cached, plan.block_k).occupancy(plan.stages)
             assert blocks * stages <= machine.shared
-            assert blocks * (stages + kept) <= machine.shared_and_l1
+            assert blocks * (stages + l1_bytes) <= machine.shared_and_l1
     assert found > 10
 
 

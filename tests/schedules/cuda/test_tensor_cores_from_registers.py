@@ -31,7 +31,7 @@ LAYERS = {"stem": STEM, "groups": GROUPS, "cube": CUBE, "line": LINE}
 
 @pytest.mark.parametrize(("layer", "tile"), in_turn(len(LAYERS), list(LAYERS), range(len(TILES_FROM_REGISTERS))))
 def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
-    """In each type and layout, for both targets, of all depths and stages, in turn."""
+    """In each type and layout, for both targets, of every BLOCK_K and number of stages, in turn."""
     turn = list(LAYERS).index(layer) + tile
     target = list(TARGETS)[(turn + tile) % 2]
     case = Case(
@@ -56,7 +56,7 @@ def few_columns() -> list[Case]:
 
 
 def _tiles(case: Case) -> list[int]:
-    return [tile for tile in GemmPlanner(MACHINE, problem_of(case)).usable() if tile >= TARGETS[SM_90]]
+    return [tile for tile in GemmPlanner(MACHINE, problem_of(case)).tile_candidates() if tile >= TARGETS[SM_90]]
 
 
 @pytest.mark.slow

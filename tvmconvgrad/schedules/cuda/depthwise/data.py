@@ -55,21 +55,21 @@ class Output:
 class PositionsKernel:
     """The kernel of some phases: all of a data gradient, or one."""
 
-    phase_groups: Sequence[Phase]
+    phases: Sequence[Phase]
     plan: DepthwisePlan
 
     @property
     def _extents(self) -> tuple[int, ...]:
         """Work for threads: (n, vectors of groups, *tiles, channel). With all taps, a thread has all channels, too."""
-        n, groups, *_, channels = self.phase_groups[0].total.shape
-        space = [max(extents) for extents in zip(*(phase.space for phase in self.phase_groups))]
+        n, groups, *_, channels = self.phases[0].total.shape
+        space = [max(extents) for extents in zip(*(phase.space for phase in self.phases))]
         return (n, groups // self.plan.lanes, *self.plan.tiles(space), 1 if self.plan.whole else channels)
 
     def kernel(self) -> tirx.Stmt:
         """The kernel: a thread for each tile and vector, neighbours along memory."""
         extents = self._extents
         n, vectors, *space, channel = range(len(extents))
-        by_groups = self.phase_groups[0].results.product.problem.data_format == "NXC"
+        by_groups = self.phases[0].results.product.problem.data_format == "NXC"
         order = [n, channel, *space, vectors] if by_groups else [n, vectors, channel, *space]
 
         def tile(flat: Index) -> tirx.Stmt:
@@ -85,7 +85,7 @@ class PositionsKernel:
         """What a thread computes."""
         return [
             Output(phase, (number, own), (n, group, *position, writing.number(own) if self.plan.whole else channel))
-            for number, phase in enumerate(self.phase_groups)
+            for number, phase in enumerate(self.phases)
             for own in range(phase.total.shape[-1] if self.plan.whole else 1)
             for position in self.plan.positions(space)
         ]
@@ -98,7 +98,7 @@ class PositionsKernel:
         writes = [self._write(output, i, sums) for i, output in enumerate(outputs)]
         body = _Products(outputs, loops, self.plan.lanes).add(sums, [] if loops else writes)
         for axis, var in reversed(loops.items()):
-            body = writing.loop_of(var, self.phase_groups[0].taps[axis], body)
+            body = writing.loop_of(var, self.phases[0].taps[axis], body)
         return writing.seq(writing.allocate(sums), writing.clear(sums), body, *(writes if loops else []))
 
     def _write(self, output: Output, i: int, sums: tirx.Buffer) -> tirx.Stmt:

@@ -32,19 +32,19 @@ class PositionsPlanner(DepthwisePlanner):
     @property
     def space(self) -> tuple[int, ...]:
         """The positions along each axis, of the output phase that has most."""
-        if not self.phase_groups:
+        if not self.phases:
             return self.problem.geometry.y
-        return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phase_groups)))
+        return tuple(max(extents) for extents in zip(*(phase.positions for phase in self.phases)))
 
     @property
     def results(self) -> int:
         """Results for each position: one for each output phase."""
-        return sum(phase.channels for phase in self.phase_groups) or 1
+        return sum(phase.channels for phase in self.phases) or 1
 
     @property
     def products(self) -> int:
         """Products for each position."""
-        return sum(phase.channels * phase.taps for phase in self.phase_groups) or prod(self.problem.geometry.k)
+        return sum(phase.channels * phase.taps for phase in self.phases) or prod(self.problem.geometry.k)
 
     @property
     def whole(self) -> bool:
@@ -85,8 +85,8 @@ class PositionsPlanner(DepthwisePlanner):
         geometry = self.problem.geometry
         if self.whole and run * rows * self.products > MOST_PRODUCTS:
             return False
-        taps = max((phase.phase_groups[self.axis].taps for phase in self.phase_groups), default=geometry.k[self.axis])
-        step = 1 if self.phase_groups else geometry.strides[self.axis]
+        taps = max((phase.phase_groups[self.axis].taps for phase in self.phases), default=geometry.k[self.axis])
+        step = 1 if self.phases else geometry.strides[self.axis]
         weights = self.products if self.whole else geometry.k[self.axis]
         vectors = weights + ROWS_AT_HAND * ((run - 1) * step + taps)
         return self.registers(lanes, self.together * run * rows, vectors) <= MOST_REGISTERS

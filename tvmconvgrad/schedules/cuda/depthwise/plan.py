@@ -91,18 +91,19 @@ class DepthwisePlanner(ABC):
         return rank - 1 if self.in_vectors else max(rank - 2, 0)
 
     @cached_property
-    def phase_groups(self) -> tuple[PhaseConvolution, ...]:
+    def phases(self) -> tuple[PhaseConvolution, ...]:
         """The phases of a data gradient."""
         return parts(self.problem) if self.problem.gradient is Gradient.DATA else ()
 
     def is_applicable(self) -> bool:
-        """Whether each group has one channel, and not too many taps; in a data gradient of stride 1 or by phases."""
+        """Whether it is depthwise, has at most MOST_TAPS unrolled taps, and a data gradient sums over taps (not over
+        positions of dy)."""
         geometry = self.problem.geometry
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return False
         if self.problem.gradient is not Gradient.DATA:
             return True
-        return bool(self.phase_groups) and not any(by_y for phase in self.phase_groups for by_y in phase.over_y)
+        return bool(self.phases) and not any(by_y for phase in self.phases for by_y in phase.over_y)
 
     def least_cost(self) -> float:
         """Microseconds, about: the longer of memory's time and the products'."""

@@ -93,7 +93,7 @@ class _Program:
         lanes: dict[str, Lanes] = {}
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
-        phase_groups: list[Phase] = []
+        phases: list[Phase] = []
         for total, output_map in zip(self.expression.sums, output_maps(self.problem, self.expression, found)):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
@@ -103,8 +103,8 @@ class _Program:
                 workspace.append(filters.partial)
                 kernels += [filters.kernel(), epilogue.sum_split_k(results, filters.partial)]
             else:
-                phase_groups.append(Phase(results, a, b))
-        together = [phase_groups] if self.plan.whole else [[phase] for phase in phase_groups]
+                phases.append(Phase(results, a, b))
+        together = [phases] if self.plan.whole else [[phase] for phase in phases]
         kernels += [PositionsKernel(each, self.plan).kernel() for each in together if each]
         workspace += [each.packed for each in lanes.values() if each.packed is not None]
         before = [each.pack() for each in lanes.values()]

@@ -74,17 +74,17 @@ class FilterKernel:
     def kernel(self) -> tirx.Stmt:
         """The kernel. Neighbouring tiles are those of neighbouring threads, which share their borders in the cache."""
         sharing = self.sharing
-        grid = (self.plan.blocks, prod(self.tap_blocks), sharing.chunks)
+        grid = (self.plan.blocks, prod(self.tap_blocks), sharing.group_blocks)
         steps = -(-prod(self.work) // (self.plan.blocks * sharing.parts))
 
         def body(block: Index, thread: Index) -> tirx.Stmt:
-            part, tap_block, chunk = writing.unflatten(block, grid)
-            mine, vector = thread // sharing.width, chunk * sharing.width + thread % sharing.width
+            split, tap_block, group_block = writing.unflatten(block, grid)
+            mine, vector = thread // sharing.width, group_block * sharing.width + thread % sharing.width
             first_tap = [at * own for at, own in zip(writing.unflatten(tap_block, self.tap_blocks), self.own_taps)]
             sums = writing.memory("sums", (prod(self.own_taps) * self.plan.lanes,), ACCUMULATOR, "local")
 
             def step(at: Index) -> tirx.Stmt:
-                tile = (part * steps + at) * sharing.parts + mine
+                tile = (split * steps + at) * sharing.parts + mine
                 inside = writing.below(tile, prod(self.work), self.plan.blocks * steps * sharing.parts)
                 return writing.when(inside, self._tile(sums, vector * self.plan.lanes, first_tap, tile))
 
@@ -92,14 +92,14 @@ class FilterKernel:
                 writing.allocate(sums),
                 writing.clear(sums),
                 writing.when(self._is_vector(vector), writing.loop("step", steps, step)),
-                *self._add_up(sums, part, thread, chunk * sharing.width, first_tap),
+                *self._add_up(sums, split, thread, group_block * sharing.width, first_tap),
             )
 
         return writing.kernel(prod(grid), sharing.threads, body)
 
     def _is_vector(self, vector: Index) -> list[Index]:
         """The condition for a vector to exist, where not all blocks of groups are full."""
-        return writing.below(vector, self.sharing.vectors, self.sharing.chunks * self.sharing.width)
+        return writing.below(vector, self.sharing.vectors, self.sharing.group_blocks * self.sharing.width)
 
     def _tile(self, sums: tirx.Buffer, group: Index, first_tap: Sequence[Index], tile: Index) -> tirx.Stmt:
         """Add the products of a tile, row by row of what its positions read."""
@@ -129,7 +129,7 @@ class FilterKernel:
         return writing.seq(registers, *loads_ahead(loads, work))
 
     def _add_up(
-        self, sums: tirx.Buffer, part: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]
+        self, sums: tirx.Buffer, split: Index, thread: Index, first_vector: Index, first_tap: Sequence[Index]
     ) -> list[tirx.Stmt]:
         """Add up the sums of the threads that share groups, in a fixed order, and write them, some taps at a time."""
         lanes, own = self.plan.lanes, prod(self.own_taps)
@@ -155,7 +155,7 @@ class FilterKernel:
                 inside = writing.below(flat, count, -(-count // threads) * threads)
                 inside += self._is_vector(first_vector + vector)
                 where = self._flat_tap(first_tap, begin + tap)
-                return writing.when(inside, self._total(words, total, part, first_vector, tap, vector, where))
+                return writing.when(inside, self._total(words, total, split, first_vector, tap, vector, where))
 
             return writing.seq(
                 instructions.barrier() if begin else None,
@@ -176,7 +176,7 @@ class FilterKernel:
         self,
         words: tirx.Buffer,
         total: tirx.Buffer,
-        part: Index,
+        split: Index,
         first_vector: Index,
         tap: Index,
         vector: Index,
@@ -194,7 +194,7 @@ class FilterKernel:
 
         def write(i: Index) -> tirx.Stmt:
             group = (first_vector + vector) * lanes + i
-            return writing.store(self.partial, writing.load(total, i), part, group, flat_tap, 0)
+            return writing.store(self.partial, writing.load(total, i), split, group, flat_tap, 0)
 
         return writing.seq(
             writing.clear(total),

@@ -33,7 +33,7 @@ class Sharing:
 
     vectors: int
     """The number of vectors of groups."""
-    chunks: int
+    group_blocks: int
     """The number of blocks of neighbouring vectors; a thread block has one of them."""
 
     @classmethod
@@ -45,7 +45,7 @@ class Sharing:
     @property
     def width(self) -> int:
         """The vectors of one such block, which neighbouring threads read along memory."""
-        return -(-self.vectors // self.chunks)
+        return -(-self.vectors // self.group_blocks)
 
     @property
     def parts(self) -> int:
@@ -81,8 +81,8 @@ class FilterPlanner(DepthwisePlanner):
             divisors = [size for size in sizes if size >= ROWS and y[-2] % size == 0]
             rows = decisions.draw("rows", sizes, max(divisors or [size for size in sizes if size <= ROWS]))
         plan = DepthwisePlan(lanes, self.tile(run, rows), self.axis, whole)
-        together = max(int(REGISTERS / (THREADS * self._needed(lanes, run, rows))), 1)
-        return replace(plan, blocks=self._blocks(decisions, plan, together))
+        occupancy = max(int(REGISTERS / (THREADS * self._needed(lanes, run, rows))), 1)
+        return replace(plan, blocks=self._blocks(decisions, plan, occupancy))
 
     def _whole(self, lanes: int) -> bool:
         """Whether a thread has the sums of all taps."""
@@ -107,12 +107,12 @@ class FilterPlanner(DepthwisePlanner):
                 return fitting[-1]
         return max(width for width in widths if width == 1 or self.words(width) <= 2)
 
-    def _blocks(self, decisions: Decisions, plan: DepthwisePlan, together: int) -> int:
-        """Parts of all positions: as many as there are blocks at a time, of which so many are `together` on an SM."""
+    def _blocks(self, decisions: Decisions, plan: DepthwisePlan, occupancy: int) -> int:
+        """Parts of all positions: as many as there are blocks at a time, of which an SM runs `occupancy`."""
         geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
         most = max(geometry.batch * prod(plan.tiles(geometry.y)) // sharing.parts, 1)
-        waves = [max(self.machine.processors * count // sharing.chunks, 1) for count in (1, 2, 3, 4, 6, 8)]
+        waves = [max(self.machine.processors * count // sharing.group_blocks, 1) for count in (1, 2, 3, 4, 6, 8)]
         few = [1 << i for i in range(self.machine.processors.bit_length())]
         options = [count for count in (*few, *waves) if count <= most]
-        wanted = max(self.machine.processors * together // sharing.chunks, 1)
+        wanted = max(self.machine.processors * occupancy // sharing.group_blocks, 1)
         return decisions.draw("blocks", options, min(wanted, most))

@@ -17,9 +17,9 @@ from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
     ColumnTile,
     Copier,
     PaddedTile,
+    RegisterTile,
     SharedTile,
     TileOrigin,
-    UnsharedTile,
 )
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import ALIGNMENT, SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.copies.tma_pipeline import BARRIER, TmaPipeline
@@ -43,7 +43,7 @@ RESULT_PAD = 8
 
 
 @dataclass(frozen=True)
-class Block:
+class ThreadBlock:
     """The thread blocks of one product."""
 
     product: Product
@@ -61,7 +61,7 @@ class Block:
     def units(self) -> FmaUnits | TensorCores | Warpgroups | TensorCoresFromRegisters:
         """The units that multiply."""
         (a, b), dtype, workers = self.tiles, self.plan.units.dtype, self.plan.tile.workers
-        if isinstance(a, UnsharedTile) and isinstance(b, ColumnTile):
+        if isinstance(a, RegisterTile) and isinstance(b, ColumnTile):
             return TensorCoresFromRegisters(dtype, a, b, workers[0])
         if isinstance(a, SwizzledTile) and isinstance(b, SwizzledTile):
             return Warpgroups(dtype, a, b, workers)
@@ -69,14 +69,14 @@ class Block:
         return TensorCores(dtype, a, b, workers) if self.plan.units.is_tensor else FmaUnits(a, b, workers)
 
     @property
-    def workers(self) -> int:
+    def mma_threads(self) -> int:
         """Threads of a block that multiply."""
         return self.plan.units.threads(self.plan.tile)
 
     @property
     def threads(self) -> int:
         """All threads of a block: with TMA there is one more warp, the producer."""
-        return self.workers + (WARP if self.plan.copies.by_tma else 0)
+        return self.mma_threads + (WARP if self.plan.copies.by_tma else 0)
 
     @property
     def steps(self) -> int:
@@ -187,7 +187,7 @@ class Block:
 
     def _work(self, thread: Index, work: tirx.Stmt, others: tirx.Stmt | None = None) -> tirx.Stmt:
         """`work` for the threads that multiply, and `others` for the producer warp, if there is one."""
-        return tirx.IfThenElse(thread < self.workers, work, others) if self.workers < self.threads else work
+        return tirx.IfThenElse(thread < self.mma_threads, work, others) if self.mma_threads < self.threads else work
 
     def _pipeline(self, words: tirx.Buffer, place: TileOrigin, cluster: Cluster, thread: Index) -> Pipeline:
         """The pipeline that copies the operands of the tile at `place`."""
@@ -225,7 +225,9 @@ class Block:
 
         a, b = self.tiles
         stages, tiles = self.plan.stages, (a.words, b.words)
-        pipeline = TmaPipeline(stages, tiles, fill, words, self._barriers, self.steps, thread, self.workers, cluster)
+        pipeline = TmaPipeline(
+            stages, tiles, fill, words, self._barriers, self.steps, thread, self.mma_threads, cluster
+        )
         return pipeline
 
     def _write(
@@ -233,13 +235,13 @@ class Block:
     ) -> tirx.Stmt:
         tile = epilogue.SumTile(sums, self.stride, self.plan.tile.block_m, self.plan.tile.block_n, first, cluster)
         if self.partial is None:
-            return epilogue.write_tile(self.results, tile, thread, self.workers)
+            return epilogue.write_tile(self.results, tile, thread, self.mma_threads)
         return epilogue.write_partial(
-            self.product, self.partial, split // self.plan.in_cluster, tile, thread, self.workers
+            self.product, self.partial, split // self.plan.in_cluster, tile, thread, self.mma_threads
         )
 
 
-def kernel(blocks: Sequence[Block]) -> tirx.Stmt:
+def kernel(blocks: Sequence[ThreadBlock]) -> tirx.Stmt:
     """One kernel for several products with the same plan: those of a data gradient's output phases. Blocks of the first
     products start first, since they have the longest sums."""
     words = writing.memory("words", (max(each.words for each in blocks),), ACCUMULATOR, "shared.dyn", ALIGNMENT)

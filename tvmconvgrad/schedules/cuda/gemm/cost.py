@@ -18,7 +18,7 @@ from math import ceil, log2
 
 from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.sizes import Size
+from tvmconvgrad.schedules.cuda.gemm.shapes import GemmShape
 from tvmconvgrad.schedules.cuda.gemm.tiles import ACCUMULATOR_BYTES, GemmTile, Loads, Units
 from tvmconvgrad.te.tensors import ceil_to
 
@@ -43,7 +43,7 @@ class Cost:
     """The cost of a problem's kernel with one tile, BLOCK_K and one way to copy operands."""
 
     units: Units
-    sizes: tuple[Size, ...]
+    shapes: tuple[GemmShape, ...]
     groups: int
     moved: int
     """Bytes that are read from memory or written to it: operands and result, each once."""
@@ -57,25 +57,25 @@ class Cost:
         return self.units.machine
 
     @cached_property
-    def kept(self) -> int:
+    def l1_bytes(self) -> int:
         """Bytes of a block that should stay in L1."""
         if self.copies is not Copies.CACHED or self.tile.a_from_registers:
             return 0
-        return max(size.reuse(self.tile.block_m, self.block_k).bytes for size in self.sizes)
+        return max(shape.reuse(self.tile.block_m, self.block_k).bytes for shape in self.shapes)
 
     def microseconds(self, split_k: int, in_cluster: int, stages: int) -> float:
         """Microseconds of the kernel, and of the one that adds up splits."""
         machine, cycles, blocks = self.machine, self.machine.cycles, self.tiles * split_k
         cluster = in_cluster * self.copies.blocks
-        processors, together = machine.processors_of(cluster), self.together(stages)
-        waves = ceil(blocks / (processors * together))
+        processors, occupancy = machine.processors_of(cluster), self.occupancy(stages)
+        waves = ceil(blocks / (processors * occupancy))
         # Large clusters fill some SMs before others have any block.
-        most = waves * together if cluster >= 4 else ceil(blocks / processors)
-        steps, resident = self._steps(split_k), min(together, most)
-        shared = self._step / self.units.even(self.tile, resident)
-        step = shared / self.units.busy(self.tile, resident)
+        most = waves * occupancy if cluster >= 4 else ceil(blocks / processors)
+        steps, resident = self._steps(split_k), min(occupancy, most)
+        shared = self._step / self.units.warp_balance(self.tile, resident)
+        step = shared / self.units.issue_rate(self.tile, resident)
         writing = WRITING[0] * cycles + WRITING[1] * self.tile.block_m * self.tile.block_n
-        late = max(step, machine.latency * cycles / self.units.ahead(self.tile, stages, self.copies))
+        late = max(step, machine.latency * cycles / self.units.stages_in_flight(self.tile, stages, self.copies))
         times = (
             waves * (machine.latency * cycles + steps * late + writing),
             most * (steps * shared + SHARED_WRITING * writing),
@@ -83,37 +83,37 @@ class Cost:
             self.moved / machine.bytes * cycles,
         )
         found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / cycles
-        copying = 1.0 if self.copies.by_tma or not self.units.by_groups(self.tile) else COPYING
+        copying = 1.0 if self.copies.by_tma or not self.units.uses_wgmma(self.tile) else COPYING
         found = LAUNCH + found * copying * CLUSTERED ** log2(cluster)
         if in_cluster > 1:
             found += ACCUMULATOR_BYTES * self.tile.block_m * self.tile.block_n / CLUSTER_BYTES / cycles
         return found + self._adding(split_k // in_cluster)
 
-    def together(self, stages: int) -> int:
+    def occupancy(self, stages: int) -> int:
         """Occupancy: the blocks that an SM runs at a time."""
-        return self.units.together(self.tile, self.block_k, stages, self.copies, self.kept)
+        return self.units.occupancy(self.tile, self.block_k, stages, self.copies, self.l1_bytes)
 
     @cached_property
     def tiles(self) -> int:
         """All tiles of one split, in whole pairs."""
-        return sum(self._tiles(size) for size in self.sizes)
+        return sum(self._tiles(shape) for shape in self.shapes)
 
-    def _tiles(self, size: Size) -> int:
+    def _tiles(self, shape: GemmShape) -> int:
         rows, columns = self.copies.pair
-        along_rows = ceil_to(ceil(size.m / self.tile.block_m), rows)
-        return self.groups * along_rows * ceil_to(ceil(size.n / self.tile.block_n), columns)
+        along_rows = ceil_to(ceil(shape.m / self.tile.block_m), rows)
+        return self.groups * along_rows * ceil_to(ceil(shape.n / self.tile.block_n), columns)
 
     def _steps(self, split_k: int) -> float:
         """The number of BLOCK_K steps of a block; with several products, their mean."""
-        return sum(self._tiles(size) * ceil(size.k / split_k / self.block_k) for size in self.sizes) / self.tiles
+        return sum(self._tiles(shape) * ceil(shape.k / split_k / self.block_k) for shape in self.shapes) / self.tiles
 
     @cached_property
     def _loads(self) -> list[Loads]:
         """For each product, the share of its tiles that is read from L2."""
         if self.copies is Copies.CACHED:
-            return [Loads(size.reuse(self.tile.block_m, self.block_k).new, 1.0, self.copies) for size in self.sizes]
+            return [Loads(shape.reuse(self.tile.block_m, self.block_k).new, 1.0, self.copies) for shape in self.shapes]
         a, b = (0.5 if shared else 1.0 for shared in self.copies.shared)
-        return [Loads(a, b, self.copies)] * len(self.sizes)
+        return [Loads(a, b, self.copies)] * len(self.shapes)
 
     @cached_property
     def _step(self) -> float:
@@ -129,5 +129,5 @@ class Cost:
         """Microseconds of the kernel that adds up so many partial sums."""
         if count == 1:
             return 0.0
-        sums = self.groups * sum(size.m * size.n for size in self.sizes)
+        sums = self.groups * sum(shape.m * shape.n for shape in self.shapes)
         return LAUNCH + ACCUMULATOR_BYTES * count * sums / self.machine.bytes + ADDING * count

@@ -39,11 +39,11 @@ class Pipeline:
         """Begin to copy a step's operands, as one commit group."""
         return writing.seq(self.fill(step), instructions.commit())
 
-    def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
-        """Wait until the copies of a step have arrived; those of `ahead` steps are in flight. `shown`: make them
-        visible to tensor cores that read shared memory. Behind it no thread reads an earlier stage any more."""
-        show = wgmma.show_copies() if shown else None
-        return writing.seq(instructions.wait(ahead - 1), show, instructions.barrier())
+    def wait(self, step: Index, ahead: int, fence: bool = False) -> tirx.Stmt:
+        """Wait until the copies of a step have arrived; those of `ahead` steps are in flight. `fence`: make them
+        visible to tensor cores that read shared memory. After it, no thread reads earlier stages."""
+        proxy_fence = wgmma.fence_proxy_async() if fence else None
+        return writing.seq(instructions.wait(ahead - 1), proxy_fence, instructions.barrier())
 
     def release(self, step: Index) -> tirx.Stmt | None:
         """Release a step's stage, if the wait for a later step does not imply it."""
@@ -61,7 +61,7 @@ class Pipeline:
 Registers = tuple[tirx.Buffer, ...]
 
 
-class ThroughRegisters(ABC):
+class RegisterMainloop(ABC):
     """Units that multiply operands from registers, to which threads load them from shared memory."""
 
     @property

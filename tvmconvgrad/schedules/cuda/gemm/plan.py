@@ -16,7 +16,7 @@ from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import LINE_BYTES
 from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import reachable
 from tvmconvgrad.schedules.cuda.gemm.cost import Cost
 from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, operands, vector_lanes
-from tvmconvgrad.schedules.cuda.gemm.sizes import Size, sizes
+from tvmconvgrad.schedules.cuda.gemm.shapes import GemmShape, gemm_shapes
 from tvmconvgrad.schedules.cuda.gemm.tiles import GemmTile, Units
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking
@@ -63,8 +63,8 @@ class GemmPlan:
         }
 
 
-class Choice(NamedTuple):
-    """What the model chooses, in the order in which the numbers are drawn."""
+class _Candidate(NamedTuple):
+    """Numbers that the model gives a cost, in the order in which they are drawn."""
 
     tile: int
     split_k: int
@@ -101,30 +101,34 @@ class GemmPlanner:
         return self.machine.has_copies and self.is_product()
 
     def least_cost(self) -> float:
-        """Microseconds, about, of the best choice."""
-        return min(cost for cost, _ in self._choices) + self._packing()
+        """Microseconds, about, of the best candidate."""
+        return min(cost for cost, _ in self._candidates) + self._packing()
 
     @cached_property
-    def _choices(self) -> list[tuple[float, Choice]]:
-        """(microseconds, choice) of all choices."""
-        found: list[tuple[float, Choice]] = []
-        for number in self.usable():
+    def _candidates(self) -> list[tuple[float, _Candidate]]:
+        """(microseconds, candidate) of all candidates."""
+        found: list[tuple[float, _Candidate]] = []
+        for number in self.tile_candidates():
             tile = self.units.tiles[number]
-            for copies in self.ways(tile):
+            for copies in self.copy_modes(tile):
                 cost = self.cost(tile, copies)
                 enough = max(MOST_BLOCKS * self.machine.processors // cost.tiles, 1)
                 for split_k in (each for each in self.split_k(tile) if each <= enough):
-                    for in_cluster, stages in itertools.product(self.joins(split_k, copies), self._most_stages(cost)):
-                        choice = Choice(number, split_k, copies, in_cluster, stages)
-                        found.append((cost.microseconds(split_k, in_cluster, stages), choice))
+                    for in_cluster, stages in itertools.product(
+                        self.cluster_splits(split_k, copies), self._most_stages(cost)
+                    ):
+                        candidate = _Candidate(number, split_k, copies, in_cluster, stages)
+                        found.append((cost.microseconds(split_k, in_cluster, stages), candidate))
         return found
 
     def cost(self, tile: GemmTile, copies: Copies, block_k: int | None = None) -> Cost:
         """The cost of the kernel with a tile, a way to copy, and a BLOCK_K (by default the tile's usual one)."""
-        block_k = block_k or self.units.depths(tile)[0]
-        return Cost(self.units, tuple(self.sizes()), self.problem.geometry.groups, self._moved(), tile, block_k, copies)
+        block_k = block_k or self.units.block_ks(tile)[0]
+        return Cost(
+            self.units, tuple(self.shapes()), self.problem.geometry.groups, self._moved(), tile, block_k, copies
+        )
 
-    def usable(self) -> list[int]:
+    def tile_candidates(self) -> list[int]:
         """The numbers of the tiles that suit the sums.
 
         A tile that reads A directly must have all of N, and vectors of A and B must lie along K. Those of a data
@@ -133,8 +137,8 @@ class GemmPlanner:
         c_group, _ = group_sizes(self.problem.geometry)
         along_n = self.problem.filter_axes[-1] == "C" and c_group % vector_lanes(self.problem) == 0
         along_k = self.problem.gradient is Gradient.DATA and not along_n
-        most = max(size.n for size in self.sizes()) if along_k else 0
-        fitting = ((i, self.units.tiles[i]) for i in self.units.usable())
+        most = max(shape.n for shape in self.shapes()) if along_k else 0
+        fitting = ((i, self.units.tiles[i]) for i in self.units.tile_candidates())
         return [i for i, tile in fitting if not tile.a_from_registers or 0 < most <= tile.block_n]
 
     def is_product(self) -> bool:
@@ -146,29 +150,29 @@ class GemmPlanner:
 
     def plan(self, decisions: Decisions) -> GemmPlan:
         """The numbers of the program, drawn one after the other; each default is the best one after those before."""
-        left = self._choices
+        left = self._candidates
 
         def draw(name: str, options: Sequence[int]) -> int:
             nonlocal left
             drawn = decisions.draw(name, options, getattr(min(left)[1], name))
-            # If no choice of the model has the drawn number, the later defaults ignore it.
+            # If no candidate has the drawn number, the later defaults ignore it.
             left = [each for each in left if getattr(each[1], name) == drawn] or left
             return drawn
 
-        tile = self.units.tiles[draw("tile", self.usable())]
-        split_k, copies = draw("split_k", self.split_k(tile)), Copies(draw("copies", self.ways(tile)))
-        in_cluster = draw("in_cluster", self.joins(split_k, copies))
-        depths = self.units.depths(tile)
-        block_k = decisions.draw("block_k", depths, depths[0])
+        tile = self.units.tiles[draw("tile", self.tile_candidates())]
+        split_k, copies = draw("split_k", self.split_k(tile)), Copies(draw("copies", self.copy_modes(tile)))
+        in_cluster = draw("in_cluster", self.cluster_splits(split_k, copies))
+        block_ks = self.units.block_ks(tile)
+        block_k = decisions.draw("block_k", block_ks, block_ks[0])
         cost = self.cost(tile, copies, block_k)
         best = min(self._most_stages(cost), key=lambda stages: cost.microseconds(split_k, in_cluster, stages))
         stages = decisions.draw("stages", self._stages(cost), best)
-        channel_block = self.sizes()[0].channel_block(block_k) if copies is Copies.CACHED else 0
+        channel_block = self.shapes()[0].channel_block(block_k) if copies is Copies.CACHED else 0
         return GemmPlan(tile, block_k, stages, split_k, in_cluster, copies, channel_block, self.units)
 
     def _stages(self, cost: Cost) -> list[int]:
         """The numbers of stages that fit shared memory."""
-        units, room = self.units, self.units.room(cost.kept)
+        units, room = self.units, self.units.room(cost.l1_bytes)
         options = units.stages(cost.tile, cost.copies)
         fitting = [each for each in options if units.stage_bytes(cost.tile, cost.block_k, each) <= room]
         return fitting or [min(options)]
@@ -176,17 +180,17 @@ class GemmPlanner:
     def _most_stages(self, cost: Cost) -> list[int]:
         """For each occupancy the most stages that allow it. Units that multiply from registers get only the most stages
         of all: they gain little by more blocks, for which the compiler spills registers."""
-        found = {cost.together(stages): stages for stages in self._stages(cost)}
-        return list(found.values()) if self.units.by_groups(cost.tile) else [max(found.values())]
+        found = {cost.occupancy(stages): stages for stages in self._stages(cost)}
+        return list(found.values()) if self.units.uses_wgmma(cost.tile) else [max(found.values())]
 
-    def ways(self, tile: GemmTile) -> list[Copies]:
+    def copy_modes(self, tile: GemmTile) -> list[Copies]:
         """The ways to copy operands: by TMA, past L1, or through L1 if taps read the same elements and there is room
         for them. A tile that reads A directly reads it through L1."""
         if tile.a_from_registers:
             return [Copies.CACHED]
-        units, block_k, cached = self.units, self.units.depths(tile)[0], self.cost(tile, Copies.CACHED)
-        some = any(size.reuse(tile.block_m, block_k).new < 1 for size in self.sizes())
-        fits = units.stage_bytes(tile, block_k, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.kept)
+        units, block_k, cached = self.units, self.units.block_ks(tile)[0], self.cost(tile, Copies.CACHED)
+        some = any(shape.reuse(tile.block_m, block_k).new < 1 for shape in self.shapes())
+        fits = units.stage_bytes(tile, block_k, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.l1_bytes)
         return [*self._tma_tiles(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
     def _tma_tiles(self, tile: GemmTile) -> list[Copies]:
@@ -197,27 +201,27 @@ class GemmPlanner:
         geometry, data = problem.geometry, problem.gradient is Gradient.DATA
         (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
         channels, phases = (o, prod(geometry.strides)) if data else (c, 1)
-        alone, together = (phases == 1 or c % (blocks * tile.block_n) == 0 for blocks in (1, 2))
-        if not units.by_groups(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
+        alone, paired = (phases == 1 or c % (blocks * tile.block_n) == 0 for blocks in (1, 2))
+        if not units.uses_wgmma(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):
             return []
-        rows = min(-(-size.m // tile.block_m) for size in self.sizes())
-        columns = min(-(-size.n // tile.block_n) for size in self.sizes())
-        pairs = [Copies.B_FOR_TWO] * (rows > 1) + [Copies.A_FOR_TWO] * (columns > 1 and together)
-        return [Copies.BOXES, *pairs]
+        rows = min(-(-shape.m // tile.block_m) for shape in self.shapes())
+        columns = min(-(-shape.n // tile.block_n) for shape in self.shapes())
+        pairs = [Copies.TMA_MULTICAST_B] * (rows > 1) + [Copies.TMA_MULTICAST_A] * (columns > 1 and paired)
+        return [Copies.TMA, *pairs]
 
     def split_k(self, tile: GemmTile) -> list[int]:
         """The numbers of splits of K; each split has at least `LEAST_K` elements."""
-        most = max(max(size.k for size in self.sizes()) // LEAST_K, 1)
+        most = max(max(shape.k for shape in self.shapes()) // LEAST_K, 1)
         return [split_k for split_k in SPLITS if split_k <= most]
 
-    def joins(self, split_k: int, copies: Copies) -> list[int]:
+    def cluster_splits(self, split_k: int, copies: Copies) -> list[int]:
         """The numbers of splits that may be one cluster, at most as many as every GPU with clusters supports."""
         most = clusters.MOST // copies.blocks if self.machine.has_clusters else 1
         return [1, *(count for count in (2, 4, 8) if count <= most and split_k % count == 0)]
 
-    def sizes(self) -> list[Size]:
-        """The sizes of a group's products, one for each sum."""
-        return list(sizes(self.problem))
+    def shapes(self) -> list[GemmShape]:
+        """The shapes of a group's products, one for each sum."""
+        return list(gemm_shapes(self.problem))
 
     def _moved(self) -> int:
         """Bytes of the operands and the result, each once."""

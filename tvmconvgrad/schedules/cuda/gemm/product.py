@@ -21,7 +21,7 @@ from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.schedules.cuda.writing import unflatten
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.tir.rewriting import nodes, replaced, uses
+from tvmconvgrad.tir.rewriting import nodes, replaced
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,6 @@ class Product:
         """K: the products that an element of C adds up."""
         return prod(self.k_extents)
 
-    @property
-    def is_separable(self) -> bool:
-        """Whether B does not depend on m; otherwise the sum is no matrix product."""
-        row_variables = self.sum.variables[1:-1] if self.is_filter else self.positions
-        return not any(uses(index, var) for index in self.loads[1].indices for var in row_variables)
-
     def index(self, group: Index, row: Index, column: Index) -> list[Index]:
         """The index in the sum of the element C[row, column] of a group."""
         if self.is_filter:
@@ -113,7 +107,7 @@ class Product:
         n, *position = unflatten(row, self.m_extents)
         return [n, group, *position, column]
 
-    def looked_up(self, operand: int, group: Index, row: Index, column: Index, k: Index) -> list[Index]:
+    def operand_index(self, operand: int, group: Index, row: Index, column: Index, k: Index) -> list[Index]:
         """The index in its stage of A's (operand 0) or B's (operand 1) element for m, n and k.
 
         A's index is the same for all columns of one tile: see `PhaseConvolution.own_first_positions` in

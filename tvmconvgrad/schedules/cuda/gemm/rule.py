@@ -22,7 +22,7 @@ Why it is fast.
 2. Where tiles are few, split-K occupies all SMs. The splits of a tile may be a cluster, whose blocks add up the
    accumulators in each other's shared memory (in-cluster split-K): then there are fewer partial sums in global memory,
    or none.
-3. Neighbouring taps read nearly the same elements of A. They are copied through L1 where that is worth it (sizes.py).
+3. Neighbouring taps read nearly the same elements of A. They are copied through L1 where that is worth it (shapes.py).
 4. On Hopper TMA copies whole tiles, and multicasts them to two blocks of a cluster if these share them
    (copies/tma_tiles.py).
 5. f16 and bf16 are multiplied on tensor cores, with f32 accumulators. f32 is multiplied on FMA units, unless the
@@ -42,7 +42,7 @@ from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm import epilogue
-from tvmconvgrad.schedules.cuda.gemm.block import Block, kernel
+from tvmconvgrad.schedules.cuda.gemm.block import ThreadBlock, kernel
 from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.gemm.operands import Operand, vector_lanes
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan, GemmPlanner
@@ -88,7 +88,7 @@ class _Program:
         parameters, found = stages(self.expression)
         out = epilogue.result(self.problem)
         operands: dict[str, Operand] = {}
-        blocks: list[Block] = []
+        blocks: list[ThreadBlock] = []
         output_maps = epilogue.output_maps(self.problem, self.expression, found)
         for total, output_map in zip(self.expression.sums, output_maps):
             product = Product.of(self.problem, found[total], self.plan.channel_block)
@@ -96,7 +96,7 @@ class _Program:
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))
             a, b = (operands[str(load.source.name)] for load in product.loads)
-            blocks.append(Block(product, (a, b), self.plan, Results(product, out, output_map)))
+            blocks.append(ThreadBlock(product, (a, b), self.plan, Results(product, out, output_map)))
         workspace = [each.packed for each in operands.values() if each.packed is not None]
         workspace += [block.partial for block in blocks if block.partial is not None]
         before = [operand.pack() for operand in operands.values()]

@@ -10,7 +10,7 @@ from math import prod
 
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, ColumnTile, PaddedTile, SharedTile, UnsharedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, ColumnTile, PaddedTile, RegisterTile, SharedTile
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
 from tvmconvgrad.te.tensors import ceil_to
@@ -135,7 +135,7 @@ class Units:
         """Whether they are tensor cores."""
         return self.dtype != "f32"
 
-    def by_groups(self, tile: GemmTile) -> bool:
+    def uses_wgmma(self, tile: GemmTile) -> bool:
         """Whether warpgroups multiply operands from shared memory (`wgmma`): 16-bit types on sm_90a."""
         return self.machine.has_warpgroups and self.item == 2 and not tile.a_from_registers
 
@@ -153,9 +153,9 @@ class Units:
             return TENSOR_TILES
         return (*(WARPGROUP_TILES if self.machine.has_warpgroups else TENSOR_TILES), *TILES_FROM_REGISTERS)
 
-    def depths(self, tile: GemmTile) -> tuple[int, int]:
+    def block_ks(self, tile: GemmTile) -> tuple[int, int]:
         """The choices of BLOCK_K, the usual one first."""
-        if self.by_groups(tile):
+        if self.uses_wgmma(tile):
             return 64, 32
         if self.is_tensor:
             return 64 // self.item, 128 // self.item
@@ -167,35 +167,35 @@ class Units:
         products that are still pending."""
         if copies.by_tma:
             return range(2, 9)
-        return range(3, 7) if self.by_groups(tile) else range(2, 5)
+        return range(3, 7) if self.uses_wgmma(tile) else range(2, 5)
 
-    def ahead(self, tile: GemmTile, stages: int, copies: Copies) -> int:
+    def stages_in_flight(self, tile: GemmTile, stages: int, copies: Copies) -> int:
         """The number of stages in flight while others are multiplied."""
-        return stages - (2 if self.by_groups(tile) and not copies.by_tma else 1)
+        return stages - (2 if self.uses_wgmma(tile) and not copies.by_tma else 1)
 
     def shared(self, tile: GemmTile, block_k: int, by_position: tuple[bool, bool]) -> tuple[SharedTile, SharedTile]:
         """A's and B's tiles in shared memory. `by_position`: for each, whether its lines lie along K (a line for each
         position) or along positions."""
         if tile.a_from_registers:
-            return UnsharedTile(tile.block_m, block_k, self.item, True), ColumnTile(
+            return RegisterTile(tile.block_m, block_k, self.item, True), ColumnTile(
                 tile.block_n, block_k, self.item, True
             )
-        kind = SwizzledTile if self.by_groups(tile) else PaddedTile
+        kind = SwizzledTile if self.uses_wgmma(tile) else PaddedTile
         a, b = by_position
         return kind(tile.block_m, block_k, self.item, a), kind(tile.block_n, block_k, self.item, b)
 
-    def usable(self) -> list[int]:
+    def tile_candidates(self) -> list[int]:
         """The numbers of the tiles that fit into shared memory."""
 
         def needed(tile: GemmTile) -> int:
             stages = min(self.stages(tile, Copies.PAST_L1))
-            return max(self.stage_bytes(tile, self.depths(tile)[0], stages), self.sum_bytes(tile))
+            return max(self.stage_bytes(tile, self.block_ks(tile)[0], stages), self.sum_bytes(tile))
 
         return [i for i, tile in enumerate(self.tiles) if needed(tile) <= self.machine.shared]
 
-    def room(self, kept: int) -> int:
-        """Bytes of shared memory for all blocks, if `kept` bytes should stay in L1."""
-        return min(self.machine.shared, self.machine.shared_and_l1 - kept)
+    def room(self, l1_bytes: int) -> int:
+        """Bytes of shared memory for all blocks, if `l1_bytes` should stay in L1."""
+        return min(self.machine.shared, self.machine.shared_and_l1 - l1_bytes)
 
     def stage_bytes(self, tile: GemmTile, block_k: int, stages: int) -> int:
         """Bytes of shared memory of a block's stages, at most."""
@@ -209,33 +209,35 @@ class Units:
 
     def threads(self, tile: GemmTile) -> int:
         """Threads of a block."""
-        return prod(tile.workers) * (WARPGROUP if self.by_groups(tile) else WARP if self.is_tensor else 1)
+        return prod(tile.workers) * (WARPGROUP if self.uses_wgmma(tile) else WARP if self.is_tensor else 1)
 
     def warps(self, tile: GemmTile) -> int:
         """Warps of a block."""
         return self.threads(tile) // WARP
 
-    def busy(self, tile: GemmTile, together: int) -> float:
+    def issue_rate(self, tile: GemmTile, blocks: int) -> float:
         """The share of the units' speed that so many blocks reach; `wgmma` always reaches all, since it is
         asynchronous."""
-        return 1.0 if self.by_groups(tile) else min(1.0, together * self.warps(tile) / ENOUGH_WARPS)
+        return 1.0 if self.uses_wgmma(tile) else min(1.0, blocks * self.warps(tile) / ENOUGH_WARPS)
 
-    def even(self, tile: GemmTile, together: int) -> float:
+    def warp_balance(self, tile: GemmTile, blocks: int) -> float:
         """The share of the units' speed that remains if warps do not divide evenly over the quarters of an SM."""
-        warps = together * self.warps(tile)
+        warps = blocks * self.warps(tile)
         return warps / ceil_to(warps, QUARTERS)
 
-    def together(self, tile: GemmTile, block_k: int, stages: int, copies: Copies, kept: int) -> int:
-        """Occupancy: the blocks that an SM runs at a time, if `kept` bytes of each should stay in L1."""
+    def occupancy(self, tile: GemmTile, block_k: int, stages: int, copies: Copies, l1_bytes: int) -> int:
+        """Occupancy: the blocks that an SM runs at a time, if `l1_bytes` of each should stay in L1."""
         shared = max(self.stage_bytes(tile, block_k, stages), self.sum_bytes(tile)) + RESERVED_BYTES
-        fitting = min((self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + kept))
+        fitting = min(
+            (self.machine.shared + RESERVED_BYTES) // shared, self.machine.shared_and_l1 // (shared + l1_bytes)
+        )
         warps = self.warps(tile) + (1 if copies.by_tma else 0)
         return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
     def _registers(self, tile: GemmTile) -> int:
         """Registers of a thread, about: for sums, operands (two of each, double-buffered) and addresses."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
-        if self.by_groups(tile):
+        if self.uses_wgmma(tile):
             return rows * columns // WARPGROUP + 32
         if tile.a_from_registers:
             return rows * columns // WARP + rows + 70
@@ -253,7 +255,7 @@ class Units:
         moved = 0.0 if tile.a_from_registers else a * (2 + loads.a) if loads.copies is Copies.CACHED else a
         way = (a * loads.a + b * loads.b) / L2_BYTES
         found = max(self._multiplying(tile), way, self._reading(tile) + (moved + b) / SHARED_BYTES)
-        return found * (OVERHEAD if self.is_tensor and not self.by_groups(tile) else 1.0)
+        return found * (OVERHEAD if self.is_tensor and not self.uses_wgmma(tile) else 1.0)
 
     def loaded(self, tile: GemmTile, loads: Loads) -> float:
         """Bytes that a block loads from L2 for one element of K."""
@@ -262,7 +264,7 @@ class Units:
     def _multiplying(self, tile: GemmTile) -> float:
         """Cycles of the units for one element of K."""
         products = float(tile.block_m * tile.block_n)
-        if self.by_groups(tile):
+        if self.uses_wgmma(tile):
             return products / self.machine.shared_products
         if self.is_tensor:
             return products / self.machine.tensor_products * self.item / 2
@@ -272,7 +274,7 @@ class Units:
     def _reading(self, tile: GemmTile) -> float:
         """Cycles to read one element of K from shared memory, or directly; for f32 it is part of `_multiplying`."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
-        if self.by_groups(tile):
+        if self.uses_wgmma(tile):
             return tile.block_m * (1 + columns / WGMMA_ROWS) * tile.workers[1] * self.item / SHARED_BYTES
         if tile.a_from_registers:
             return tile.block_m * self.item / VECTOR_BYTES / WARP * A_VECTOR_CYCLES

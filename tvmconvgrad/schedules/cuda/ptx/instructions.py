@@ -76,7 +76,7 @@ MULTIPLY = """\
 __device__ __forceinline__ void tvmconvgrad_multiply_{dtype}(void* to, const void* a_words, const void* b_words) {{
   float* sums = static_cast<float*>(to);
   const unsigned *a = static_cast<const unsigned*>(a_words), *b = static_cast<const unsigned*>(b_words);
-  asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{dtype}.{dtype}.f32 "
+  asm volatile("mma.sync.aligned.m16n8k{k}.row.col.f32.{dtype}.{dtype}.f32 "
     "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};\\n"
     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -131,10 +131,10 @@ def round_to_tf32(words: Index) -> tirx.Stmt:
     return call("tvmconvgrad_round_tf32", ROUND, words)
 
 
-def multiply(dtype: str, depth: int, sums: Index, a: Index, b: Index) -> tirx.Stmt:
-    """Add the product of a 16 x `depth` and a `depth` x 8 fragment to a fragment of f32 sums; "f16" and "bf16" have a
-    depth of 16, "tf32" of 8."""
-    return call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype, depth=depth), sums, a, b)
+def multiply(dtype: str, k: int, sums: Index, a: Index, b: Index) -> tirx.Stmt:
+    """Add the product of a 16 x `k` and a `k` x 8 fragment to a fragment of f32 sums; "f16" and "bf16" have
+    16 elements of K, "tf32" 8."""
+    return call(f"tvmconvgrad_multiply_{dtype}", MULTIPLY.format(dtype=dtype, k=k), sums, a, b)
 
 
 def call(name: str, source: str, *arguments: Index) -> tirx.Stmt:

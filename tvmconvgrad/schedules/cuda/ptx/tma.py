@@ -1,5 +1,5 @@
 """The instructions of TMA, as device functions (instructions.py): `cp.async.bulk.tensor`, and
-the barriers in shared memory that tell when its boxes have come. Since sm_90.
+the barriers in shared memory that tell when its tiles have come. Since sm_90.
 
 The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy" and "mbarrier" (PTX ISA 8.0).
 """
@@ -24,8 +24,8 @@ __device__ __forceinline__ void tvmconvgrad_make_barrier(void* barrier, int arri
 }}
 """
 
-SHOW_BARRIERS = """\
-__device__ __forceinline__ void tvmconvgrad_show_barriers() {
+FENCE_BARRIER_INIT = """\
+__device__ __forceinline__ void tvmconvgrad_fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\\n" ::: "memory");
 }
 """
@@ -59,7 +59,7 @@ __device__ __forceinline__ void tvmconvgrad_wait_phase(void* barrier, int parity
 }}
 """
 
-COPY_BOX = """\
+COPY_TILE = """\
 __device__ __forceinline__ void {name}(
     void* to, const void* map, const void*, void* barrier, {parameters}) {{
   asm volatile("{instruction} [%0], [%1, {place}], [%2]{rest};\\n" ::
@@ -74,9 +74,9 @@ def make_barrier(barrier: Index, arrivals: int) -> tirx.Stmt:
     return call("tvmconvgrad_make_barrier", MAKE_BARRIER, barrier, tirx.IntImm("int32", arrivals))
 
 
-def show_barriers() -> tirx.Stmt:
+def fence_barrier_init() -> tirx.Stmt:
     """Let TMA, and other blocks of the cluster, see the barriers that this thread has made."""
-    return call("tvmconvgrad_show_barriers", SHOW_BARRIERS)
+    return call("tvmconvgrad_fence_barrier_init", FENCE_BARRIER_INIT)
 
 
 def expect(barrier: Index, count: int) -> tirx.Stmt:
@@ -92,11 +92,11 @@ def arrive(barrier: Index, blocks: Sequence[Index]) -> tirx.Stmt:
 
 
 def wait_phase(barrier: Index, number: Index) -> tirx.Stmt:
-    """Wait until a phase of a barrier has ended: the first one is 0. Who waits for one has known the one before."""
+    """Wait for phase `number` of a barrier (from 0). The caller must have seen the phase before."""
     return call("tvmconvgrad_wait_phase", WAIT_PHASE, barrier, tirx.floormod(number, 2).astype("int32"))
 
 
-def copy_box(
+def copy_tile(
     to: Index,
     tensor_map: Mapped,
     barrier: Index,
@@ -104,19 +104,19 @@ def copy_box(
     offsets: Sequence[Index],
     to_blocks: Index | None,
 ) -> tirx.Stmt:
-    """Begin to copy a box of a tensor to shared memory, which the barrier is told of.
+    """Begin to copy a tile of a tensor to shared memory, which the barrier is told of.
 
-    It begins at `place`, innermost axis first; a box of pixels, which has `offsets`, is taken from elements so far
-    behind its pixels. It goes to the same place of each block of the cluster that `to_blocks` has a bit of; None: to
-    this block alone.
+    It begins at `place`, innermost axis first; a tile of pixels (im2col mode), which has `offsets`, is taken from
+    elements so far behind its pixels. It goes to the same place of each block of the cluster that `to_blocks` has a
+    bit of; None: to this block alone.
     """
     rank, ends = len(place), len(place) + len(offsets)
     operands = [f"%{3 + i}" for i in range(ends + (to_blocks is not None))]
     rest = ["{" + ", ".join(operands[rank:ends]) + "}"] if offsets else []
     kind, cast = ".im2col" if offsets else "", ".multicast::cluster" if to_blocks is not None else ""
-    name = f"tvmconvgrad_copy_{'pixels' if offsets else 'box'}_{rank}{'' if to_blocks is None else '_shared'}"
+    name = f"tvmconvgrad_copy_{'pixels' if offsets else 'tile'}_{rank}{'' if to_blocks is None else '_shared'}"
     names = [f"n{i}" for i in range(len(operands))]
-    source = COPY_BOX.format(
+    source = COPY_TILE.format(
         name=name,
         parameters=", ".join(f"int {each}" for each in names),
         instruction=f"cp.async.bulk.tensor.{rank}d.shared::cluster.global{kind}.mbarrier::complete_tx::bytes{cast}",

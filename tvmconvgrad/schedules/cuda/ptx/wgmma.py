@@ -13,8 +13,8 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda.ptx.instructions import call
 from tvmconvgrad.te.tensors import Index
 
-SHOW_COPIES = """\
-__device__ __forceinline__ void tvmconvgrad_show_copies() {
+FENCE_PROXY_ASYNC = """\
+__device__ __forceinline__ void tvmconvgrad_fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;\\n" ::: "memory");
 }
 """
@@ -69,9 +69,9 @@ class Matrix(NamedTuple):
     """Whether lines are along positions, across summed elements."""
 
 
-def show_copies() -> tirx.Stmt:
+def fence_proxy_async() -> tirx.Stmt:
     """Let tensor cores that read shared memory by themselves see what this thread's copies have brought."""
-    return call("tvmconvgrad_show_copies", SHOW_COPIES)
+    return call("tvmconvgrad_fence_proxy_async", FENCE_PROXY_ASYNC)
 
 
 def begin_products() -> tirx.Stmt:

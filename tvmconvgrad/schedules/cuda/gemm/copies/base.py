@@ -12,23 +12,23 @@ class Copies(IntEnum):
     PAST_L1 = 0
     """All threads copy by `cp.async.cg`: from L2, past L1."""
     CACHED = 1
-    """The same, but A by `cp.async.ca`: through L1 (gemm/sizes.py)."""
-    BOXES = 2
-    """TMA copies whole tiles, the boxes of a tensor map (tma_tiles.py)."""
-    B_FOR_TWO = 3
+    """The same, but A by `cp.async.ca`: through L1 (gemm/shapes.py)."""
+    TMA = 2
+    """TMA copies whole tiles (tma_tiles.py)."""
+    TMA_MULTICAST_B = 3
     """TMA; two blocks with neighbouring tiles along M are a cluster, and B's tiles are multicast to both."""
-    A_FOR_TWO = 4
+    TMA_MULTICAST_A = 4
     """TMA; two blocks with neighbouring tiles along N are a cluster, and A's tiles are multicast to both."""
 
     @property
     def by_tma(self) -> bool:
         """Whether TMA copies."""
-        return self >= Copies.BOXES
+        return self >= Copies.TMA
 
     @property
     def shared(self) -> tuple[bool, bool]:
         """Whether two blocks share A's tiles, and whether they share B's."""
-        return self is Copies.A_FOR_TWO, self is Copies.B_FOR_TWO
+        return self is Copies.TMA_MULTICAST_A, self is Copies.TMA_MULTICAST_B
 
     @property
     def pair(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
 from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.gemm.sizes import LINE_BYTES
+from tvmconvgrad.schedules.cuda.gemm.shapes import LINE_BYTES
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
@@ -87,7 +87,7 @@ class PaddedTile(SharedTile):
 
 
 @dataclass(frozen=True)
-class UnsharedTile(SharedTile):
+class RegisterTile(SharedTile):
     """A tile that is not in shared memory: each lane reads it from global memory to registers."""
 
     @property
@@ -133,7 +133,7 @@ class Copier:
 
         def vector(i: Index) -> tirx.Stmt:
             flat = i * self.threads + thread
-            line, at = self._turn(flat)
+            line, at = self._line_of(flat)
             position, k = (line, at * lanes) if tile.by_position else (at * lanes, line)
             source, inside = self.source(place, position, k)
             to = writing.address(words, VECTOR, begin + tile.word(position, k))
@@ -141,7 +141,7 @@ class Copier:
 
         return writing.unrolled("vector", steps, vector)
 
-    def _turn(self, flat: Index) -> tuple[Index, Index]:
+    def _line_of(self, flat: Index) -> tuple[Index, Index]:
         """(line, vector of the line) of copy number `flat`. Copies go by runs of a cache line: first the first run of
         every line, then the second. So a thread has few lines, and computes few addresses."""
         run = min(self.tile.vectors, LINE_BYTES // VECTOR_BYTES)
@@ -155,7 +155,7 @@ class Copier:
         first, count = (place.row, product.m) if self.number == 0 else (place.column, product.n)
         at, of_k = first + position, place.k + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
-        source, inside = self.operand.vector(product.looked_up(self.number, place.group, row, column, of_k))
+        source, inside = self.operand.vector(product.operand_index(self.number, place.group, row, column, of_k))
         return source, writing.every(inside, at < count, of_k < place.end)
 
 

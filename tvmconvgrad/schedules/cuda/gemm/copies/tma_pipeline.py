@@ -38,7 +38,7 @@ class TmaPipeline(Pipeline):
     steps: int
     """The number of BLOCK_K steps: none is copied that no thread waits for."""
     thread: Index
-    workers: int
+    mma_threads: int
     """The number of threads that multiply; the next one is the producer."""
     cluster: Cluster
 
@@ -46,9 +46,9 @@ class TmaPipeline(Pipeline):
         """Initialise the barriers and make them visible to all blocks of the cluster."""
         stages = [writing.number(stage) for stage in range(self.stages)]
         full = (tma.make_barrier(self.full(stage), 1) for stage in stages)
-        arrivals = self.workers // WARPGROUP * self.cluster.pair
+        arrivals = self.mma_threads // WARPGROUP * self.cluster.pair
         empty = (tma.make_barrier(self._empty(stage), arrivals) for stage in stages)
-        made = writing.seq(*full, *empty, tma.show_barriers())
+        made = writing.seq(*full, *empty, tma.fence_barrier_init())
         return writing.seq(writing.when([self.thread < 1], made), self._sync())
 
     def copy(self, step: Index) -> tirx.Stmt | None:
@@ -64,9 +64,9 @@ class TmaPipeline(Pipeline):
             expect = tma.expect(self.full(step), WORD * sum(self.tiles))
             return writing.seq(wait, expect, self.fill(step))
 
-        return writing.when([self.thread < self.workers + 1], writing.loop("step", self.steps, copy))
+        return writing.when([self.thread < self.mma_threads + 1], writing.loop("step", self.steps, copy))
 
-    def wait(self, step: Index, ahead: int, shown: bool = False) -> tirx.Stmt:
+    def wait(self, step: Index, ahead: int, fence: bool = False) -> tirx.Stmt:
         """Wait until the step's tiles have arrived. TMA's writes need not be made visible to tensor cores."""
         return tma.wait_phase(self.full(step), step // self.stages)
 

@@ -75,7 +75,7 @@ class TmaTiles:
             line = (first_part + i) * self.tile.lines + first_line
             to = writing.address(words, 4, begin + line * (self.tile.line_bytes // WORD))
             blocks = tirx.shift_left(number(0b11), cluster.partners[0]) if self.shared else None
-            return tma.copy_box(to, self.map, barrier, coordinates, offsets, blocks)
+            return tma.copy_tile(to, self.map, barrier, coordinates, offsets, blocks)
 
         return writing.seq(*map(part, range(parts)))
 

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, PaddedTile
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, ThroughRegisters
+from tvmconvgrad.schedules.cuda.gemm.mainloop import RegisterMainloop, Registers
 from tvmconvgrad.te.tensors import Index
 
 FOUR = 4
@@ -66,7 +66,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class FmaUnits(ThroughRegisters):
+class FmaUnits(RegisterMainloop):
     """The threads' shares of a tile."""
 
     a: PaddedTile

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, VECTOR, WORD, PaddedTile
-from tvmconvgrad.schedules.cuda.gemm.mainloop import Registers, ThroughRegisters
+from tvmconvgrad.schedules.cuda.gemm.mainloop import RegisterMainloop, Registers
 from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
@@ -79,7 +79,7 @@ class Fragments:
 
 
 @dataclass(frozen=True)
-class TensorCores(ThroughRegisters):
+class TensorCores(RegisterMainloop):
     """The warps' shares of a tile. Each has a multiple of 16 rows and of 16 columns."""
 
     dtype: str
@@ -99,14 +99,14 @@ class TensorCores(ThroughRegisters):
         return self.b.positions // self.warps[1] // COLUMNS
 
     @property
-    def block_k(self) -> int:
+    def mma_k(self) -> int:
         """The elements of K of an instruction."""
         return 2 * VECTOR_BYTES // self.a.item
 
     @property
     def steps(self) -> int:
         """The number of instructions along K in a stage."""
-        return self.a.block_k // self.block_k
+        return self.a.block_k // self.mma_k
 
     @property
     def fragments(self) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class TensorCores(ThroughRegisters):
             to = writing.address(sums, 4, (i * self.columns + j) * 4)
             of_a = writing.address(a.registers, FRAGMENT, a.begin + i * FRAGMENT)
             of_b = writing.address(b.registers, FRAGMENT // 2, b.begin + j * (FRAGMENT // 2))
-            return instructions.multiply(self.dtype, self.block_k, to, of_a, of_b)
+            return instructions.multiply(self.dtype, self.mma_k, to, of_a, of_b)
 
         return writing.unrolled("i", self.rows, lambda i: writing.unrolled("j", self.columns, lambda j: multiply(i, j)))
 

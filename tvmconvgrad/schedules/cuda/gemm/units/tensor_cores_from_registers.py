@@ -22,7 +22,7 @@ from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
     REGISTER_STAGES,
     VECTOR,
     ColumnTile,
-    UnsharedTile,
+    RegisterTile,
 )
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, store_fragments
@@ -35,7 +35,7 @@ class TensorCoresFromRegisters:
     """The warps' shares of a tile, all columns of some rows each."""
 
     dtype: str
-    a: UnsharedTile
+    a: RegisterTile
     b: ColumnTile
     warps: int
 

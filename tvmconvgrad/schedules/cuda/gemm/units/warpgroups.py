@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT
 from tvmconvgrad.schedules.cuda.ptx import wgmma
 from tvmconvgrad.te.tensors import Index
 
-DEPTH = 16
+MMA_K = 16
 """Elements of K of an instruction."""
 PENDING = 1
 """Products of so many steps may be pending while those of the next one begin, so tensor cores never wait for a
@@ -62,7 +62,7 @@ class Warpgroups:
 
         def step(at: Index) -> tirx.Stmt:
             return writing.seq(
-                pipeline.wait(at, ahead, shown=True),
+                pipeline.wait(at, ahead, fence=True),
                 wgmma.begin_products(),
                 self._multiply(registers[0], words, pipeline.begins(at), thread),
                 wgmma.commit_products(),
@@ -84,8 +84,8 @@ class Warpgroups:
             of_b = self.b.matrix(words, begins[1], column, k)
             return wgmma.multiply_shared(self.dtype, self.columns, to, of_a, of_b)
 
-        depths = map(writing.number, range(0, self.a.block_k, DEPTH))
-        return writing.seq(*(multiply(i, k) for k in depths for i in range(self.rows)))
+        steps = map(writing.number, range(0, self.a.block_k, MMA_K))
+        return writing.seq(*(multiply(i, k) for k in steps for i in range(self.rows)))
 
     def store_sums(self, registers: Registers, words: tirx.Buffer, stride: int, thread: Index) -> tirx.Stmt:
         """Store the sums to shared memory as rows that are `stride` words apart."""

@@ -1,4 +1,4 @@
-"""The sizes of a gradient's matrix products, and how much of A a tile finds in L1.
+"""The shapes of a gradient's matrix products, and how much of A a tile finds in L1.
 
 Neighbouring taps read nearly the same elements. If M are positions, a tile reads these again at the next tap. If M are
 taps, it reads them for several taps at once, or one row of positions later. If the elements stay in L1 until then, few
@@ -33,7 +33,7 @@ class Reuse:
 
 
 @dataclass(frozen=True)
-class Axis:
+class ReadAxis:
     """What is read along one spatial axis: `size` positions, `stride` elements apart, each with `taps` taps that are
     `step` elements apart."""
 
@@ -48,13 +48,13 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Size:
+class GemmShape:
     """M, N and K of one group's product, before they are rounded up to tiles."""
 
     m: int
     n: int
     k: int
-    axes: tuple[Axis, ...]
+    axes: tuple[ReadAxis, ...]
     channels: int
     """Channels of A."""
     item: int
@@ -91,7 +91,7 @@ class Size:
         channels = min(self.channel_block(block_k), self.channels)
         together = min(max(m / channels, 1.0), float(prod(axis.taps for axis in self.axes)))
         strides = prod(axis.stride for axis in self.axes)
-        read, left, inner = Axis(block_k, self.axes[-1].stride, 1, 1).reads(block_k), together, 1
+        read, left, inner = ReadAxis(block_k, self.axes[-1].stride, 1, 1).reads(block_k), together, 1
         for axis in reversed(self.axes):
             read += (min(axis.taps, ceil(left)) - 1) * axis.step * inner
             left, inner = left / axis.taps, inner * axis.size * axis.stride
@@ -103,26 +103,26 @@ def _line(size: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def sizes(problem: Problem) -> tuple[Size, ...]:
-    """The sizes of a group's products, one for each sum."""
-    return tuple(_each_size(problem))
+def gemm_shapes(problem: Problem) -> tuple[GemmShape, ...]:
+    """The shapes of a group's products, one for each sum."""
+    return tuple(_each_shape(problem))
 
 
-def _each_size(problem: Problem) -> Iterator[Size]:
+def _each_shape(problem: Problem) -> Iterator[GemmShape]:
     geometry, lanes = problem.geometry, vector_lanes(problem)
     c, o = (ceil_to(size, lanes) for size in group_sizes(geometry))
     item = ITEM_BYTES[problem.dtype]
     positions, taps = geometry.batch * prod(geometry.y), prod(geometry.k)
     if problem.gradient is Gradient.FILTER:
-        yield Size(taps * c, o, positions, _axes(geometry, geometry.y), c, item, True)
+        yield GemmShape(taps * c, o, positions, _axes(geometry, geometry.y), c, item, True)
     elif problem.gradient is Gradient.FORWARD:
-        yield Size(positions, o, taps * c, _axes(geometry, geometry.y), c, item, False)
+        yield GemmShape(positions, o, taps * c, _axes(geometry, geometry.y), c, item, False)
     else:
         for part in parts(problem):
-            axes = (Axis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
+            axes = (ReadAxis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
             m = geometry.batch * prod(part.positions)
-            yield Size(m, part.channels, part.taps * o, tuple(axes), o, item, False)
+            yield GemmShape(m, part.channels, part.taps * o, tuple(axes), o, item, False)
 
 
-def _axes(geometry: Geometry, positions: Sequence[int]) -> tuple[Axis, ...]:
-    return tuple(map(Axis, positions, geometry.strides, geometry.k, geometry.dilations))
+def _axes(geometry: Geometry, positions: Sequence[int]) -> tuple[ReadAxis, ...]:
+    return tuple(map(ReadAxis, positions, geometry.strides, geometry.k, geometry.dilations))
