@@ -226,6 +226,11 @@ def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[PhaseConvolu
     )
 
 
+def sums_over_taps(found: Sequence[PhaseConvolution]) -> bool:
+    """Whether there are parts, and all of them sum over taps, not over positions of y."""
+    return bool(found) and not any(any(part.over_y) for part in found)
+
+
 def _alike(found: Sequence[PhaseConvolution]) -> list[tuple[int, ...]]:
     """The numbers of positions of the parts: all the same if that adds few (`ROUNDING`). Where x is odd, phases differ
     by one position; only parts of equal size split into the same work items, which can be fused."""

@@ -21,9 +21,10 @@ from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
-from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.gemm.shapes import LINE_BYTES, GemmShape, gemm_shapes
+from tvmconvgrad.schedules.cuda.gemm.shapes import GemmShape, gemm_shapes
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPGROUP_TILES, GemmTile
+from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions

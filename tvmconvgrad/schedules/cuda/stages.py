@@ -11,9 +11,7 @@ from tvm.s_tir.stmt import SBlock
 
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.tir.rewriting import nodes, replaced
-
-_IF = tirx.if_then_else(tirx.Var("condition", "bool"), tirx.const(1), tirx.const(0)).op
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Stage:
         """The load of an element, and the condition under which it is loaded; otherwise the element is zero."""
         value = self.at(index)
         (source,) = nodes(value, TensorLoad)
-        guards = [call for call in nodes(value, Call) if call.op.same_as(_IF)]
+        guards = [call for call in nodes(value, Call) if call.op.same_as(IF_THEN_ELSE)]
         return source, guards[0].args[0] if guards else tirx.const(True)
 
 

@@ -30,6 +30,9 @@ MAPS, CLUSTERS = "tvmconvgrad.maps", "tvmconvgrad.clusters"
 """Attributes of a program, as JSON: for each tensor map by name its tensor and content; and for each kernel by its
 number in the program the blocks of its clusters."""
 
+THREADS = 256
+"""Threads of a block of kernels whose threads share nothing. Chosen, not measured: a few such blocks fill an SM."""
+
 _AXES = ("blockIdx.x", "threadIdx.x")
 
 
@@ -156,17 +159,17 @@ def kernel(blocks: int, threads: int, body: Callable[[Index, Index], tirx.Stmt])
     return statement
 
 
-def elementwise(count: int, threads: int, body: Body) -> tirx.Stmt | None:
+def elementwise(count: int, body: Body) -> tirx.Stmt | None:
     """A kernel with a thread for each of `count` elements; None where there is no element."""
     if not count:
         return None
-    blocks = -(-count // threads)
+    blocks = -(-count // THREADS)
 
     def element(block: Index, thread: Index) -> tirx.Stmt:
-        at = block * threads + thread
-        return when(below(at, count, blocks * threads), body(at))
+        at = block * THREADS + thread
+        return when(below(at, count, blocks * THREADS), body(at))
 
-    return kernel(blocks, threads, element)
+    return kernel(blocks, THREADS, element)
 
 
 @dataclass(frozen=True)

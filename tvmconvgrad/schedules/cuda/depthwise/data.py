@@ -11,8 +11,8 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, ReadSet, loads_ahead, multiply_add
-from tvmconvgrad.schedules.cuda.depthwise.plan import THREADS, DepthwisePlan
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
+from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan
+from tvmconvgrad.schedules.cuda.results import Results
 from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
@@ -77,7 +77,7 @@ class PositionsKernel:
             n, vector, *space, channel = (along[order.index(axis)] for axis in range(len(extents)))
             return self._sums(self._outputs(n, vector * self.plan.lanes, space, channel))
 
-        kernel = writing.elementwise(prod(extents), THREADS, tile)
+        kernel = writing.elementwise(prod(extents), tile)
         assert kernel is not None
         return kernel
 

@@ -8,10 +8,10 @@ from math import prod
 from tvmconvgrad.schedules.cuda.depthwise.plan import (
     MOST_PRODUCTS,
     MOST_REGISTERS,
-    THREADS,
     DepthwisePlan,
     DepthwisePlanner,
 )
+from tvmconvgrad.schedules.cuda.writing import THREADS
 from tvmconvgrad.schedules.decisions import Decisions
 
 WHOLE = 128

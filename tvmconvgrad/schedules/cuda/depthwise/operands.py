@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
-from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda import packing, writing
 from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 from tvmconvgrad.tir.rewriting import replaced
 
-THREADS = 256
 SPACE = 3
 """The first spatial axis of a stage of data."""
 AHEAD = 2
@@ -87,27 +85,17 @@ class Lanes:
         """The kernel that packs, if that is needed: a thread for the groups of a vector, neighbours along space."""
         if self.packed is None:
             return None
-        packed, (n_extent, groups, _, *space_extents) = self.packed, self.stage.shape
-        shape = (n_extent, groups // self.count, *space_extents)
+        n_extent, groups, _, *space_extents = self.stage.shape
 
-        def vector(flat: Index) -> tirx.Stmt:
-            n, block, *space = writing.unflatten(flat, shape)
-            registers = writing.memory("vector", (self.count,), str(packed.dtype), "local")
+        def place(at: Sequence[Index], lane: Index) -> list[Index]:
+            n, block, *space = at
+            return [n, *space, block * self.count + lane]
 
-            def lane(i: Index) -> tirx.Stmt:
-                value = self.stage.at([n, block * self.count + i, number(0), *space])
-                return writing.store(registers, value.astype(str(packed.dtype)), i)
+        def value(index: list[Index]) -> Index:
+            n, *space, group = index
+            return self.stage.at([n, group, number(0), *space])
 
-            def whole(i: Index) -> tirx.Stmt:
-                return writing.store(packed, writing.load(registers, i), n, *space, block * self.count + i)
-
-            return writing.seq(
-                writing.allocate(registers),
-                writing.unrolled("lane", self.count, lane),
-                writing.vectorized("lane", self.count, whole),
-            )
-
-        return writing.elementwise(prod(shape), THREADS, vector)
+        return packing.pack(self.packed, (n_extent, groups // self.count, *space_extents), self.count, place, value)
 
 
 Read = tuple[int, int]

@@ -15,14 +15,13 @@ from functools import cached_property
 
 from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.hardware import WORD
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, parts, sums_over_taps
 from tvmconvgrad.te.tensors import Index
 
-THREADS = 256
-WORD = 4
 MOST_TAPS = 32
 """The most taps along the unrolled axis, since what they read is kept in registers."""
 MOST_REGISTERS = 184
@@ -101,9 +100,7 @@ class DepthwisePlanner(ABC):
         geometry = self.problem.geometry
         if not geometry.groups == geometry.c == geometry.o or geometry.k[self.axis] > MOST_TAPS:
             return False
-        if self.problem.gradient is not Gradient.DATA:
-            return True
-        return bool(self.phases) and not any(by_y for phase in self.phases for by_y in phase.over_y)
+        return self.problem.gradient is not Gradient.DATA or sums_over_taps(self.phases)
 
     def least_cost(self) -> float:
         """Microseconds, about: the longer of memory's time and the products'."""

@@ -40,17 +40,15 @@ from tvm.ir import IRModule
 
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda import results, writing
 from tvmconvgrad.schedules.cuda.depthwise.data import Phase, PositionsKernel
 from tvmconvgrad.schedules.cuda.depthwise.data_plan import PositionsPlanner
 from tvmconvgrad.schedules.cuda.depthwise.operands import Lanes
 from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan, DepthwisePlanner
 from tvmconvgrad.schedules.cuda.depthwise.weights import FilterKernel
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import FilterPlanner
-from tvmconvgrad.schedules.cuda.gemm import epilogue
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results, output_maps
-from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
-from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.packing import vector_lanes
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.stages import Stage, stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
@@ -89,27 +87,27 @@ class _Program:
     def module(self) -> IRModule:
         """A kernel for all phases, or for each, or for the filter's sum; and those before and after it."""
         parameters, found = stages(self.expression)
-        out = epilogue.result(self.problem)
+        out = results.result(self.problem)
         lanes: dict[str, Lanes] = {}
         workspace: list[tirx.Buffer] = []
         kernels: list[tirx.Stmt] = []
         phases: list[Phase] = []
-        for total, output_map in zip(self.expression.sums, output_maps(self.problem, self.expression, found)):
+        for total, output_map in zip(self.expression.sums, results.output_maps(self.problem, self.expression, found)):
             product = Product.of(self.problem, found[total])
             a, b = (self._lanes(product, found, number, lanes) for number in (0, 1))
-            results = Results(product, out, output_map)
+            written = results.Results(product, out, output_map)
             if self.problem.gradient is Gradient.FILTER:
-                filters = FilterKernel(results, a, b, self.plan)
+                filters = FilterKernel(written, a, b, self.plan)
                 workspace.append(filters.partial)
-                kernels += [filters.kernel(), epilogue.sum_split_k(results, filters.partial)]
+                kernels += [filters.kernel(), results.sum_split_k(written, filters.partial)]
             else:
-                phases.append(Phase(results, a, b))
+                phases.append(Phase(written, a, b))
         together = [phases] if self.plan.whole else [[phase] for phase in phases]
         kernels += [PositionsKernel(each, self.plan).kernel() for each in together if each]
         workspace += [each.packed for each in lanes.values() if each.packed is not None]
         before = [each.pack() for each in lanes.values()]
         if self.expression.zeros:
-            before.append(epilogue.zero(out, vector_lanes(self.problem)))
+            before.append(results.zero(out, vector_lanes(self.problem)))
         return writing.program([*parameters[:2], out], workspace, *before, *kernels)
 
     def _lanes(self, product: Product, found: dict[str, Stage], number: int, packed: dict[str, Lanes]) -> Lanes:

@@ -13,10 +13,11 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, ReadSet, loads_ahead, multiply_add
-from tvmconvgrad.schedules.cuda.depthwise.plan import WORD, DepthwisePlan
+from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import Sharing
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
+from tvmconvgrad.schedules.cuda.hardware import WORD
 from tvmconvgrad.schedules.cuda.ptx import instructions
+from tvmconvgrad.schedules.cuda.results import Results
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 

@@ -8,18 +8,18 @@ from math import prod
 from tvmconvgrad.schedules.cuda.depthwise.plan import (
     MOST_PRODUCTS,
     MOST_REGISTERS,
-    THREADS,
     DepthwisePlan,
     DepthwisePlanner,
 )
-from tvmconvgrad.schedules.cuda.gemm.tiles import REGISTERS
+from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES, REGISTERS
+from tvmconvgrad.schedules.cuda.writing import THREADS
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 SUMS, MOST_SUMS = 54, 98
 """The most sums of a thread by default: with two words of groups, and with fewer. Not measured on their own."""
-CACHE_BLOCK = 128
+CACHE_BLOCK = LINE_BYTES
 """The most bytes of neighbouring groups that a block has: a cache line. With more, fewer threads would share groups,
 and more partial sums would be left to add up."""
 RUN, ROWS = 2, 4

@@ -24,22 +24,20 @@ from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import ALIGNMENT, SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.copies.tma_pipeline import BARRIER, TmaPipeline
 from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import TmaTiles
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
+from tvmconvgrad.schedules.cuda.gemm.operands import Operand
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan
-from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.gemm.tiles import WARP
+from tvmconvgrad.schedules.cuda.gemm.tiles import RESULT_PAD
 from tvmconvgrad.schedules.cuda.gemm.units.fma import FmaUnits
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import TensorCores
 from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores_from_registers import TensorCoresFromRegisters
 from tvmconvgrad.schedules.cuda.gemm.units.warpgroups import Warpgroups
+from tvmconvgrad.schedules.cuda.hardware import VECTOR_BYTES, WARP
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions
+from tvmconvgrad.schedules.cuda.results import Results
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, ceil_to
-
-RESULT_PAD = 8
-"""Padding, in elements, between rows of sums in shared memory, so that lanes of a fragment write to different banks."""
 
 
 @dataclass(frozen=True)

@@ -7,28 +7,20 @@ the products of all taps share. cuDNN changes layouts for tensor cores in the sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Literal
 
 from tvm import tirx
 
-from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda import packing, writing
+from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
 
 What = Literal["y", "x", "filter"]
 """The tensors that may be operands: data on the side of y or of x, or the filter."""
-
-VECTOR_BYTES = 16
-PACKING_THREADS = 256
-
-
-def vector_lanes(problem: Problem) -> int:
-    """Elements of a vector of the problem's type."""
-    return VECTOR_BYTES // ITEM_BYTES[problem.dtype]
 
 
 @dataclass(frozen=True)
@@ -72,30 +64,19 @@ class Operand:
         """The kernel that packs the operand, with a thread for each vector; None if it is read in place."""
         if self.packed is None:
             return None
-        packed, lanes = self.packed, vector_lanes(self.problem)
-        *outer, last = (int(extent) for extent in packed.shape)
+        lanes = vector_lanes(self.problem)
+        *outer, last = (int(extent) for extent in self.packed.shape)
         shape = (*outer, last // lanes)
         order = self._reading_order(len(shape))
 
-        def vector(flat: Index) -> tirx.Stmt:
-            along = writing.unflatten(flat, [shape[axis] for axis in order])
-            *rest, block = (along[order.index(axis)] for axis in range(len(shape)))
-            registers = writing.memory("vector", (lanes,), str(packed.dtype), "local")
+        def place(at: Sequence[Index], lane: Index) -> list[Index]:
+            *rest, block = (at[order.index(axis)] for axis in range(len(shape)))
+            return [*rest, block * lanes + lane]
 
-            def lane(i: Index) -> tirx.Stmt:
-                value = self.stage.at(self._stage_index([*rest, block * lanes + i]))
-                return writing.store(registers, value.astype(str(packed.dtype)), i)
+        def value(index: list[Index]) -> Index:
+            return self.stage.at(self._stage_index(index))
 
-            def whole(i: Index) -> tirx.Stmt:
-                return writing.store(packed, writing.load(registers, i), *rest, block * lanes + i)
-
-            return writing.seq(
-                writing.allocate(registers),
-                writing.unrolled("lane", lanes, lane),
-                writing.vectorized("lane", lanes, whole),
-            )
-
-        return writing.elementwise(prod(shape), PACKING_THREADS, vector)
+        return packing.pack(self.packed, [shape[axis] for axis in order], lanes, place, value)
 
     def _order(self, index: list[Index]) -> list[Index]:
         """An index of the stage in the packed order of axes: channels last."""

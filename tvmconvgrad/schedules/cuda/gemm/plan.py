@@ -12,17 +12,18 @@ from typing import NamedTuple
 from tvmconvgrad.machines.gpu import LAUNCH, GpuMachine
 from tvmconvgrad.schedules.cuda import clusters
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import LINE_BYTES
+from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SWIZZLE_BYTES
 from tvmconvgrad.schedules.cuda.gemm.copies.tma_tiles import reachable
 from tvmconvgrad.schedules.cuda.gemm.cost import Cost
-from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, operands, vector_lanes
+from tvmconvgrad.schedules.cuda.gemm.operands import What, lies_in_vectors, operands
 from tvmconvgrad.schedules.cuda.gemm.shapes import GemmShape, gemm_shapes
 from tvmconvgrad.schedules.cuda.gemm.tiles import GemmTile, Units
+from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.data_gradient import parts, sums_over_taps
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
@@ -145,8 +146,7 @@ class GemmPlanner:
         """Whether all sums are matrix products."""
         if self.problem.gradient is not Gradient.DATA:
             return True
-        found = parts(self.problem, self.units.tiles[0].block_n)
-        return bool(found) and not any(by_y for part in found for by_y in part.over_y)
+        return sums_over_taps(parts(self.problem, self.units.tiles[0].block_n))
 
     def plan(self, decisions: Decisions) -> GemmPlan:
         """The numbers of the program, drawn one after the other; each default is the best one after those before."""
@@ -199,7 +199,7 @@ class GemmPlanner:
         zero."""
         problem, units = self.problem, self.units
         geometry, data = problem.geometry, problem.gradient is Gradient.DATA
-        (c, o), line = group_sizes(geometry), LINE_BYTES // units.item
+        (c, o), line = group_sizes(geometry), SWIZZLE_BYTES // units.item
         channels, phases = (o, prod(geometry.strides)) if data else (c, 1)
         alone, paired = (phases == 1 or c % (blocks * tile.block_n) == 0 for blocks in (1, 2))
         if not units.uses_wgmma(tile) or geometry.groups > 1 or channels % line or not alone or not reachable(geometry):

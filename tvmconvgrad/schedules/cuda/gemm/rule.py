@@ -1,6 +1,6 @@
 """Gradients as implicit GEMMs on GPUs.
 
-Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: product.py says what M, N and K of each sum are. It
+Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: ../product.py says what M, N and K of each sum are. It
 takes all gradients on sm_80 and later, except data gradients whose sum goes over positions of dy (te/data_gradient.py).
 Layers with few channels a group are cheaper by other rules.
 
@@ -40,13 +40,12 @@ from tvm.ir import IRModule
 
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm import epilogue
+from tvmconvgrad.schedules.cuda import results, writing
 from tvmconvgrad.schedules.cuda.gemm.block import ThreadBlock, kernel
-from tvmconvgrad.schedules.cuda.gemm.epilogue import Results
-from tvmconvgrad.schedules.cuda.gemm.operands import Operand, vector_lanes
+from tvmconvgrad.schedules.cuda.gemm.operands import Operand
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan, GemmPlanner
-from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.packing import vector_lanes
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
@@ -86,23 +85,23 @@ class _Program:
     def module(self) -> IRModule:
         """The program: kernels that pack operands, fill zeros, multiply, and add up splits."""
         parameters, found = stages(self.expression)
-        out = epilogue.result(self.problem)
+        out = results.result(self.problem)
         operands: dict[str, Operand] = {}
         blocks: list[ThreadBlock] = []
-        output_maps = epilogue.output_maps(self.problem, self.expression, found)
+        output_maps = results.output_maps(self.problem, self.expression, found)
         for total, output_map in zip(self.expression.sums, output_maps):
             product = Product.of(self.problem, found[total], self.plan.channel_block)
             for number, load in enumerate(product.loads):
                 name = str(load.source.name)
                 operands.setdefault(name, Operand.of(self.problem, found[name], number))
             a, b = (operands[str(load.source.name)] for load in product.loads)
-            blocks.append(ThreadBlock(product, (a, b), self.plan, Results(product, out, output_map)))
+            blocks.append(ThreadBlock(product, (a, b), self.plan, results.Results(product, out, output_map)))
         workspace = [each.packed for each in operands.values() if each.packed is not None]
         workspace += [block.partial for block in blocks if block.partial is not None]
         before = [operand.pack() for operand in operands.values()]
         if self.expression.zeros:
-            before.append(epilogue.zero(out, vector_lanes(self.problem)))
-        sums = [epilogue.sum_split_k(block.results, block.partial) for block in blocks if block.partial is not None]
+            before.append(results.zero(out, vector_lanes(self.problem)))
+        sums = [results.sum_split_k(block.results, block.partial) for block in blocks if block.partial is not None]
         kernels = [*before, kernel(blocks), *sums]
         maps = [tma_tiles.map for block in blocks for tma_tiles in block.tma_tiles]
         ahead = sum(each is not None for each in before)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, prod
 
-from tvmconvgrad.schedules.cuda.gemm.operands import vector_lanes
+from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES
+from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.spec import Geometry, Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.data_gradient import parts
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-
-LINE_BYTES = 128
-"""Bytes of a cache line of L1."""
 
 
 @dataclass(frozen=True)

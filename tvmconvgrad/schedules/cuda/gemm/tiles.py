@@ -10,26 +10,30 @@ from math import prod
 
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, ColumnTile, PaddedTile, RegisterTile, SharedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import ColumnTile, PaddedTile, RegisterTile, SharedTile
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
+from tvmconvgrad.schedules.cuda.hardware import (
+    QUARTERS,
+    REGISTERS,
+    RESERVED_BYTES,
+    SHARED_BYTES,
+    VECTOR_BYTES,
+    WARP,
+    WARPGROUP,
+    WORD,
+)
 from tvmconvgrad.te.tensors import ceil_to
 
 ENOUGH_WARPS = 8
 """The warps that an SM needs so that some multiply while others wait."""
-SHARED_BYTES = 128
-"""Bytes that an SM reads from shared memory, or writes to it, in a cycle."""
 L2_BYTES = 64
 """Bytes that one SM loads from L2 in a cycle if the others don't (see also `GpuMachine.l2_bytes`)."""
-QUARTERS = 4
-"""Partitions of an SM, which have their own units, schedulers and warps."""
-REGISTERS = 1 << 16
-"""Registers of an SM."""
 ACCUMULATOR_BYTES = 4
+"""Bytes of a sum, which is f32."""
+RESULT_PAD = 8
+"""Padding, in elements, between rows of sums in shared memory, so that lanes of a fragment write to different banks."""
 BARRIER_BYTES = 8
 """Bytes of a barrier; a stage that TMA fills has two, full and empty."""
-WARP = 32
-WARPGROUP = 4 * WARP
 WGMMA_ROWS = 64
 """Rows of a `wgmma` instruction."""
 LOADING = 2.0
@@ -41,8 +45,6 @@ MOST_COPIED = 8
 """In f32, a thread copies at most so many vectors of A in a stage, since it keeps their addresses in registers."""
 OVERHEAD = 1.15
 """The factor of units other than `wgmma` for what warps do besides multiplying: copies, addresses, barriers."""
-RESERVED_BYTES = 1 << 10
-"""Shared memory that CUDA reserves for each block."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Units:
 
     def sum_bytes(self, tile: GemmTile) -> int:
         """Bytes of shared memory of a block's sums in the epilogue."""
-        return ACCUMULATOR_BYTES * tile.block_m * (tile.block_n + 8)
+        return ACCUMULATOR_BYTES * tile.block_m * (tile.block_n + RESULT_PAD)
 
     def threads(self, tile: GemmTile) -> int:
         """Threads of a block."""

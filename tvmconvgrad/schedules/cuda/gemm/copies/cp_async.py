@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
-from tvmconvgrad.schedules.cuda.gemm.product import Product
-from tvmconvgrad.schedules.cuda.gemm.shapes import LINE_BYTES
+from tvmconvgrad.schedules.cuda.gemm.operands import Operand
+from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES, VECTOR_BYTES, WORD
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
-WORD = 4
 VECTOR = VECTOR_BYTES // WORD
+"""Words of a vector."""
 REGISTER_STAGES = 2
 """The parts of a stage that registers hold (double buffering): one is multiplied while the next one is loaded."""
 

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import VECTOR, WORD, SharedTile
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import VECTOR, SharedTile
+from tvmconvgrad.schedules.cuda.hardware import VECTOR_BYTES, WORD
 from tvmconvgrad.schedules.cuda.ptx.wgmma import Matrix
 from tvmconvgrad.schedules.cuda.writing import INDEX, number
 from tvmconvgrad.te.tensors import Index
 
-LINE_BYTES = 128
+SWIZZLE_BYTES = 128
+"""The most bytes of a line, within which its vectors are swizzled; a narrower tile has lines of 64 or 32."""
 MATRIX_LINES = 8
-ALIGNMENT = MATRIX_LINES * LINE_BYTES
+"""Lines after which the pattern of swizzling repeats."""
+ALIGNMENT = MATRIX_LINES * SWIZZLE_BYTES
 """Alignment of a tile in bytes: swizzling goes by addresses, not by where a tile begins."""
 MODES = {128: 1, 64: 2, 32: 3}
 """The instruction's swizzle mode for lines of so many bytes."""
@@ -36,7 +38,7 @@ class SwizzledTile(SharedTile):
     @property
     def line_bytes(self) -> int:
         """The bytes of one line within a part."""
-        return min(LINE_BYTES, self.vectors * VECTOR_BYTES)
+        return min(SWIZZLE_BYTES, self.vectors * VECTOR_BYTES)
 
     @property
     def words(self) -> int:
@@ -47,7 +49,7 @@ class SwizzledTile(SharedTile):
         """The word at which the vector from an element on lies."""
         line, vector = self._line(position, k)
         in_line = number(self.line_bytes // VECTOR_BYTES)
-        across = tirx.floordiv(line, number(LINE_BYTES // self.line_bytes))
+        across = tirx.floordiv(line, number(SWIZZLE_BYTES // self.line_bytes))
         place = tirx.bitwise_xor(*(tirx.floormod(each, in_line).astype("int32") for each in (vector, across)))
         return self._begin(line, vector) + tirx.floormod(place, int(in_line)).astype(INDEX) * VECTOR
 

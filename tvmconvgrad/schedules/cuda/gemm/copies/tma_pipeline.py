@@ -18,9 +18,9 @@ from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline
-from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES, WARPGROUP
+from tvmconvgrad.schedules.cuda.gemm.tiles import BARRIER_BYTES
+from tvmconvgrad.schedules.cuda.hardware import WARPGROUP, WORD
 from tvmconvgrad.schedules.cuda.ptx import clusters, instructions, tma
 from tvmconvgrad.te.tensors import Index
 

@@ -23,10 +23,11 @@ from tvm.sym import Analyzer
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.clusters import Cluster
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import WORD, TileOrigin
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import TileOrigin
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES, Operand
-from tvmconvgrad.schedules.cuda.gemm.product import Product
+from tvmconvgrad.schedules.cuda.gemm.operands import Operand
+from tvmconvgrad.schedules.cuda.hardware import VECTOR_BYTES, WORD
+from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.ptx import tma
 from tvmconvgrad.schedules.cuda.writing import Mapped, number
 from tvmconvgrad.spec import Geometry

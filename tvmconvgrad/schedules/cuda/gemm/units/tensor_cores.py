@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
-from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, VECTOR, WORD, PaddedTile
+from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import REGISTER_STAGES, VECTOR, PaddedTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import RegisterMainloop, Registers
-from tvmconvgrad.schedules.cuda.gemm.operands import VECTOR_BYTES
+from tvmconvgrad.schedules.cuda.hardware import VECTOR_BYTES, WARP, WORD
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 
@@ -26,7 +26,6 @@ MATRIX = 8
 """Rows of a matrix that `ldmatrix` loads, each of VECTOR_BYTES."""
 FRAGMENT = 4
 """Words of a lane: of 16 rows of A, or of 16 columns of B."""
-WARP = 32
 
 
 @dataclass(frozen=True)

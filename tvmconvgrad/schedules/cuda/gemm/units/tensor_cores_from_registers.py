@@ -25,7 +25,8 @@ from tvmconvgrad.schedules.cuda.gemm.copies.cp_async import (
     RegisterTile,
 )
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, WARP, store_fragments
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, MATRIX, ROWS, store_fragments
+from tvmconvgrad.schedules.cuda.hardware import WARP
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.te.tensors import Index
 

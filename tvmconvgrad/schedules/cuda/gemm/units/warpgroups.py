@@ -14,8 +14,9 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.gemm.copies.swizzle import SwizzledTile
 from tvmconvgrad.schedules.cuda.gemm.mainloop import Pipeline, Registers
-from tvmconvgrad.schedules.cuda.gemm.tiles import WARPGROUP, WGMMA_ROWS
-from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, WARP, store_fragments
+from tvmconvgrad.schedules.cuda.gemm.tiles import WGMMA_ROWS
+from tvmconvgrad.schedules.cuda.gemm.units.tensor_cores import COLUMNS, FRAGMENT, ROWS, store_fragments
+from tvmconvgrad.schedules.cuda.hardware import WARP, WARPGROUP
 from tvmconvgrad.schedules.cuda.ptx import wgmma
 from tvmconvgrad.te.tensors import Index
 
