@@ -15,10 +15,11 @@ from tvmconvgrad.schedules.cuda.writing import THREADS
 from tvmconvgrad.schedules.decisions import Decisions
 
 WHOLE = 128
-"""All taps are unrolled if a position has at most so many products, over all output phases. Not measured on its own."""
+"""Chosen, not measured: all taps are unrolled if a position has at most so many products, over all output phases. With
+more, programs get long; with fewer, more layers have loops over taps, whose rows are loaded again for each."""
 POSITIONS, RESULTS = 16, 28
-"""By default a thread has at most so many positions, and so many results for each of its groups. Not measured on their
-own."""
+"""Chosen, not measured: by default a thread has at most so many positions, and so many results for each of its groups.
+More positions share more of what they read, and leave room for fewer threads on an SM."""
 RUNS = 4, 7, 2, 1
 """Lengths of a run by default, the best first; 7 if it leaves fewer surplus positions, as in images of 7 and 14."""
 ROWS_AT_HAND = 3

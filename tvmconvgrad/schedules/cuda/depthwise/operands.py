@@ -22,7 +22,8 @@ from tvmconvgrad.tir.rewriting import replaced
 SPACE = 3
 """The first spatial axis of a stage of data."""
 AHEAD = 2
-"""Rows of data whose loads are in flight while a row is multiplied. Not measured on its own."""
+"""Chosen, not measured: rows of data whose loads are in flight while a row is multiplied. More hide more of memory's
+latency, and need more registers."""
 
 
 @dataclass(frozen=True)

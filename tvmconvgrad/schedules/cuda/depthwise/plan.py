@@ -27,8 +27,18 @@ MOST_TAPS = 32
 MOST_REGISTERS = 184
 """The most registers of a thread that a search may choose, by the estimate below; up to 50 more are needed."""
 MOST_PRODUCTS = 800
-"""The most products for each group of a thread: they are unrolled, and TVM's passes take long with many. Not measured
-on its own."""
+"""Chosen, not measured: the most products for each group of a thread. They are unrolled, and with many of them TVM's
+passes take long."""
+KERNELS = 3
+"""Chosen, not measured: the launches in a problem's cost, however many its program has."""
+PACKED_PASSES = 3.0
+"""How often a weights gradient in NCX reads or writes its tensors: it reads, packs and reads them again."""
+PEAK_SHARE = 0.3
+"""Chosen, not measured: the share of the peak that the products reach, since most of them wait for the caches."""
+OTHER_REGISTERS_F32 = 20
+"""Chosen, not measured: registers of a thread besides its sums and data, in f32."""
+OTHER_REGISTERS = 6
+"""Chosen, not measured: the same in 16 bits, for each group of a thread, where data is also converted."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +114,12 @@ class DepthwisePlanner(ABC):
 
     def least_cost(self) -> float:
         """Microseconds, about: the longer of memory's time and the products'."""
-        passes = 3.0 if self.is_filter and self.problem.data_format == "NCX" else 1.0
-        return 3 * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
+        passes = PACKED_PASSES if self.is_filter and self.problem.data_format == "NCX" else 1.0
+        return KERNELS * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
 
     def _computing(self) -> float:
-        """Microseconds of the products, at 0.3 of the peak since most wait for the caches. Not measured on its own."""
-        return self.problem.flops / (0.3 * self.machine.f32_flops)
+        """Microseconds of the products."""
+        return self.problem.flops / (PEAK_SHARE * self.machine.f32_flops)
 
     @property
     def widths(self) -> list[int]:
@@ -124,7 +134,8 @@ class DepthwisePlanner(ABC):
         """Registers of a thread, about. With f32, which needs no conversion, the compiler keeps about half of the data
         in registers at a time."""
         data = vectors * max(self.words(lanes), 1)
-        return lanes * sums + (data / 2 + 20 if self.problem.dtype == "f32" else data + 6 * lanes)
+        others = data / 2 + OTHER_REGISTERS_F32 if self.problem.dtype == "f32" else data + OTHER_REGISTERS * lanes
+        return lanes * sums + others
 
     def tile(self, run: int, rows: int) -> tuple[int, ...]:
         """A run along its axis, and rows along the one before."""

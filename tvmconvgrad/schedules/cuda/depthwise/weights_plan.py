@@ -18,13 +18,14 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 
 SUMS, MOST_SUMS = 54, 98
-"""The most sums of a thread by default: with two words of groups, and with fewer. Not measured on their own."""
+"""Chosen, not measured: the most sums of a thread by default, with two words of groups, and with fewer. They bound the
+registers of a thread: 54 are two groups of 27 taps, and 98 are two of 49."""
 CACHE_BLOCK = LINE_BYTES
 """The most bytes of neighbouring groups that a block has: a cache line. With more, fewer threads would share groups,
 and more partial sums would be left to add up."""
 RUN, ROWS = 2, 4
-"""By default the least positions of a thread along the last axis, and along the one before if they divide it. Not
-measured on their own."""
+"""Chosen, not measured: by default the positions of a thread along the last axis, at most, and along the one before, at
+least, if so many divide it. More positions share more of what they read of x, and need more registers."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class FilterPlanner(DepthwisePlanner):
         return max(width for width in widths if width == 1 or self.words(width) <= 2)
 
     def _blocks(self, decisions: Decisions, plan: DepthwisePlan, occupancy: int) -> int:
-        """Parts of all positions: as many as there are blocks at a time, of which an SM runs `occupancy`."""
+        """Splits of all positions: as many as there are blocks at a time, of which an SM runs `occupancy`."""
         geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
         most = max(geometry.batch * prod(plan.tiles(geometry.y)) // sharing.parts, 1)
         waves = [max(self.machine.processors * count // sharing.group_blocks, 1) for count in (1, 2, 3, 4, 6, 8)]

@@ -28,9 +28,14 @@ from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
 MOST_BLOCKS = 8
-"""Split-K makes at most so many blocks for each SM by default. Not measured on its own."""
+"""Chosen, not measured: split-K makes at most so many blocks for each SM by default. More would balance the SMs better,
+and leave more partial sums to add up."""
 LEAST_K = 256
-"""A split of K has at least so many elements. Not measured on its own."""
+"""Chosen, not measured: a split of K has at least so many elements, so that a block's steps outweigh its prologue and
+epilogue."""
+PACKING_PASSES = 2.5
+"""Chosen, not measured: the time to pack an operand, as a multiple of the time to read it once from memory. A copy
+would have 2."""
 
 
 @dataclass(frozen=True)
@@ -229,8 +234,7 @@ class GemmPlanner:
         return ITEM_BYTES[self.problem.dtype] * sum(prod(shape) for shape in shapes)
 
     def _packing(self) -> float:
-        """Microseconds, about, to pack the operands that are not read in place. The factor 2.5 was not measured on its
-        own."""
+        """Microseconds, about, to pack the operands that are not read in place."""
         geometry, lanes = self.problem.geometry, vector_lanes(self.problem)
         c_group, o_group = group_sizes(geometry)
         c, o = geometry.groups * ceil_to(c_group, lanes), geometry.groups * ceil_to(o_group, lanes)
@@ -240,4 +244,5 @@ class GemmPlanner:
             "filter": prod(geometry.k) * c * ceil_to(o_group, lanes),
         }
         packed = [sizes[what] for what in operands(self.problem) if not lies_in_vectors(self.problem, what)]
-        return sum(LAUNCH + 2.5 * ITEM_BYTES[self.problem.dtype] * size / self.machine.bytes for size in packed)
+        passes = PACKING_PASSES * ITEM_BYTES[self.problem.dtype]
+        return sum(LAUNCH + passes * size / self.machine.bytes for size in packed)

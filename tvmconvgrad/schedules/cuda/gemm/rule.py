@@ -1,8 +1,8 @@
 """Gradients as implicit GEMMs on GPUs.
 
-Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: ../product.py says what M, N and K of each sum are. It
-takes all gradients on sm_80 and later, except data gradients whose sum goes over positions of dy (te/data_gradient.py).
-Layers with few channels a group are cheaper by other rules.
+Pattern. C[m, n] = sum over k of A[m, k] * B[k, n], for each group: ../product.py says what M, N and K of each sum are.
+It takes all gradients on sm_80 and later, except data gradients whose sum goes over positions of dy
+(te/data_gradient.py). Layers with few channels a group are cheaper by other rules.
 
 Loop nest:
 

@@ -1,6 +1,6 @@
 """The tiles of schedules/cuda/gemm/rule.py, and how fast an SM computes them.
 
-Where a constant is not of the hardware, how it was measured is not recorded; cost.py tells of the model as a whole.
+Constants that are not the hardware's are part of the model that was fitted as cost.py says.
 """
 
 from __future__ import annotations
@@ -45,6 +45,17 @@ MOST_COPIED = 8
 """In f32, a thread copies at most so many vectors of A in a stage, since it keeps their addresses in registers."""
 OVERHEAD = 1.15
 """The factor of units other than `wgmma` for what warps do besides multiplying: copies, addresses, barriers."""
+FRAGMENT_WORDS = 16
+"""Registers of a warp for each row of A or column of B: an `mma` takes 32 bytes of each, double-buffered."""
+MMA_REGISTERS = 32
+"""Chosen, not measured: registers of a thread besides its sums and operands, by `wgmma` or `mma`: addresses, loops."""
+A_REGISTERS = 70
+"""Chosen, not measured: the same, if A goes straight to registers. They include the vectors of B."""
+FMA_REGISTERS = 24
+"""Chosen, not measured: the same on FMA units."""
+FMA_OPERAND_REGISTERS = 5
+"""Chosen, not measured: registers of a thread on FMA units for each of its rows and columns. Its arrays have
+eight for each: double-buffered float4."""
 
 
 @dataclass(frozen=True)
@@ -237,15 +248,15 @@ class Units:
         return max(1, min(fitting, REGISTERS // (ceil_to(self._registers(tile), 8) * WARP * warps)))
 
     def _registers(self, tile: GemmTile) -> int:
-        """Registers of a thread, about: for sums, operands (two of each, double-buffered) and addresses."""
+        """Registers of a thread, about: for sums, operands and addresses."""
         rows, columns = tile.block_m // tile.workers[0], tile.block_n // tile.workers[1]
         if self.uses_wgmma(tile):
-            return rows * columns // WARPGROUP + 32
+            return rows * columns // WARPGROUP + MMA_REGISTERS
         if tile.a_from_registers:
-            return rows * columns // WARP + rows + 70
+            return rows * columns // WARP + rows + A_REGISTERS
         if self.is_tensor:
-            return (rows * columns + 16 * (rows + columns)) // WARP + 32
-        return rows * columns + 5 * (rows + columns) + 24
+            return (rows * columns + FRAGMENT_WORDS * (rows + columns)) // WARP + MMA_REGISTERS
+        return rows * columns + FMA_OPERAND_REGISTERS * (rows + columns) + FMA_REGISTERS
 
     def cycles(self, tile: GemmTile, loads: Loads) -> float:
         """Cycles of an SM for a block's products of one element of K: the longest of the units' time, shared memory's

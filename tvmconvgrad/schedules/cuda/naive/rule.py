@@ -32,9 +32,11 @@ BLOCKS = (64, 128, 256, 512)
 """The numbers of threads that a block may have."""
 _MOST_STEPS = 2**31
 _PRODUCTS = 5e5
-"""Multiply-adds of the GPU in a microsecond by this rule, about. Not measured on its own."""
+"""Chosen, not measured: multiply-adds of the GPU in a microsecond by this rule. Far below the peak: where
+another rule takes the problem, that one is chosen."""
 _THREAD_PRODUCTS = 50.0
-"""Multiply-adds of one thread in a microsecond, each of which waits for memory. Not measured on its own."""
+"""Chosen, not measured: multiply-adds of one thread in a microsecond, each of which waits for memory. It counts where
+results are few."""
 
 
 @dataclass(frozen=True)
