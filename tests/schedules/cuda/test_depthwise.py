@@ -20,7 +20,7 @@ CONVOLUTIONS = [
     Convolution(2, 24, 24, 24, (13,), (13,), (5,), (1,), (1,), (2,), (2,)),
     Convolution(1, 8, 8, 8, (6, 7, 9), (6, 7, 9), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
     Convolution(1, 12, 12, 12, (14, 17), (5, 5), (3, 2), (2, 3), (2, 3), (0, 0), (0, 0)),
-    # vectors in two chunks, and sums of all taps only with few groups
+    # vectors in two blocks of groups, and sums of all taps only with few groups
     Convolution(1, 136, 136, 136, (8, 7), (8, 7), (7, 7), (1, 1), (1, 1), (3, 3), (3, 3)),
     # taps too many for registers, and to be written out
     Convolution(1, 8, 8, 8, (14, 12), (14, 12), (13, 11), (1, 1), (1, 1), (6, 5), (6, 5)),

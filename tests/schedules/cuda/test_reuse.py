@@ -43,7 +43,7 @@ SINGLE = Convolution(8, 1, 64, 64, (27, 28), (27, 28), (1, 1), (1, 1), (1, 1), (
 
 
 def met(shape: GemmShape, rows: int) -> Iterator[tuple[int, ...]]:
-    """The elements (vectors of all channels of a chunk) that a tile in the middle meets, in order: pads, too."""
+    """The elements (vectors of all channels of a block) that a tile in the middle meets, in order: pads, too."""
     taps = list(itertools.product(*(range(axis.taps) for axis in shape.axes)))
     space = [axis.size for axis in shape.axes]
     count = int(np.prod(space))
@@ -60,7 +60,7 @@ def met(shape: GemmShape, rows: int) -> Iterator[tuple[int, ...]]:
             yield from (element(each, tap) for tap in some for each in positions[first : first + BLOCK_K])
     else:
         first = len(positions) // 2 // rows * rows
-        for _ in range(2):  # chunks of channels: other elements, which take the place of the first ones
+        for _ in range(2):  # blocks of channels: other elements, which take the place of the first ones
             yield from (element(each, tap) for tap in taps for each in positions[first : first + rows])
 
 
@@ -142,8 +142,8 @@ def test_a_block_of_channels_meets_all_taps_before_the_next_one_does(operator: i
     else:
         numbers = [tuple(int(i) for i in product.k_index(number(at))) for at in range(product.k)]
         extents = product.k_extents
-    chunk = 32 if block_k else extents[-1]  # of 96 channels, by 64 or 32
-    assert numbers == sorted(itertools.product(*map(range, extents)), key=lambda at: (at[-1] // chunk, at))
+    channel_block = 32 if block_k else extents[-1]  # of 96 channels, by 64 or 32
+    assert numbers == sorted(itertools.product(*map(range, extents)), key=lambda at: (at[-1] // channel_block, at))
 
 
 def _source(operator: str, given: dict[str, int], target: Target) -> str:

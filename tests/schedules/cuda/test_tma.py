@@ -180,7 +180,7 @@ FAULTS = {
     "a block ends too early": (changed("  tvmconvgrad_cluster_sync();\n  __sync", "  __sync"), "has ended"),
     "barriers that nobody has made": (changed("mbarrier.init.shared::cta.b64 [%0], %1;", ""), "not been made"),
     "the tap of another axis": (changed("static_cast<short>(n4)", "static_cast<short>(n5)"), "elements differ"),
-    "another box of pixels": (of_map(corners=((-1, -2), (-1, -1))), "elements differ|outside of their box"),
+    "another box of pixels": (of_map(corners=((-1, -2), (-1, -1))), "elements differ|outside of their bounding box"),
     "other steps": (of_map(steps=(2, 1)), "elements differ"),
     "another swizzling": (of_map(line_bytes=64, box=(32, 32)), "elements differ|never comes"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-// The engine that copies boxes of tensors to shared memory (cp.async.bulk.tensor), barriers there (mbarrier), clusters.
+// TMA, which copies tiles of tensors to shared memory (cp.async.bulk.tensor), barriers there (mbarrier), clusters.
 #include "fibers.h"
 
 using namespace emulator;
@@ -51,7 +51,7 @@ void mbarrier_init_shared__cta_b64(unsigned address, int count) {
   barrier.count = barrier.arrivals = count;
 }
 
-// Others, the engine among them, see barriers that were made before.
+// Others, TMA among them, see barriers that were made before.
 void fence_mbarrier_init_release_cluster() {}
 
 void mbarrier_arrive_expect_tx_shared__cta_b64(int, unsigned address, int bytes) {
@@ -103,8 +103,8 @@ void barrier_cluster_wait_acquire_aligned() { pause(State::kCluster); }
 
 namespace {
 
-// The elements of a box, line by line: zeros outside of the tensor.
-std::vector<unsigned char> box(const TensorMap& map, const std::vector<int>& place, const std::vector<int>& offsets) {
+// The elements of a tile (the box of a map), line by line: zeros outside of the tensor.
+std::vector<unsigned char> tile(const TensorMap& map, const std::vector<int>& place, const std::vector<int>& offsets) {
   const auto& [memory, rank, item, line_bytes, pixels, sizes, steps, extents, lower, upper] = map;
   std::vector<unsigned char> bytes;
   auto line = [&](const std::vector<long>& at, int count) {
@@ -126,12 +126,12 @@ std::vector<unsigned char> box(const TensorMap& map, const std::vector<int>& pla
       std::vector<long> element = at;
       for (size_t axis = 0; axis + 2 < rank; ++axis) {
         long last = sizes[axis + 1] - 1 + upper[axis];
-        if (at[axis + 1] < lower[axis] || at[axis + 1] > last) fail("pixels begin outside of their box");
+        if (at[axis + 1] < lower[axis] || at[axis + 1] > last) fail("pixels begin outside of their bounding box");
         element[axis + 1] += offsets[axis];
       }
       line(element, extents[0]);
       size_t axis = 1;
-      for (; axis + 1 < rank; ++axis) {  // the next pixel, row by row of the box
+      for (; axis + 1 < rank; ++axis) {  // the next pixel, row by row of the bounding box
         at[axis] += steps[axis];
         if (at[axis] <= long(sizes[axis]) - 1 + upper[axis - 1]) break;
         at[axis] = lower[axis - 1];
@@ -151,21 +151,21 @@ std::vector<unsigned char> box(const TensorMap& map, const std::vector<int>& pla
   }
 }
 
-// Copies the box of a map to each block of `to_blocks`, and tells the barrier there; at once, or later.
-void copy_box(const TensorMap* map, unsigned to, const std::vector<int>& place, const std::vector<int>& offsets,
+// Copies a tile to each block of `to_blocks`, and tells the barrier there; at once, or later.
+void copy_tile(const TensorMap* map, unsigned to, const std::vector<int>& place, const std::vector<int>& offsets,
               unsigned barrier, unsigned to_blocks) {
   if (reinterpret_cast<uintptr_t>(map) % 64) fail("a tensor map is not aligned");
   if (map->rank != place.size()) fail("a tensor map has another rank");
-  if (to % 128) fail("a box is not aligned in shared memory");
+  if (to % 128) fail("a tile is not aligned in shared memory");
   if (map->pixels != !offsets.empty()) fail("a tensor map is of the other kind");
   for (size_t i = 0; i < offsets.size(); ++i)
     if (offsets[i] < 0 || offsets[i] > (map->rank == 3 ? 65535 : map->rank == 4 ? 255 : 31))
       fail("an offset of pixels is out of its range");
   auto copy = [=] {
-    std::vector<unsigned char> bytes = box(*map, place, offsets);
+    std::vector<unsigned char> bytes = tile(*map, place, offsets);
     for (size_t i = 0; i < cluster; ++i) {
       if (!(to_blocks >> i & 1)) continue;
-      if (has_ended(i)) fail("a box comes to a block that has ended");
+      if (has_ended(i)) fail("a tile comes to a block that has ended");
       for (size_t at = 0; at < bytes.size(); at += 16) {
         unsigned address = to + at;
         address ^= (address >> 7 & (map->line_bytes / 16 - 1)) << 4;
@@ -178,7 +178,7 @@ void copy_box(const TensorMap* map, unsigned to, const std::vector<int>& place, 
   };
   barrier_at(barrier);
   if (late)
-    boxes.push_back(copy);
+    tma_copies.push_back(copy);
   else
     copy();
 }
@@ -188,5 +188,5 @@ void copy_box(const TensorMap* map, unsigned to, const std::vector<int>& place, 
 void emulator::copy_tensor(const void* map, unsigned to, const std::vector<int>& numbers, unsigned barrier,
                            const std::vector<int>& offsets, int to_blocks) {
   unsigned mine = 1u << current / threads;
-  copy_box(static_cast<const TensorMap*>(map), to, numbers, offsets, barrier, to_blocks ? unsigned(to_blocks) : mine);
+  copy_tile(static_cast<const TensorMap*>(map), to, numbers, offsets, barrier, to_blocks ? unsigned(to_blocks) : mine);
 }

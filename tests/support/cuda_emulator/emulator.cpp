@@ -12,7 +12,7 @@ std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Block> blocks;
 size_t threads = 0, current = 0, shared_begin = 0, cluster = 1;
 bool late = true;
-std::deque<std::function<void()>> boxes;
+std::deque<std::function<void()>> tma_copies;
 
 namespace {
 
@@ -36,14 +36,14 @@ void run_fiber() {
   swapcontext(&self().context, &scheduler);
 }
 
-// Runs some threads, `size` at a time as far as they come without the others: first groups of warps, of these warps, of
+// Runs some threads, `size` at a time as far as they come without the others: first warpgroups, of these warps, of
 // these threads.
 bool run_ready(size_t first, size_t count, int size) {
   bool any = false;
   for (size_t i = 0; i < count; i += size) {
     size_t begin = first + (backward ? (count - 1 - i) / size * size : i);
     if (size > 1) {
-      while (run_ready(begin, std::min(count - (begin - first), size_t(size)), size == kGroup ? kWarp : 1)) any = true;
+      while (run_ready(begin, std::min(count - (begin - first), size_t(size)), size == kWarpgroup ? kWarp : 1)) any = true;
     } else if (current = begin, self().state == State::kReady) {
       any = true;
       swapcontext(&scheduler, &self().context);
@@ -68,9 +68,9 @@ bool release(State state, size_t block, size_t blocks) {
 // Where no block can go on alone: all of the cluster have come to a barrier, or a copy has to come first.
 bool release_some() {
   if (release(State::kCluster, 0, cluster)) return true;
-  if (boxes.empty()) return false;
-  auto copy = std::move(boxes.front());
-  boxes.pop_front();
+  if (tma_copies.empty()) return false;
+  auto copy = std::move(tma_copies.front());
+  tma_copies.pop_front();
   copy();
   return true;
 }
@@ -103,7 +103,7 @@ void run_cluster(size_t first) {
     bool any = false;
     for (size_t i = 0; i < cluster; ++i) {
       size_t block = backward ? cluster - 1 - i : i;
-      while (run_ready(block * threads, threads, kGroup) || release(State::kBlock, block, 1)) any = true;
+      while (run_ready(block * threads, threads, kWarpgroup) || release(State::kBlock, block, 1)) any = true;
     }
     if (any) continue;
     if (count(State::kDone) == cluster * threads) break;
@@ -112,7 +112,7 @@ void run_cluster(size_t first) {
     if (count(State::kWarp)) fail("a warp waits for lanes that never come");
     fail("some threads have ended, and others wait at a barrier");
   }
-  if (!boxes.empty()) fail("a block has ended before its copies have come");
+  if (!tma_copies.empty()) fail("a block has ended before its copies have come");
   for (const Block& block : blocks)
     for (size_t i = 0; i < kGuard; ++i)
       if (block.memory[i] != kGuardByte || block.memory[block.memory.size() - 1 - i] != kGuardByte)

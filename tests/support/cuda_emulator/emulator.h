@@ -1,14 +1,13 @@
 // A GPU for tests: runs the CUDA C++ of a kernel on a CPU, one block, or cluster of blocks, after the other.
 //
 // The threads of a cluster are fibers. They run one at a time, in an order that the caller chooses, each until it waits at
-// a barrier or for its warp, and each warp, and group of four, as far as it comes alone; so a missing barrier gives a
+// a barrier or for its warp, and each warp, and warpgroup, as far as it comes alone; so a missing barrier gives a
 // wrong result in at least one order. Copies by cp.async take effect as late as PTX allows (at the wait), or at once, as
 // the caller chooses: a missing wait, or a tile that is overwritten too early, gives a wrong result in one of the two. So
-// do products by wgmma, and copies by the engine for tensors; and products must not read what a thread has copied and not
-// made visible to them. Shared memory
-// begins as NaN, at an address that is aligned as its declaration says and no better, and lies between guarded bytes;
-// every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for conflicts of
-// banks.
+// do products by wgmma, and copies by TMA; and products must not read what a thread has copied without a proxy fence.
+// Shared memory begins as NaN, at an address that is aligned as its declaration says and no better, and lies between
+// guarded bytes; every access by an instruction is checked for its bounds and its alignment, and those of ldmatrix for
+// conflicts of banks.
 //
 // Instructions are named as PTX names them, with _ for each character that C++ has no name for, and do what the PTX
 // manual says ("Warp-level matrix instructions", "Asynchronous warpgroup level matrix instructions", "Data movement and
@@ -187,7 +186,7 @@ void multiply_shared(const char* name, int columns, ToFloat to_float, const std:
 WGMMA_OF_TYPE(f16)
 WGMMA_OF_TYPE(bf16)
 
-#define BOXES(rank, kind, pixels)                                                                                     \
+#define TMA_COPY(rank, kind, pixels)                                                                                   \
   template <class... Numbers>                                                                                          \
   void cp_async_bulk_tensor_##rank##d_shared__cluster_global##kind##_mbarrier__complete_tx__bytes(                     \
       unsigned to, const void* map, Numbers... numbers) {                                                              \
@@ -198,10 +197,10 @@ WGMMA_OF_TYPE(bf16)
       unsigned to, const void* map, Numbers... numbers) {                                                              \
     emulator::copy_tensor_numbers<rank, pixels, true>(to, map, numbers...);                                            \
   }
-BOXES(2, , false)
-BOXES(3, , false)
-BOXES(4, , false)
-BOXES(5, , false)
-BOXES(3, _im2col, true)
-BOXES(4, _im2col, true)
-BOXES(5, _im2col, true)
+TMA_COPY(2, , false)
+TMA_COPY(3, , false)
+TMA_COPY(4, , false)
+TMA_COPY(5, , false)
+TMA_COPY(3, _im2col, true)
+TMA_COPY(4, _im2col, true)
+TMA_COPY(5, _im2col, true)

@@ -9,7 +9,7 @@
 
 namespace emulator {
 
-constexpr int kWarp = 32, kGroup = 128;
+constexpr int kWarp = 32, kWarpgroup = 128;
 constexpr size_t kStack = 128 << 10;
 
 struct Copy {
@@ -31,7 +31,7 @@ struct Warp {
   float* d[4] = {};
 };
 
-// Products that a group of four warps has begun.
+// Products that a warpgroup has begun.
 struct Product {
   int columns = 0;
   ToFloat to_float = nullptr;
@@ -64,7 +64,7 @@ struct Work {
   std::vector<unsigned> hidden;  // vectors that its copies have brought, and tensor cores do not see yet
   bool may_multiply = false;     // since wgmma.fence
   Product product;
-  std::deque<std::vector<Product>> products;  // of the first thread of a group: closed groups that are under way
+  std::deque<std::vector<Product>> products;  // of the first thread of a warpgroup: closed groups that are under way
   std::vector<Product> open_products;
   int pending = 0;
   unsigned barrier = 0, parity = 0;  // that it waits for
@@ -82,14 +82,14 @@ extern size_t threads, cluster;  // of a block, and blocks of a cluster
 extern size_t current;           // the thread that runs, of all of the cluster
 extern bool late;                // whether copies and products take effect as late as they may
 extern size_t shared_begin;      // the address of shared memory
-extern std::deque<std::function<void()>> boxes;  // copies by the engine that are under way
+extern std::deque<std::function<void()>> tma_copies;  // copies by TMA that are under way
 
 inline Fiber& self() { return *fibers[current]; }
 inline Block& my_block() { return blocks[current / threads]; }
 void pause(State state);
 unsigned char* at_shared(unsigned address, size_t bytes, Block& block = my_block());
 
-// Waits until all lanes of the warp (or of a group of four) are at the same instruction; the last executes it for all.
+// Waits until all lanes of the warp (or of the warpgroup) are at the same instruction; the last executes it for all.
 template <int size = kWarp>
 void together(const char* name, void (*execute)(Fiber* const* lanes)) {
   Fiber& mine = self();

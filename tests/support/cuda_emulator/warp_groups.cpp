@@ -1,4 +1,4 @@
-// The instructions of a group of four warps: wgmma.
+// The instructions of a warpgroup: wgmma.
 #include "fibers.h"
 
 using namespace emulator;
@@ -39,7 +39,7 @@ struct Matrix {
   }
 };
 
-// Thread t of a group has of rows 16 * (t / 32) + t % 32 / 4 and the one eight below, in every eight columns, columns
+// Thread t of a warpgroup has of rows 16 * (t / 32) + t % 32 / 4 and the one eight below, in every eight columns, columns
 // 2 * (t % 4) and the next: elements 0 and 1, and of the lower row 2 and 3.
 void carry_out(const Product& product) {
   Matrix a(product.a, product.a_across), b(product.b, product.b_across);
@@ -59,9 +59,9 @@ void carry_out(const Product& product) {
 
 void begin_product(Fiber* const* lanes) {
   Product product = lanes[0]->product;
-  for (int lane = 1; lane < kGroup; ++lane) {
+  for (int lane = 1; lane < kWarpgroup; ++lane) {
     const Product& other = lanes[lane]->product;
-    if (other.a != product.a || other.b != product.b) fail("the warps of a group have different matrices");
+    if (other.a != product.a || other.b != product.b) fail("the warps of a warpgroup have different matrices");
     product.sums.insert(product.sums.end(), other.sums.begin(), other.sums.end());
   }
   if (late)
@@ -100,12 +100,12 @@ void emulator::multiply_shared(
   own.product = {columns, to_float, descriptor(0), descriptor(1), number(5) != 0, number(6) != 0, {}};
   for (size_t i = 0; i < count; ++i)
     own.product.sums.push_back(const_cast<float*>(static_cast<const float*>(operands[i])));
-  together<kGroup>(name, begin_product);
+  together<kWarpgroup>(name, begin_product);
 }
 
-void wgmma_commit_group_sync_aligned() { together<kGroup>("wgmma.commit_group", commit_products); }
+void wgmma_commit_group_sync_aligned() { together<kWarpgroup>("wgmma.commit_group", commit_products); }
 
 void wgmma_wait_group_sync_aligned(int pending) {
   self().pending = pending;
-  together<kGroup>("wgmma.wait_group", wait_products);
+  together<kWarpgroup>("wgmma.wait_group", wait_products);
 }
