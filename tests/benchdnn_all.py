@@ -17,8 +17,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.support import benchdnn, data
-from tests.support.descriptors import Descriptor, Inexpressible, descriptors
+from tests.support.oracles import benchdnn, data
+from tests.support.oracles.descriptors import Descriptor, Inexpressible, descriptors
 
 Job = tuple[int, Descriptor, str]
 

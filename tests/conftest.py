@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compiling_here import compile_here
-from tests.support.fake_gpu import FakeGpus, make_driver, patch_toolkit
-from tests.support.prefetch import prefetch
+from tests.support.building.compiling_here import compile_here
+from tests.support.building.prefetch import prefetch
+from tests.support.gpu.driver import FakeGpus, make_driver, patch_toolkit
 from tvmconvgrad.cache.store import KernelCache
 from tvmconvgrad.runtime import threads
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tests.support.case import DTYPES, OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.layouts import DATA_FORMATS, filter_formats
+from tests.support.cases.case import DTYPES, OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.layouts import DATA_FORMATS, filter_formats
 from tvmconvgrad.spec import Problem
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_90a")

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.data import data_folder
+from tests.support.oracles.data import data_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = Path(__file__).with_suffix(".jsonl")

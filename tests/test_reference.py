@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import reference
-from tests.support.case import Case
-from tests.support.convolution import Convolution, operands
-from tests.support.layouts import to_canonical
-from tests.support.random_cases import random_cases
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.layouts import to_canonical
+from tests.support.cases.random_cases import random_cases
+from tests.support.oracles import reference
 from tvmconvgrad.reference import exact_bound, judge
 from tvmconvgrad.reference import reference as by_definition
 from tvmconvgrad.spec import Problem

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.support import reference
-from tests.support.case import assert_same
-from tests.support.convolution import Convolution, operands
+from tests.support.cases.case import assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.oracles import reference
 from tvmconvgrad.bench.cpus import choose_cpus
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.variants import PEERS, missing, peers

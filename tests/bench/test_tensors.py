@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support import layouts
+from tests.support.cases import layouts
 from tvmconvgrad.bench.job import Job
 from tvmconvgrad.bench.tensors import WrongResult, aligned, check_ours, difference, make_inputs
 from tvmconvgrad.bench.workers.session import loops

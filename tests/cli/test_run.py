@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, Case, assert_same
-from tests.support.convolution import Convolution, operands
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case, assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.oracles import reference
 
 CONV = Convolution(2, 2, 4, 6, (7, 9), (4, 5), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1))
 CASES = [

@@ -15,7 +15,7 @@ import pytest
 from click.testing import Result
 
 import tvmconvgrad as cg
-from tests.support import searching
+from tests.cli import searching
 from tvmconvgrad.common import process
 from tvmconvgrad.records import logs, lookup
 from tvmconvgrad.records.entry import parse

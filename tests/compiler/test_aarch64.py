@@ -8,12 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.support import layouts, reference
-from tests.support.case import Case
-from tests.support.convolution import Convolution, operands
-from tests.support.cpus import CASES, CPUS, Build, assert_right
-from tests.support.emulation import Emulation, needs_emulator
-from tests.support.sampling import every
+from tests.support.cases import layouts
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.sampling import every
+from tests.support.cpu.cpus import CASES, CPUS, Build, assert_right
+from tests.support.cpu.emulation import Emulation, needs_emulator
+from tests.support.oracles import reference
 from tvmconvgrad.machines.targets import parse_target
 
 ARM = [cpu for cpu in CPUS if cpu.architecture == "aarch64"]

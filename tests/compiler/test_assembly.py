@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from tests.support.assembly import count, saves, simple_loops
-from tests.support.cpus import CPUS, Build, Cpu, builds
-from tests.support.sampling import every
+from tests.support.cases.sampling import every
+from tests.support.cpu.assembly import count, saves, simple_loops
+from tests.support.cpu.cpus import CPUS, Build, Cpu, builds
 
 # Too few channels for full vectors of them, where the chosen rule puts them into lanes.
 NARROW = {"few channels' data"}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support.emulation import needs_cross_compiler
+from tests.support.cpu.emulation import needs_cross_compiler
 from tvmconvgrad.common import process
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import description, llvm, service

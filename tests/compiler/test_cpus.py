@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tvmconvgrad
-from tests.support import layouts, reference
-from tests.support.convolution import operands
-from tests.support.cpus import CPUS, Build, Cpu, assert_right, builds
-from tests.support.sampling import every
+from tests.support.cases import layouts
+from tests.support.cases.convolution import operands
+from tests.support.cases.sampling import every
+from tests.support.cpu.cpus import CPUS, Build, Cpu, assert_right, builds
+from tests.support.oracles import reference
 from tvmconvgrad.machines.host import host_architecture, host_features
 
 HERE = [cpu for cpu in CPUS if cpu.architecture == host_architecture()]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support.compiling_here import compile_here
+from tests.support.building.compiling_here import compile_here
 from tvmconvgrad import schedules
 from tvmconvgrad.common import process
 from tvmconvgrad.common.errors import MissingToolkit, TooLarge

@@ -8,7 +8,7 @@ import pytest
 
 from tests.compiler.test_cuda import needs_nvcc
 from tests.cuda_all import ARCHITECTURES, cases, compiled
-from tests.support.case import OPERATORS, Case
+from tests.support.cases.case import OPERATORS, Case
 
 ALL = list(cases())
 SAMPLE = ALL[:: len(ALL) // 24 | 1]

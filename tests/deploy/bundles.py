@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, ROLES
-from tests.support.compilers import compiler
-from tests.support.convolution import Array, Convolution, Tensors, operands
-from tests.support.layer import convolution
+from tests.support.building.compilers import compiler
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, ROLES
+from tests.support.cases.convolution import Array, Convolution, Tensors, operands
+from tests.support.cases.layer import convolution
+from tests.support.oracles import reference
 from tvmconvgrad.layers import Layer, LayerGradient
 from tvmconvgrad.machines.host import host_architecture
 

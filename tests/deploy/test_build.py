@@ -13,7 +13,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.deploy.bundles import STRICT, compiler, example, run
 from tests.deploy.conftest import Built
-from tests.support.case import assert_same
+from tests.support.cases.case import assert_same
 from tvmconvgrad.deploy import names
 from tvmconvgrad.layers import Layer, write_layers
 

@@ -9,7 +9,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, check_program, run, write_examples
-from tests.support.emulation import COMPILER, EMULATOR, needs_cross_compiler, needs_emulator, system_root
+from tests.support.cpu.emulation import COMPILER, EMULATOR, needs_cross_compiler, needs_emulator, system_root
 from tvmconvgrad.deploy import cpu_checks
 from tvmconvgrad.machines.host import host_architecture
 

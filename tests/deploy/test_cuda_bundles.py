@@ -16,11 +16,11 @@ import pytest
 import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, example
 from tests.runtime.cuda.test_calls import Foreign
-from tests.support.case import assert_same
-from tests.support.compiling_here import compile_here
-from tests.support.fake_gpu import FakeGpus, patch_toolkit
-from tests.support.fake_libraries import aligned
-from tests.support.layer import operator_of
+from tests.support.building.compiling_here import compile_here
+from tests.support.cases.case import assert_same
+from tests.support.cases.layer import operator_of
+from tests.support.gpu.driver import FakeGpus, patch_toolkit
+from tests.support.gpu.libraries import aligned
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 

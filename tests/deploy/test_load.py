@@ -19,7 +19,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.deploy.bundles import compiler, example, run
 from tests.deploy.conftest import Built
-from tests.support.case import assert_same
+from tests.support.cases.case import assert_same
 from tvmconvgrad.bundles import load as load_module
 from tvmconvgrad.bundles.manifest import sealed
 

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 
 import tvmconvgrad as cg
 from tests.deploy.bundles import check_program, run, write_examples
-from tests.support import torch_reference
+from tests.support.oracles import torch_reference
 from tvmconvgrad.layers import suite
 
 BATCH = 2

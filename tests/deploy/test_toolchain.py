@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tvmconvgrad as cg
-from tests.support.compilers import compiler as some_compiler
+from tests.support.building.compilers import compiler as some_compiler
 from tvmconvgrad.common.errors import MissingLinker
 from tvmconvgrad.compiler import c_tools
 from tvmconvgrad.deploy import bundle

@@ -10,7 +10,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.deploy.bundles import TARGETS, example
-from tests.support.case import assert_same
+from tests.support.cases.case import assert_same
 from tests.tuning.entries import make_entry
 from tvmconvgrad.layers import Layer
 from tvmconvgrad.machines.targets import parse_target

@@ -14,7 +14,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.deploy.bundles import TARGETS, example
 from tests.deploy.conftest import Built
-from tests.support.case import assert_same
+from tests.support.cases.case import assert_same
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.layers import Layer
 from tvmconvgrad.runtime.python_calls import NOT_PLAIN

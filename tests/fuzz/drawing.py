@@ -8,10 +8,10 @@ from typing import Any
 
 from tests.fuzz.placing import PLACES
 from tests.fuzz.sample import EVERYWHERE, PLAIN, Sample, with_convolution
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.layouts import DATA_FORMATS, filter_formats
-from tests.support.random_cases import DTYPES, random_case
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.layouts import DATA_FORMATS, filter_formats
+from tests.support.cases.random_cases import DTYPES, random_case
 from tvmconvgrad.machines.host import missing_features
 
 GENERATIONS = {

@@ -12,9 +12,10 @@ import numpy as np
 import tvmconvgrad as cg
 from tests.fuzz.placing import FILL, PLACES, between
 from tests.fuzz.sample import EVERYWHERE, PLAIN, Sample
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, Case
-from tests.support.convolution import Array, Convolution, Tensors, integers
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case
+from tests.support.cases.convolution import Array, Convolution, Tensors, integers
+from tests.support.oracles import reference
 
 MOST_WORKSPACE = 2**28
 """Bytes that no small problem needs."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.convolution import Array
-from tests.support.guarded import guarded_copy
+from tests.support.cases.convolution import Array
+from tests.support.memory.guarded import guarded_copy
 
 FILL = 7
 """What lies between the elements of a strided array."""

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from tests.support.case import Call, Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import Call, Case
+from tests.support.cases.convolution import Convolution
 
 PLAIN = "plain"
 EVERYWHERE = "inf everywhere"

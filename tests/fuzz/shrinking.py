@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.fuzz.pool import Judged, Pool
 from tests.fuzz.sample import PLAIN, Sample, with_convolution
-from tests.support.convolution import Convolution, Shape
+from tests.support.cases.convolution import Convolution, Shape
 
 
 def kind(verdict: str) -> str:

@@ -26,11 +26,11 @@ from tests.fuzz.pool import Judged, Pool, Task
 from tests.fuzz.running import run, tasks
 from tests.fuzz.sample import EVERYWHERE, Sample, as_test
 from tests.fuzz.shrinking import shrunk
-from tests.support import reference
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Array, Convolution, Tensors
-from tests.support.layouts import DATA_FORMATS, filter_formats
-from tests.support.random_cases import DTYPES
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Array, Convolution, Tensors
+from tests.support.cases.layouts import DATA_FORMATS, filter_formats
+from tests.support.cases.random_cases import DTYPES
+from tests.support.oracles import reference
 
 SAMPLE = Sample(Case(OPERATORS[0], Convolution(2, 1, 3, 5, (4,), (3,), (2,), (1,), (1,), (0,), (0,))))
 LARGER = Sample(

@@ -16,7 +16,7 @@ import tvmconvgrad as cg
 from tests.fuzz_surface.judging import Count, Found, judged
 from tests.fuzz_surface.pool import Known, numbers, overlapping, placed
 from tests.fuzz_surface.strange import strange, words
-from tests.support.case import NEW_ATTRIBUTES
+from tests.support.cases.case import NEW_ATTRIBUTES
 from tvmconvgrad import spec
 from tvmconvgrad.machines.targets import parse_target
 

@@ -15,10 +15,11 @@ import numpy as np
 
 import tvmconvgrad
 from tests.fuzz_surface.strange import OwnArray
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, Case
-from tests.support.convolution import Array, operands
-from tests.support.random_cases import random_cases
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case
+from tests.support.cases.convolution import Array, operands
+from tests.support.cases.random_cases import random_cases
+from tests.support.oracles import reference
 from tvmconvgrad import Kernel
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.gpu.bundles import gradients
-from tests.support.layer import operator_of
+from tests.support.cases.layer import operator_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 

@@ -9,7 +9,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.deploy.bundles import example
 from tests.gpu.bundles import BUNDLES, gradients
-from tests.support.case import assert_same
+from tests.support.cases.case import assert_same
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch
 import torch
 
 from tests.cli.conftest import fails, invoke
-from tests.support.layer import operator_of
+from tests.support.cases.layer import operator_of
 from tvmconvgrad.layers import Layer, read_layers, suite
 from tvmconvgrad.layers.from_torch import ModelFailed, layers_of
 

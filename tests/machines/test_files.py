@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.case import Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
 from tvmconvgrad.machines import cpus, files, gpus, host
 from tvmconvgrad.machines.targets import Target, parse_target
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import layouts, reference
-from tests.support.case import OPERATORS, Case, assert_same
-from tests.support.compiling_here import compile_here
-from tests.support.convolution import Convolution, operands
+from tests.support.building.compiling_here import compile_here
+from tests.support.cases import layouts
+from tests.support.cases.case import OPERATORS, Case, assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.oracles import reference
 from tvmconvgrad.machines.backends import BACKENDS
 from tvmconvgrad.machines.targets import parse_target
 

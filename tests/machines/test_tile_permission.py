@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.amx import AMX
-from tests.support.case import Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cpu.amx import AMX
 from tvmconvgrad.deploy import cpu_checks
 from tvmconvgrad.machines import host, targets
 from tvmconvgrad.machines.targets import Target, parse_target

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import reference
-from tests.support.case import DTYPES, Case
-from tests.support.convolution import Array, Convolution, operands
+from tests.support.cases.case import DTYPES, Case
+from tests.support.cases.convolution import Array, Convolution, operands
+from tests.support.oracles import reference
 
 SMALL = Convolution(2, 1, 3, 4, (5, 4), (5, 4), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 PARALLEL = Convolution(4, 1, 32, 32, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, Case, assert_same
-from tests.support.convolution import Convolution, operands
-from tests.support.sampling import every, in_turn
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case, assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.sampling import every, in_turn
+from tests.support.oracles import reference
 from tvmconvgrad.spec import Problem
 
 CONVOLUTIONS = [
@@ -50,7 +51,7 @@ def _cases() -> list[Case]:
 
 @pytest.mark.parametrize("case", every(4, _cases()))
 def test_every_candidate_computes_the_same(case: Case) -> None:
-    from tests.support.scheduled import run
+    from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target
 
@@ -81,7 +82,7 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
 def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int, int]) -> None:
     """Output phases that interleave, in every split into work items: those with whole planes of whole lines stage them,
     unless zeros are written beside them."""
-    from tests.support.scheduled import run
+    from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.tir.annotations import STAGED
@@ -108,7 +109,7 @@ def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int,
 
 @pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")))
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
-    from tests.support.scheduled import run
+    from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target
 
@@ -138,7 +139,7 @@ def test_cache_blocks_of_k_that_a_scratch_accumulator_adds_up(
     formats: tuple[str, str, str], operator: str, rows: str
 ) -> None:
     """In f32, by channels: sums of 16 bits are rounded once, and those for NCX written along positions."""
-    from tests.support.scheduled import run
+    from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.host import missing_features
     from tvmconvgrad.machines.targets import parse_target

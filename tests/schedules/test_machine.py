@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cpus import CPUS, Cpu
+from tests.support.cpu.cpus import CPUS, Cpu
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=str)

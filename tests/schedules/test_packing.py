@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
-from tests.support.cpus import CPUS, Cpu
+from tests.support.cpu.cpus import CPUS, Cpu
 from tvmconvgrad.spec import Problem
 
 LEVELS = [cpu for cpu in CPUS if cpu.name in ("x86-64-v3", "x86-64-v4")]

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import layouts, reference
-from tests.support.case import Case, assert_same
-from tests.support.convolution import Array, Convolution, Tensors, operands
+from tests.support.cases import layouts
+from tests.support.cases.case import Case, assert_same
+from tests.support.cases.convolution import Array, Convolution, Tensors, operands
+from tests.support.oracles import reference
 
 FAR = 300
 """A dilation with which the outer taps meet pads alone, also at what a tile computes beyond the end of an axis."""
@@ -32,7 +33,7 @@ def meets_pads(conv: Convolution) -> Array:
 def results(case: Case, tensors: Tensors) -> dict[str, Array]:
     """By the names of the rules whose tiles read each tap by itself, what they make of operands, canonical."""
     import tvmconvgrad
-    from tests.support.scheduled import run
+    from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import layouts, reference
-from tests.support.case import Case, assert_same
-from tests.support.convolution import Convolution, operands
-from tests.support.sampling import in_turn
-from tests.support.scheduled import run
+from tests.support.building.scheduled import run
+from tests.support.cases import layouts
+from tests.support.cases.case import Case, assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.sampling import in_turn
+from tests.support.oracles import reference
 
 DATA = "ConvolutionBackpropData"
 _ONE, _TWO, _NO = (1, 1), (2, 2), (0, 0)
@@ -67,7 +68,7 @@ def _parts(problem: Any) -> Any:
 @pytest.mark.parametrize("channels", [128, 256, 512])
 def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) -> None:
     """Of channels in several vectors, each element of y is loaded once, whatever range of channels a task has."""
-    from tests.support.assembly import count, simple_loops
+    from tests.support.cpu.assembly import count, simple_loops
     from tvmconvgrad.compiler import llvm
     from tvmconvgrad.machines.targets import parse_target
 

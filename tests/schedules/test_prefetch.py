@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.assembly import Operand, count, operands, saves, simple_loops
-from tests.support.cpus import CPUS, Build
+from tests.support.cpu.assembly import Operand, count, operands, saves, simple_loops
+from tests.support.cpu.cpus import CPUS, Build
 
 BY_NAME = {cpu.name: cpu for cpu in CPUS}
 LEVELS = ("x86-64-v3", "x86-64-v4")

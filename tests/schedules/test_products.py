@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import layouts, reference
-from tests.support.case import DTYPES, Case, assert_same
-from tests.support.convolution import Convolution, operands
-from tests.support.sampling import in_turn
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case, assert_same
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.sampling import in_turn
+from tests.support.oracles import reference
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 
-from tests.support.cpus import CPUS, Cpu
+from tests.support.cpu.cpus import CPUS, Cpu
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.tir.rewriting import nodes, replaced
 

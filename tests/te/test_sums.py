@@ -12,9 +12,9 @@ import tvm
 from tvm import te, tirx
 from tvm.sym import Analyzer
 
-from tests.support import reference
-from tests.support.case import Case
-from tests.support.convolution import Array, Convolution, operands
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Array, Convolution, operands
+from tests.support.oracles import reference
 from tvmconvgrad.te import data_gradient, filter_gradient, forward
 from tvmconvgrad.te.tensors import Im2col, Index, Stage
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.assembly import count
-from tests.support.case import DTYPES, Case
-from tests.support.convolution import Convolution
-from tests.support.cpus import CPUS, Cpu
-from tests.support.sampling import in_turn
+from tests.support.cases.case import DTYPES, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import in_turn
+from tests.support.cpu.assembly import count
+from tests.support.cpu.cpus import CPUS, Cpu
 from tvmconvgrad.compiler import llvm
 
 DENSE, DEPTHWISE = 1, 64

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.assembly import count, saves, simple_loops
-from tests.support.case import OPERATORS, ROLES, Case
-from tests.support.convolution import Convolution
-from tests.support.sampling import in_turn
+from tests.support.cases.case import OPERATORS, ROLES, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import in_turn
+from tests.support.cpu.assembly import count, saves, simple_loops
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import Target, parse_target
 

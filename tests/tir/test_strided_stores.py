@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.case import Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
 
 
 def program(mcpu: str, stride: int) -> str:

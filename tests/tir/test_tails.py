@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from tests.support.case import Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 

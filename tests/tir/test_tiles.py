@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.amx import AMX
-from tests.support.assembly import count
-from tests.support.case import OPERATORS, ROLES, Case
-from tests.support.convolution import Convolution
+from tests.support.cases.case import OPERATORS, ROLES, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cpu.amx import AMX
+from tests.support.cpu.assembly import count
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines import tile_permission

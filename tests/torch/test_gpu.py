@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import tvmconvgrad.torch as cgt
-from tests.support.fake_gpu import FakeGpus
+from tests.support.gpu.driver import FakeGpus
 from tests.torch.support import all_ours, called, draw, steps
 from tvmconvgrad.nvidia import driver
 from tvmconvgrad.torch import devices

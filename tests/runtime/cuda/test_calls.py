@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import tvmconvgrad as cg
-from tests.support import layouts, reference
-from tests.support.capsules import READ_ONLY, capsule
-from tests.support.case import Case, assert_same
-from tests.support.convolution import Array, Convolution, operands
-from tests.support.fake_gpu import FakeGpus
-from tests.support.fake_libraries import aligned
+from tests.support.cases import layouts
+from tests.support.cases.case import Case, assert_same
+from tests.support.cases.convolution import Array, Convolution, operands
+from tests.support.gpu.driver import FakeGpus
+from tests.support.gpu.libraries import aligned
+from tests.support.memory.capsules import READ_ONLY, capsule
+from tests.support.oracles import reference
 from tvmconvgrad.nvidia.driver import CudaError
 from tvmconvgrad.runtime.cuda.kernel import CudaKernel
 

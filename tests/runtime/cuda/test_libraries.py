@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tests.runtime.cuda.test_calls import DATA, FILTERS, Foreign, empty, example
-from tests.support import fake_libraries
-from tests.support.case import Case, assert_same
-from tests.support.convolution import Array
-from tests.support.fake_gpu import FakeGpus
-from tests.support.fake_libraries import CupyArray, Tensor, aligned
+from tests.support.cases.case import Case, assert_same
+from tests.support.cases.convolution import Array
+from tests.support.gpu import libraries as fake_libraries
+from tests.support.gpu.driver import FakeGpus
+from tests.support.gpu.libraries import CupyArray, Tensor, aligned
 from tvmconvgrad.nvidia.launches import Launch
 from tvmconvgrad.runtime import tensors
 from tvmconvgrad.runtime.cuda import tensors as gpu_tensors
@@ -73,7 +73,7 @@ def test_strided_and_misaligned_tensors_are_copied(kind: Any, case: Case, gpus: 
 
 
 def test_a_result_over_an_input_is_computed_aside(gpus: FakeGpus) -> None:
-    from tests.support.convolution import Convolution
+    from tests.support.cases.convolution import Convolution
 
     one, zero = (1, 1), (0, 0)
     square = Case("ConvolutionBackpropData", Convolution(1, 1, 4, 4, (4, 4), (4, 4), (3, 3), one, one, one, one))

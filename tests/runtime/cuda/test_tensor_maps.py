@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.compilers import compiler
-from tests.support.fake_gpu import FakeGpus
+from tests.support.building.compilers import compiler
+from tests.support.gpu.driver import FakeGpus
 from tvmconvgrad.bundles import fields
 from tvmconvgrad.bundles.errors import BundleError
 from tvmconvgrad.nvidia import driver
@@ -23,7 +23,7 @@ from tvmconvgrad.runtime.cuda.function import CudaFunction, Where
 
 PIXELS = TensorMap("second", "f16", (64, 10, 9, 2), (64, 32), 128, ((-1, -2), (0, -1)), (2, 1))
 FILTER = TensorMap(512, "bf16", (32, 16, 3), (32, 16, 1), 64)
-FOLDER = Path(__file__).parents[2] / "support"
+FOLDER = Path(__file__).parents[2] / "support" / "gpu"
 # Copies the map that it is passed to the address that it is passed.
 PROBE = """
 #include <string.h>
@@ -34,7 +34,7 @@ void run_probe(const unsigned *grid, const unsigned *block, void **arguments) {
 
 
 class Seen(ctypes.Structure):
-    """tests/support/tensor_map.h."""
+    """tests/support/gpu/tensor_map.h."""
 
     _fields_ = (
         ("memory", ctypes.c_void_p),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.runtime.cuda.test_calls import DATA, Foreign, empty, example
-from tests.support.case import assert_same
-from tests.support.fake_gpu import FakeGpus
+from tests.support.cases.case import assert_same
+from tests.support.gpu.driver import FakeGpus
 from tvmconvgrad.common import process
 from tvmconvgrad.runtime import memory
 from tvmconvgrad.runtime.cuda import function

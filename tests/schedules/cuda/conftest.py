@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gpu import Emulator
+from tests.support.gpu.emulator import Emulator
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.cuda_all import cases
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, program_of
-from tests.support.sampling import covering, in_turn
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import covering, in_turn
+from tests.support.gpu.cases import SM_80, SM_90, SM_90A, TF32, program_of
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.machines.targets import Target

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, changed, check, check_program, program_of
-from tests.support.sampling import every, in_turn
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import every, in_turn
+from tests.support.gpu.cases import SM_80, SM_90, SM_90A, TF32, changed, check, check_program, program_of
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies

@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.support import layouts, reference
-from tests.support.case import OPERATORS, Case, assert_same
-from tests.support.convolution import Convolution
-from tests.support.gpu import ORDERS, Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, check_program, problem_of, program_of
+from tests.support.cases import layouts
+from tests.support.cases.case import OPERATORS, Case, assert_same
+from tests.support.cases.convolution import Convolution
+from tests.support.gpu.cases import SM_90, check_program, problem_of, program_of
+from tests.support.gpu.emulator import ORDERS, Emulator, needs_emulator
+from tests.support.oracles import reference
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler.cuda.codegen import generate
 

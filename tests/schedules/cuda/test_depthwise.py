@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support import layouts
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution, operands
-from tests.support.gpu import ORDERS, Emulator, needs_emulator
-from tests.support.gpu_cases import check, program_of, takes
-from tests.support.sampling import covering
+from tests.support.cases import layouts
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution, operands
+from tests.support.cases.sampling import covering
+from tests.support.gpu.cases import check, program_of, takes
+from tests.support.gpu.emulator import ORDERS, Emulator, needs_emulator
 
 pytestmark = needs_emulator
 CONVOLUTIONS = [

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90A, changed, check_program, program_of
-from tests.support.sampling import every
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import every
+from tests.support.gpu.cases import SM_90A, changed, check_program, program_of
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.schedules.cuda.gemm.tiles import WARPGROUP_TILES, GemmTile
 

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from tests.operators.test_schedules import cases
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import check, check_program, program_of, takes
-from tests.support.random_cases import random_cases
-from tests.support.sampling import covering, in_turn
+from tests.support.cases.by_rule import cases
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.random_cases import random_cases
+from tests.support.cases.sampling import covering, in_turn
+from tests.support.gpu.cases import check, check_program, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES
 
 pytestmark = needs_emulator

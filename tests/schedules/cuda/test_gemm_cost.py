@@ -7,9 +7,9 @@ from math import prod
 import pytest
 import tvm
 
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu_cases import SM_90A
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.gpu.cases import SM_90A
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.cost import Cost

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.operators.test_schedules import cases
-from tests.support.case import Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import check, program_of, takes
-from tests.support.sampling import covering
+from tests.support.cases.by_rule import cases
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import covering
+from tests.support.gpu.cases import check, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
 
 pytestmark = needs_emulator
 

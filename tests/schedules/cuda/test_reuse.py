@@ -12,11 +12,11 @@ import pytest
 import tvm
 
 from tests.schedules.cuda.test_gemm import WIDE
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
-from tests.support.sampling import in_turn
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import in_turn
+from tests.support.gpu.cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, program_of
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies

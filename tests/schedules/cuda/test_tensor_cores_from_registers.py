@@ -7,12 +7,12 @@ import itertools
 import pytest
 import tvm
 
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, problem_of, program_of, takes
-from tests.support.random_cases import random_cases
-from tests.support.sampling import in_turn
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.random_cases import random_cases
+from tests.support.cases.sampling import in_turn
+from tests.support.gpu.cases import SM_90, SM_90A, check, loop_of, problem_of, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner

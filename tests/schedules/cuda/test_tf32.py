@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.operators.test_schedules import cases
 from tests.schedules.cuda.test_gemm import LONG, WIDE
-from tests.support import layouts, reference
-from tests.support.case import OPERATORS, Case, assert_same
-from tests.support.convolution import Array, operands
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, TF32, check, program_of, takes
-from tests.support.sampling import covering, in_turn
+from tests.support.cases import layouts
+from tests.support.cases.by_rule import cases
+from tests.support.cases.case import OPERATORS, Case, assert_same
+from tests.support.cases.convolution import Array, operands
+from tests.support.cases.sampling import covering, in_turn
+from tests.support.gpu.cases import SM_90, TF32, check, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
+from tests.support.oracles import reference
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.cuda.gemm.tiles import TENSOR_TILES

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.operators.test_schedules import cases
-from tests.support.case import OPERATORS, Case
-from tests.support.convolution import Convolution
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, changed, check, check_program, program_of, takes
-from tests.support.sampling import covering, every, in_turn
+from tests.support.cases.by_rule import cases
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import covering, every, in_turn
+from tests.support.gpu.cases import SM_90, SM_90A, changed, check, check_program, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.compiler.cuda.codegen import Program
 from tvmconvgrad.nvidia.tensor_maps import TensorMap
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies

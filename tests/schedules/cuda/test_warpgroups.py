@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.operators.test_schedules import cases
 from tests.schedules.cuda.test_gemm import LONG, WIDE
-from tests.support.case import OPERATORS, Case
-from tests.support.gpu import Emulator, needs_emulator
-from tests.support.gpu_cases import SM_90, SM_90A, check, loop_of, program_of, takes
-from tests.support.random_cases import random_cases
-from tests.support.sampling import covering, in_turn
+from tests.support.cases.by_rule import cases
+from tests.support.cases.case import OPERATORS, Case
+from tests.support.cases.random_cases import random_cases
+from tests.support.cases.sampling import covering, in_turn
+from tests.support.gpu.cases import SM_90, SM_90A, check, loop_of, program_of, takes
+from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad import schedules
 from tvmconvgrad.compiler.cuda import compiler, toolkit
 from tvmconvgrad.machines.targets import Target, parse_target

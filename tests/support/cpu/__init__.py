@@ -1,0 +1,1 @@
+"""Code for CPUs that need not be there: their numbers, their assembly, and their instructions emulated."""

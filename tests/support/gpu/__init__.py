@@ -1,0 +1,1 @@
+"""GPUs that are not there: a driver, an emulator that runs kernels, and the libraries that have tensors on GPUs."""
