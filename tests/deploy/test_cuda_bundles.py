@@ -15,7 +15,7 @@ import pytest
 
 import tvmconvgrad as cg
 from tests.deploy.bundles import LAYERS, example
-from tests.runtime.cuda.test_calls import Foreign
+from tests.runtime.cuda.tensors import Foreign
 from tests.support.building.compiling_here import compile_here
 from tests.support.cases.case import assert_same
 from tests.support.cases.layer import operator_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.cuda.test_calls import DATA, FILTERS, Foreign, empty, example
+from tests.runtime.cuda.tensors import DATA, FILTERS, Foreign, empty, example
 from tests.support.cases.case import Case, assert_same
 from tests.support.cases.convolution import Array
 from tests.support.gpu import libraries as fake_libraries

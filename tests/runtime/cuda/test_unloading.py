@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.cuda.test_calls import DATA, Foreign, empty, example
+from tests.runtime.cuda.tensors import DATA, Foreign, empty, example
 from tests.support.cases.case import assert_same
 from tests.support.gpu.driver import FakeGpus
 from tvmconvgrad.common import process
