@@ -1,6 +1,6 @@
 """What all of NVIDIA's GPUs that the schedules take have in common (sm_80 and later). machines/ has what differs.
 
-CUDA's programming guide has these numbers under "Compute Capabilities", if a docstring names no other source.
+CUDA's programming guide has these numbers, if a docstring names no other source.
 """
 
 from __future__ import annotations
