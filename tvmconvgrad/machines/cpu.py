@@ -102,53 +102,6 @@ class CpuMachine:
         """The number of independent FMAs that keep the units busy."""
         return self.fmas * self.fma_latency
 
-    @property
-    def vectors(self) -> list[int]:
-        """The widths of vectors that tiles may have, in f32: a register's, and half of it."""
-        return sorted({self.lanes, max(self.lanes // 2, 4)})
-
-    @property
-    def widths(self) -> list[int]:
-        """The numbers of channels that a tile may have along its vectors: one vector of either width, or several whole
-        ones."""
-        return [*self.vectors, *(self.lanes * count for count in (2, 3, 4, 6))]
-
-    def holds(self, rows: int, columns: int, spare: int = 2) -> bool:
-        """Whether rows x columns vectors of sums fit the registers beside one vector for each column, with `spare`
-        registers left."""
-        return rows * columns + columns + spare <= self.registers
-
-    def tile_efficiency(
-        self,
-        rows: int,
-        columns: int,
-        lanes: int,
-        costs: tuple[float, float] = (0.25, 0.25),
-        enough: float = 12,
-        spare: int = 2,
-    ) -> float:
-        """The share of peak FLOPs that a register tile of rows x columns vectors of sums may reach; 0 if it spills.
-
-        A step of the innermost loop loads `columns` vectors and `rows` scalars for rows * columns FMAs. The sums and
-        vectors stay in registers; of the `spare` ones, one holds a scalar. The units idle with fewer than `enough`
-        sums: with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more
-        for others in proportion. (Where loops are short several tiles are in flight, and callers pass a smaller
-        `enough`.)
-        `costs` says what loading a row's and a column's operand costs, in FMAs (schedules/cpu/costs.py), where two FMAs
-        start in a cycle. Where one does (Zen 4), operands wait behind it and cost half: with whole costs ResNeXt's
-        conv4b_grouped (filters) took 1.3 times as long, and 47 gradients and forwards 1.015 times in the mean. With a
-        single column there are more operands than FMAs, and a tile is no faster than its loads. `lanes` are those in
-        use.
-        How the default numbers were chosen is not recorded.
-        """
-        fmas = rows * columns
-        if not self.holds(rows, columns, spare):
-            return 0.0
-        loading = (costs[0] * rows + costs[1] * columns) * min(self.fmas / 2, 1.0)
-        idle = max(0.0, 1 - fmas / (enough * self.fmas_in_flight / 8)) ** 2
-        loaded = self.loads_per_cycle / (rows + columns) * fmas / self.fmas
-        return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / self.lanes
-
     def rows_without_conflicts(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may be read side by side without conflict misses in L1.
 

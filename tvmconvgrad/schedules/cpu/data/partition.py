@@ -221,7 +221,7 @@ class DataPartitioning:
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
         data, filter_ = (access.bytes * prod(shape) for shape in sizes.problem.input_shapes)
         again = 0.0 if access.filter_fits_half_l2 else NEAR if filter_ <= access.machine.l3 else 1.0
-        once = 1 if work_items == 1 or access.filter_fits_half_l2 else 3
+        once = 1 if work_items == 1 or access.filter_fits_half_l2 else 3  # read, written as panels, and read
         traffic = data * packed * times + filter_ * (once + again * (work_items - 1))
         return Partitions(prod(inner), work_items, surplus, traffic, read)
 

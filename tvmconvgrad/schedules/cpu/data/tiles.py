@@ -39,6 +39,13 @@ from tvmconvgrad.schedules.cpu.costs import (
 from tvmconvgrad.schedules.cpu.data import tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.micro_kernel import (
+    ENOUGH_IF_SHORT,
+    channel_widths,
+    fits_registers,
+    tile_efficiency,
+    vector_widths,
+)
 from tvmconvgrad.schedules.expressions.plain import data_is_plain
 from tvmconvgrad.schedules.factors import divisors
 from tvmconvgrad.te.tensors import ceil_to
@@ -63,19 +70,19 @@ def tiles(machine: CpuMachine, vector_axis: DataAxis, sizes: DataSizes) -> list[
     shapes: list[tuple[int, ...]]
     if vector_axis is DataAxis.GROUPS:
         lines = [sizes.line] if sizes.has_large_output(machine.l3) else []
-        widths = sorted({*machine.vectors, *lines})
+        widths = sorted({*vector_widths(machine), *lines})
         shapes = [(m, n, w) for m in range(1, registers) for n in few for w in widths]
     elif vector_axis is DataAxis.K:
         fitting = [n for n in few if all(count % n == 0 for count in n_channels)]
         shapes = [(m, n, 1) for m in range(1, registers) for n in fitting]
     elif vector_axis is DataAxis.M:
-        vectors = [(w * m, m) for m in range(1, registers) for w in machine.vectors]
+        vectors = [(w * m, m) for m in range(1, registers) for w in vector_widths(machine)]
         sums = {n: sizes.positions(DataTile(1, n, 1, vector_axis)) for n in few}
         shapes = [
             (w, n, 1, r) for w, m in vectors for n in few for r in _rows(sizes, w, sums[n]) if m * n * r < registers
         ]
     else:
-        shapes = [(m, n, 1) for m in range(1, registers) for n in machine.widths]
+        shapes = [(m, n, 1) for m in range(1, registers) for n in channel_widths(machine)]
     return [DataTile(m, n, groups, vector_axis, *more) for m, n, groups, *more in shapes]
 
 
@@ -128,20 +135,19 @@ def _efficiency(access: DataAccess) -> float:
     """The share of peak FLOPs that a tile may reach; 0 if it spills."""
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
-    if not machine.holds(rows, columns):
+    if not fits_registers(machine, rows, columns):
         return 0.0
     if tile.vector_axis is DataAxis.GROUPS:
-        # Each sum has its own data, which LLVM keeps in registers for the next tap if K is one channel. 8 sums are
-        # enough, since these sums are short and several tiles are in flight.
+        # Each sum has its own data, which LLVM keeps in registers for the next tap if K is one channel.
         fits = rows * (columns + 1) < machine.registers
         loading = PANELS if access.sizes.k == 1 else IN_PLACE
-        return machine.tile_efficiency(rows, columns, used, loading, enough=8) if fits else 0.0
+        return tile_efficiency(machine, rows, columns, used, loading, ENOUGH_IF_SHORT) if fits else 0.0
     if tile.vector_axis is DataAxis.M and access.sizes.is_depthwise:
         # The same; and taps in three rows read different data, which must fit the registers together.
         fits = 3 * rows * columns < machine.registers
-        return machine.tile_efficiency(rows, columns, used, ALONE, enough=8) if fits else 0.0
+        return tile_efficiency(machine, rows, columns, used, ALONE, ENOUGH_IF_SHORT) if fits else 0.0
     enough = ENOUGH_OVER_K if tile.vector_axis is DataAxis.K else ENOUGH
-    return machine.tile_efficiency(rows, columns, used, _loading(access), enough)
+    return tile_efficiency(machine, rows, columns, used, _loading(access), enough)
 
 
 def _panel_is_far(access: DataAccess) -> bool:

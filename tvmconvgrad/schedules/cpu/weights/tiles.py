@@ -10,6 +10,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
+from tvmconvgrad.schedules.cpu.micro_kernel import channel_widths, fits_registers, tile_efficiency, vector_widths
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
@@ -59,10 +60,10 @@ def tiles(machine: CpuMachine, vector_axis: WeightsAxis, problem: Problem) -> li
     sizes: list[tuple[int, int, int]]
     if vector_axis is WeightsAxis.GROUPS:
         few_c, few_o = ([d for d in divisors(size) if d <= machine.registers] for size in (c_group, o_group))
-        sizes = [(c, o, w) for c in few_c for o in few_o for w in machine.vectors]
+        sizes = [(c, o, w) for c in few_c for o in few_o for w in vector_widths(machine)]
     else:
         few = range(1, min(o_group if vector_axis is WeightsAxis.C else c_group, machine.registers) + 1)
-        sizes = [(w, n, 1) if vector_axis is WeightsAxis.C else (n, w, 1) for n in few for w in machine.widths]
+        sizes = [(w, n, 1) if vector_axis is WeightsAxis.C else (n, w, 1) for n in few for w in channel_widths(machine)]
     return [WeightsTile(t, *size, vector_axis) for t in sorted(taps) for size in sizes]
 
 
@@ -118,19 +119,19 @@ def _efficiency(access: WeightsAccess) -> float:
         rows = taps * tile.c
         # Neighbouring positions read the same x at neighbouring taps, and LLVM keeps it in registers.
         fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
-        return machine.tile_efficiency(rows, tile.o, tile.groups, enough=enough) if fits else 0.0
+        return tile_efficiency(machine, rows, tile.o, tile.groups, enough=enough) if fits else 0.0
     vector = min(tile.o if tile.vector_axis is WeightsAxis.O else tile.c, machine.lanes)
     if tile.vector_axis is WeightsAxis.O:
         rows, columns, costs = taps * tile.c, tile.o // vector, OPERANDS
     else:
         rows, columns, costs = tile.o, taps * tile.c // vector, VECTORS_OF_TAPS
-    if not machine.holds(rows, columns):
+    if not fits_registers(machine, rows, columns):
         return 0.0
     # Operands that are read in place LLVM loads further ahead; without spare registers it would spill a sum each step.
     spare = 2 if all(access.blocks) else machine.registers // 8
     if access.reads_far_in_place:
         costs = OPERANDS[0], (DISPLACED if access.rows_displace else OPERANDS[1])
-    return machine.tile_efficiency(rows, columns, vector, costs, enough, spare)
+    return tile_efficiency(machine, rows, columns, vector, costs, enough, spare)
 
 
 def _packing(access: WeightsAccess, channels: int, block: int) -> float:

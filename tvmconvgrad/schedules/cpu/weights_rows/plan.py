@@ -9,6 +9,7 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING, SHARED
+from tvmconvgrad.schedules.cpu.micro_kernel import vector_widths
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec import Gradient, Problem
@@ -186,7 +187,7 @@ class RowsPlanner:
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         *_, height = (1, *geometry.y[:-1])
-        rows = [(rows, lanes) for lanes in self.machine.vectors for rows in divisors(height)]
+        rows = [(rows, lanes) for lanes in vector_widths(self.machine) for rows in divisors(height)]
         rows = [(rows, lanes) for rows, lanes in rows if rows <= self._most_rows(lanes)]
         taps = product(*map(divisors, geometry.k))
         sizes = product(taps, divisors(c_group), divisors(o_group), rows)

@@ -9,6 +9,7 @@ from math import prod
 
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, TRANSPOSING, workspace_room
+from tvmconvgrad.schedules.cpu.micro_kernel import tile_efficiency
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
@@ -94,7 +95,7 @@ class WinogradSizes:
         """The share of peak FLOPs that a register tile of `m` tiles x `n` channels may reach; 0 if it spills."""
         of_m, of_n = OPERANDS if is_near else FAR_OPERANDS
         of_m = of_m if self.machine.broadcasts else of_m + BROADCASTING
-        return self.machine.tile_efficiency(m, n // self.machine.lanes, self.machine.lanes, (of_m, of_n))
+        return tile_efficiency(self.machine, m, n // self.machine.lanes, self.machine.lanes, (of_m, of_n))
 
     def summing(self, m: int, n: int, channels: int, is_near: bool = True) -> float:
         """Cycles for the products of so many pairs of `channels`, by register tiles of `m` x `n`."""
