@@ -10,7 +10,7 @@ import tvm
 from tvmconvgrad.machines import files, gpus
 
 LAUNCH = 2.4
-"""Microseconds to launch and end a kernel. Not measured on its own."""
+"""Microseconds to launch and end a kernel. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
