@@ -123,7 +123,7 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
         drawn = {name: candidates[name] for name in ("packs", "packs_filter", "k_cache_blocks") if name in candidates}
         for values in product(*drawn.values()):
             scheduled = schedules.schedule(problem, target, rule, dict(zip(drawn, values)))
-            places.add(str([scheduled.decisions.get(name) for name in drawn]))
+            places.add(str([scheduled.plan.get(name) for name in drawn]))
             got = run(scheduled, case.arrays(tensors), target)
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
     assert len(places) > 1

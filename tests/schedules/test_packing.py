@@ -34,7 +34,7 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, 
     problem = merged(operator.problem((1, *positions, 1024), (1, *positions, 1024), dtype="f32"))
     assert len(problem.geometry.y) == 1
     scheduled = schedules.schedule(problem, cpu.target, "weights-o")
-    assert "before" in scheduled.decisions["packs"]
+    assert "before" in scheduled.plan["packs"]
     loops = [loop for loop in nodes(scheduled.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
     packing = [loop for loop in loops if any("padded" in block.name_hint for block in nodes(loop, SBlock))]
     assert packing and all(int(loop.extent) >= 16 for loop in packing)
@@ -127,7 +127,7 @@ def test_rows_that_few_tiles_read_are_not_packed(
     numbers = {"strides": (stride,) * 2, "pads_begin": (pad,) * 2, "pads_end": (pad,) * 2, "dilations": (1, 1)}
     operator = cg.ConvolutionBackpropFilters(**numbers, filter_shape=(taps, taps, *channels))
     problem = operator.problem((2, x, x, channels[0]), (2, 12, 12, channels[1]), dtype="f32")
-    plan = schedules.schedule(problem, LEVELS[-1].target, "weights-o").decisions
+    plan = schedules.schedule(problem, LEVELS[-1].target, "weights-o").plan
     assert ((plan["c_block"], plan["o_block"]) == (0, 0)) == in_place
 
 
@@ -146,7 +146,7 @@ def test_products_of_few_channels_pack_cache_blocks_for_l1(name: str, stays: boo
     from tvmconvgrad import schedules
 
     problem = _problem(name, dtype)
-    plan = schedules.schedule(problem, cpu.target).decisions
+    plan = schedules.schedule(problem, cpu.target).plan
     packed = 4 * prod(plan["cache_block"]) * (problem.geometry.c + problem.geometry.o)
     assert (packed <= L1) == stays
 
@@ -157,7 +157,7 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
     from tvmconvgrad import schedules
 
     problem = _problem("deeplab aspp_dilated12 data", "f32", *layouts)
-    plan = schedules.schedule(problem, LEVELS[-1].target).decisions
+    plan = schedules.schedule(problem, LEVELS[-1].target).plan
     assert plan["k_cache_blocks"] > 1
     assert plan["tile"]["positions"] == 3
 
@@ -176,7 +176,7 @@ def test_tiles_of_few_positions_are_added_up_in_parts(layouts: tuple[str, str]) 
 def test_what_a_tile_reads_of_a_cache_block_stays_in_l1(name: str, apart: int, cpu: Cpu) -> None:
     from tvmconvgrad import schedules
 
-    plan = schedules.schedule(_problem(name, "f32"), cpu.target, "weights-c" if apart > 1 else "weights-o").decisions
+    plan = schedules.schedule(_problem(name, "f32"), cpu.target, "weights-c" if apart > 1 else "weights-o").plan
     panels = 4 * prod(plan["cache_block"]) * (apart * plan["tile"]["c"] + plan["tile"]["o"])
     assert panels <= L1
 
@@ -193,7 +193,7 @@ def test_what_a_tile_reads_of_a_cache_block_stays_in_l1(name: str, apart: int, c
 def test_vectors_of_products_from_memory_lie_over_the_narrow_rows(name: str, lanes: str) -> None:
     from tvmconvgrad import schedules
 
-    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).decisions
+    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).plan
     assert plan["tile"]["vector_axis"] == lanes
 
 
@@ -202,7 +202,7 @@ def test_the_fewer_products_meet_data_the_longer_are_cache_blocks() -> None:
     from tvmconvgrad import schedules
 
     near, far = (
-        schedules.schedule(_problem(f"deeplab aspp_dilated{dilation} filters", "f32"), LEVELS[-1].target).decisions
+        schedules.schedule(_problem(f"deeplab aspp_dilated{dilation} filters", "f32"), LEVELS[-1].target).plan
         for dilation in (6, 18)
     )
     assert prod(near["cache_block"]) < prod(far["cache_block"])
@@ -220,7 +220,7 @@ def test_depthwise_cache_blocks_of_half_lines_keep_all_their_rows(channels: int)
         strides=ones, pads_begin=ones, pads_end=ones, dilations=ones, groups=channels, filter_shape=(3, 3, 1, channels)
     )
     problem = operator.problem((4, *size, channels), (4, *size, channels), dtype="f32")
-    plan = schedules.schedule(problem, cpu.target, "weights-groups").decisions
+    plan = schedules.schedule(problem, cpu.target, "weights-groups").plan
     assert plan["tile"]["groups"] == 8
     _, rows, columns = plan["cache_block"]
     positions = [(row, column) for row in range(rows + 2) for column in range(columns)]
@@ -243,7 +243,7 @@ def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups
     """On a CPU with 16 lanes: those of half a line do."""
     from tvmconvgrad import schedules
 
-    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).decisions
+    plan = schedules.schedule(_problem(name, "f32"), LEVELS[-1].target).plan
     assert plan["tile"]["groups"] == groups
 
 
@@ -297,7 +297,7 @@ def test_padding_of_wide_dilations_is_not_packed(name: str) -> None:
 
     problem = _problem(name, "f32", "NXC", "XIO")
     built = build(problem, LEVELS[-1].target)
-    assert built.scheduled.decisions["packs"] == "before"
+    assert built.scheduled.plan["packs"] == "before"
     assert built.workspace_bytes <= problem.tensor_bytes
 
 
@@ -308,7 +308,7 @@ def test_large_filters_are_packed_for_few_positions(channels: int, filters: int,
 
     sizes = {"input_size": (12, 12), "kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
     layer = Layer(name="a", batch=1, channels=channels, filters=filters, **sizes)  # type: ignore[arg-type]
-    plan = schedules.schedule(layer.select("forward").problem, LEVELS[-1].target, "data-channels").decisions
+    plan = schedules.schedule(layer.select("forward").problem, LEVELS[-1].target, "data-channels").plan
     assert bool(plan["packs_filter"]) == packed
 
 
@@ -318,7 +318,7 @@ def test_work_items_seldom_pack_what_their_neighbours_pack(dilation: int) -> Non
     from tvmconvgrad import schedules
 
     problem = _problem(f"wavenet dilated{dilation} data", "f32", "NCX", "OIX")
-    plan = schedules.schedule(problem, LEVELS[-1].target).decisions
+    plan = schedules.schedule(problem, LEVELS[-1].target).plan
     covered = plan["partition_tiles"] * plan["tile"]["positions"]  # type: ignore[operator,call-overload]
     assert plan["packs"] == "before" or plan["n_partitions"] * (covered + dilation) < 1.5 * covered  # type: ignore[operator]
 

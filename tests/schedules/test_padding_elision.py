@@ -41,7 +41,7 @@ def results(case: Case, tensors: Tensors) -> dict[str, Array]:
     operator: Any = getattr(tvmconvgrad, call.operator)(**call.attributes)
     problem = operator.problem(*call.shapes, call.shape_input, call.dtype)
     found = {rule: schedules.schedule(problem, target, rule) for rule in schedules.applicable(problem, target)}
-    alone = {rule: one for rule, one in found.items() if not any(tap > 1 for tap in _taps(one.decisions["tile"]))}
+    alone = {rule: one for rule, one in found.items() if not any(tap > 1 for tap in _taps(one.plan["tile"]))}
     arrays, axes = case.arrays(tensors), case.axes(case.result)
     return {rule: layouts.to_canonical(run(one, arrays, target), axes) for rule, one in alone.items()}
 

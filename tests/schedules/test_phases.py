@@ -56,7 +56,7 @@ def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
 
     conv = Convolution(8, 1, 3, 32, (299, 299), (149, 149), (3, 3), _TWO, _ONE, _NO, _NO)
     made = schedules.schedule(Case(DATA, conv).call.problem(), parse_target(f"llvm -mcpu={level}"), "data-positions")
-    assert made.decisions["packs"] == "work_item"
+    assert made.plan["packs"] == "work_item"
 
 
 def _parts(problem: Any) -> Any:
@@ -75,7 +75,7 @@ def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) 
     convolution = Convolution(4, 1, channels, channels, (16, 16), (8, 8), (4, 4), _TWO, _ONE, _ONE, _ONE)
     target = parse_target("llvm -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu")
     built = llvm.build(Case(DATA, convolution).call.problem(), target, "data-channels")
-    vectors = built.scheduled.decisions["tile"]["n"] // 8
+    vectors = built.scheduled.plan["tile"]["n"] // 8
     assert vectors > 1
     loops = list(simple_loops(built.executable.mod.inspect_source("s")))
     products = [loop for loop in loops if count(loop, r"vfmadd\d+ps")]

@@ -21,7 +21,7 @@ def compiled(level: str, name: str, rule: str) -> tuple[str, Any, list[int]]:
     build = Build(BY_NAME[level], name)
     built = llvm.build(build.problem, build.target, rule)
     rows = [4 * shape[-1] for shape in build.problem.input_shapes]
-    return built.executable.mod.inspect_source("s"), built.scheduled.decisions, rows
+    return built.executable.mod.inspect_source("s"), built.scheduled.plan, rows
 
 
 def prefetched(code: str) -> list[Operand]:
@@ -76,7 +76,7 @@ def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(
     )
     problem = reduced(operator.problem((images, 16, side, side), (images, 32, side, side), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "weights-rows")
-    plan, found = built.scheduled.decisions, set(prefetched(built.assembly()))
+    plan, found = built.scheduled.plan, set(prefetched(built.assembly()))
     tile, channel = plan["tile"], 4 * side * side
     if images == 2:  # caches hold both tensors
         assert (plan["prefetch"], found) == (0, set())
@@ -106,7 +106,7 @@ def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int 
     )
     problem = merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "weights-o")
-    return built.executable.mod.inspect_source("s"), built.scheduled.decisions
+    return built.executable.mod.inspect_source("s"), built.scheduled.plan
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -155,7 +155,7 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
     )
     problem = merged(operator.problem((1, 15, 1024), (1, 8, channels), dtype="f32"))
     built = llvm.build(problem, BY_NAME[level].target, "weights-o")
-    tile, bases = built.scheduled.decisions["tile"], dict[str, list[int]]()
+    tile, bases = built.scheduled.plan["tile"], dict[str, list[int]]()
     for at, base in prefetched(built.executable.mod.inspect_source("s")):
         bases.setdefault(base, []).append(at)
     row = list(range(0, 4 * tile["o"], 4 * BY_NAME[level].lanes))  # a vector each; the rows lie apart

@@ -66,7 +66,7 @@ def test_tiles_suit_short_rows(row: int, level: str) -> None:
     )
     problem = operator.problem((2, row, row, 128), (3, 3, 128, 128), dtype="f32")
     made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "data-channels")
-    tile = made.decisions["tile"]["positions"]
+    tile = made.plan["tile"]["positions"]
     assert 7 * -(-row // tile) * tile <= 8 * row
 
 
@@ -77,8 +77,8 @@ def test_summed_channels_are_rounded_up_by_few(channels: int, target: str) -> No
     problem = _summing(channels, (8, 9), "bf16")
     for name, place in PLACES.items():
         made = schedule(problem, parse_target(f"llvm -mcpu={target}"), "data-channels", {"packs": place})
-        assert made.decisions["packs"] == name
-        run = made.decisions["block_k"]
+        assert made.plan["packs"] == name
+        run = made.plan["block_k"]
         assert -(-channels // run) * run <= max(1.08 * channels, channels + 1)
 
 
@@ -120,7 +120,7 @@ def test_tiles_of_groups_have_all_of_their_channels(stride: int, dtype: str) -> 
     problem = operator.problem((8, y, y, 256), (3, 3, 8, 256), dtype=dtype)
     made = schedule(problem, parse_target("llvm -mcpu=x86-64-v4 -mattr=+avx512bf16"))
     assert made.rule == "data-groups"
-    assert made.decisions["tile"]["n"] == 8
+    assert made.plan["tile"]["n"] == 8
 
 
 def _summing(channels: int, positions: tuple[int, ...], dtype: str, taps: int = 3) -> Problem:

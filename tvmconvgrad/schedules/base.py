@@ -50,7 +50,8 @@ class Scheduled:
     expression: Sum
     module: IRModule
     rule: str
-    decisions: Mapping[str, int | list[int]]
+    plan: Mapping[str, Any]
+    """The numbers that made it, by name. They are what `inspect` prints."""
     candidates: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For each number that a search may change, by name, the candidates that it was drawn from."""
     opt_level: int = 3
@@ -64,7 +65,7 @@ class Scheduled:
         return min((int(loop.extent) for loop in summing), default=1)
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name}={value}" for name, value in self.decisions.items())
+        numbers = ", ".join(f"{name}={value}" for name, value in self.plan.items())
         return f"{self.rule}({numbers})"
 
 

@@ -72,7 +72,7 @@ def test_results_in_new_pages_go_through_the_caches(case: Case) -> None:
 
     problem, target = case.call.problem(), parse_target("llvm -mcpu=x86-64-v4")
     new = replace(problem, in_new_pages=True)
-    found = [schedules.schedule(each, target).decisions.get("non_temporal") for each in (problem, new)]
+    found = [schedules.schedule(each, target).plan.get("non_temporal") for each in (problem, new)]
     assert found == [1, 0]
 
 

@@ -28,7 +28,7 @@ DTYPES = {"f16 sm_90a": "f16", "bf16 sm_90": "bf16", "f32": "f32", "tf32": "f32"
 
 def in_cluster(case: Case, target: Target, **given: int) -> Program:
     scheduled, program = program_of(case, "gemm", given, target)
-    assert scheduled.decisions["in_cluster"] == given["in_cluster"]
+    assert scheduled.plan["in_cluster"] == given["in_cluster"]
     return program
 
 

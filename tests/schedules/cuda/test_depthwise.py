@@ -74,7 +74,7 @@ def test_few_images_have_small_tiles() -> None:
 
     def positions(batch: int) -> int:
         conv = Convolution(batch, 32, 32, 32, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-        drawn = program_of(Case(OPERATORS[1], conv), "depthwise")[0].decisions
+        drawn = program_of(Case(OPERATORS[1], conv), "depthwise")[0].plan
         return drawn["run"] * drawn["rows"]
 
     assert positions(64) == 16

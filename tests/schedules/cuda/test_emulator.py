@@ -29,14 +29,14 @@ SQUARE = WARPGROUP_TILES.index(GemmTile(128, 128, (2, 1)))
 def program() -> Program:
     """Two stages are under way, and the third is multiplied."""
     scheduled, found = program_of(CASE, "gemm", GIVEN)
-    assert scheduled.decisions["stages"] == 3
+    assert scheduled.plan["stages"] == 3
     return found
 
 
 def group_program() -> Program:
     """By groups of warps: one stage is under way, one is multiplied and one may still be."""
     scheduled, found = program_of(GROUP_CASE, "gemm", {"stages": 3, "tile": SQUARE, "split_k": 1}, SM_90A)
-    assert scheduled.decisions["tile"] == [128, 128, 64]
+    assert scheduled.plan["tile"] == [128, 128, 64]
     return found
 
 

@@ -53,7 +53,7 @@ def swapped(layer: Convolution) -> Convolution:
 def by_tma(case: Case, **given: int) -> Program:
     """The program, which copies by TMA."""
     scheduled, program = program_of(case, "gemm", given, SM_90A)
-    assert scheduled.decisions["copies"] in TMA_MODES
+    assert scheduled.plan["copies"] in TMA_MODES
     return program
 
 
