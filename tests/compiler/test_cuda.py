@@ -54,7 +54,7 @@ def kinds(image: bytes) -> list[int]:
 @pytest.mark.parametrize(("arch", "early"), [("sm_80", False), ("sm_90", True), ("sm_90a", True)])
 def test_kernels_wait_for_the_one_before_where_they_may_begin_early(arch: str, early: bool) -> None:
     """What is packed is multiplied, and its sums are added up: three kernels, of which two wait before they read."""
-    given = {"split_k": 3, "joined": 1} if early else {"split_k": 3}
+    given = {"split_k": 3, "in_cluster": 1} if early else {"split_k": 3}
     long = STEM.problem((64, 17, 17, 3), (64, 9, 9, 16), dtype="f16")
     target = parse_target(f"cuda -arch={arch}")
     program = generate(schedules.schedule(long, target, "gemm", given).module, target)

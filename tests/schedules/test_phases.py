@@ -60,9 +60,9 @@ def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
 
 
 def _parts(problem: Any) -> Any:
-    from tvmconvgrad.te.data_gradient import parts
+    from tvmconvgrad.te.data_gradient import phase_convolutions
 
-    return parts(problem)
+    return phase_convolutions(problem)
 
 
 @pytest.mark.parametrize("channels", [128, 256, 512])

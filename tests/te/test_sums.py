@@ -103,7 +103,7 @@ def test_parts_of_a_data_gradient(conv: Convolution) -> None:
     problem = Case("ConvolutionBackpropData", conv, "NCX", "OIX").call.problem()
     arrays = operands(conv, "x")
     result, is_written = np.zeros(conv.shapes["x"]), np.zeros(conv.shapes["x"], bool)
-    parts = data_gradient.parts(problem)
+    parts = data_gradient.phase_convolutions(problem)
     assert {over_y for part in parts for over_y in part.over_y} == {conv is CONVOLUTIONS[1]}
     for part in parts:
         stages = canonical(conv)

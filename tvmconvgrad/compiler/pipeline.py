@@ -1,4 +1,7 @@
-"""How a scheduled program is lowered for LLVM: those of TVM's passes that it needs, in TVM's order, with five changes.
+"""How a scheduled program is lowered for LLVM: the list of passes.
+
+They are those of TVM's that it needs, in TVM's order, and ours (tir/passes/), which turn annotated loops into vector
+code. VectorizeLoop comes again after ours, for the vector loops that they leave. What differs from TVM besides:
 
 1. Tensors may have any address. TVM promises LLVM that tensors are aligned to 64 bytes, without checking it, and vector
    moves would crash on NumPy arrays, which are often aligned to 16. Here LLVM is promised only the alignment of an
@@ -12,8 +15,8 @@
 5. Loops that pack data prefetch what they will copy a little later. A core's own prefetcher does not look beyond a
    page, and does not follow copies that go to many places.
 
-TVM's own list (tvm/s_tir/pipeline.py) has 24 passes more, for GPUs, for what no schedule here annotates, and for common
-subexpressions: LLVM finds them anyway, and without that pass 718 kernels were as fast and there 5 ms sooner (an AMD
+TVM's own list (tvm/s_tir/pipeline.py) has 24 passes more: for GPUs, for what no schedule here annotates, and for common
+subexpressions. LLVM finds those anyway: without that pass 718 kernels were as fast, and were built 5 ms sooner (an AMD
 EPYC with Zen 4).
 """
 

@@ -1,4 +1,5 @@
-/* The threads that run a call's tasks: workers of our own, or those of a launcher that the program gives.
+/* The threads that run a call's tasks: workers of our own, or those of a launcher that the program gives. A task is TVM's
+ * word: a run of a parallel loop's work items. services.c includes this after floating_point.c and memory.c.
  *
  * TVM's own runtime is not used: each thread that calls it gets a pool of its own, which pins threads to cores, and
  * which a forked child cannot leave: its destructor waits for workers that exist only in the parent.

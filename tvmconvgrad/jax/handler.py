@@ -14,7 +14,7 @@ import jax
 from tvmconvgrad.cache.store import KernelCache
 from tvmconvgrad.common import process
 from tvmconvgrad.compiler.linking import compile_library
-from tvmconvgrad.files.private_file import library_file
+from tvmconvgrad.files.library_file import library_file
 
 TARGET = "tvmconvgrad_convolution"
 """The name of the custom call."""

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from tvmconvgrad.common import process
-from tvmconvgrad.files.private_file import library_file
+from tvmconvgrad.files.library_file import library_file
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.spec import Problem
 

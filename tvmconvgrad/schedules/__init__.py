@@ -52,8 +52,9 @@ def schedule(
 ) -> Scheduled:
     """The scheduled program of a problem: by the cheapest rule that takes it, or by the one called `name`.
 
-    Numbers in `given`, by the names in `Scheduled.candidates`, replace the rule's own. Raises ValueError if no rule has
-    that name, if it does not take the problem, or if a number is no candidate.
+    Numbers in `given`, by the names in `Scheduled.candidates`, replace the rule's own; names that the rule
+    does not draw are ignored (`chosen.given` refuses them). Raises ValueError if no rule has that name, if it does not
+    take the problem, or if a number is no candidate.
     """
     if name is not None and name not in names(target):
         known = names(target)

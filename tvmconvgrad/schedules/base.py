@@ -5,9 +5,11 @@ Nearly every rule does so in the steps of `PlannedRule`. The words are the same 
     rule      takes the problems of one pattern on one kind of target                     rule.py
     planner   for one problem: whether the rule takes it, the least cost, and the plan    plan.py
     tile      a register tile on CPUs, a thread block's on GPUs: chosen first             tiles.py
-    cost      cycles of a core or microseconds of a GPU that a tile or a plan takes
+    access    how a tile reads operands and writes results: in place, packed, transposed  access.py
+    cost      cycles of a core or microseconds of a GPU that a tile or a plan takes       tiles.py, cost.py
+    partition how a plan splits a sum into work items                                     partition.py
     plan      all numbers of one program
-    decision  a number of the plan that a search may change                               ../decisions.py
+    decision  a number of the plan that a search may change                               schedules/decisions.py
     nest      the program's loops, by the plan                                            rule.py, nest.py
 """
 

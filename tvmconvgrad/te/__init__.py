@@ -3,7 +3,7 @@
     filter_gradient.py    dw    ConvolutionBackpropFilters and ConvTransposeBackpropFilters
     data_gradient.py      dx    ConvolutionBackpropData, which is also the forward of ConvTranspose
     forward.py            y     ConvTransposeBackpropData, which is also the forward of Convolution
-    bias.py               db    the gradient by the bias, for any of them
+    bias.py               db    the bias gradient, for any of them
     winograd/                   the first three with fewer products
 
 Filters and weights are one thing: the specification's old names say the former, its new names and schedules/ the

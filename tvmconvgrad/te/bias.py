@@ -1,4 +1,4 @@
-"""The gradient by the bias: the sum of output_delta over images and positions.
+"""The bias gradient: the sum of output_delta over images and positions.
 
     for n, p, o:
         db[o] += dy[n, p, o]
@@ -22,7 +22,7 @@ SUM = "bias_sum"
 
 
 def with_bias(problem: Problem, found: Sum) -> Sum:
-    """`found` with the gradient by the bias, if the problem asks for it."""
+    """`found` with the bias gradient, if the problem asks for it."""
     if not problem.epilogue.bias_delta:
         return found
     delta = found.inputs[problem.delta_input]

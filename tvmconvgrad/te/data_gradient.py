@@ -203,7 +203,7 @@ class PhaseConvolution:
 
 
 @lru_cache(maxsize=64)  # cost models ask for the same ones for tile after tile
-def parts(problem: Problem, c: int = 1, position: int = 1) -> tuple[PhaseConvolution, ...]:
+def phase_convolutions(problem: Problem, c: int = 1, position: int = 1) -> tuple[PhaseConvolution, ...]:
     """All combinations of the axes' phase groups, which make up the sum.
 
     Positions along the last axis are rounded up to a multiple of `position`. Channels are taken by blocks of `c`: if

@@ -66,7 +66,7 @@ class Sum:
     zeros: tuple[str, ...] = ()
     """The names of the first results: stages of zeros, for elements of the user's tensor that have no products."""
     bias: tuple[Stage, ...] = ()
-    """The gradient by the bias, if the problem asks for it."""
+    """The bias gradient, if the problem asks for it."""
     output_maps: tuple[Callable[..., OutputMap], ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class Sum:
 
     @property
     def arguments(self) -> list[Stage]:
-        """The parameters of `prim_func`: inputs, then results, then the gradient by the bias."""
+        """The parameters of `prim_func`: inputs, then results, then the bias gradient."""
         return [*self.inputs, *self.results, *self.bias]
 
     def prim_func(self) -> tirx.PrimFunc:

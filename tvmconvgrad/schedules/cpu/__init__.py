@@ -1,4 +1,7 @@
-"""Schedules for CPUs."""
+"""Rules for CPUs: `cpu_rules` lists them.
+
+What they share: costs.py, micro_kernel.py, packing.py, blocks.py, bias.py and tile_registers.py.
+"""
 
 from functools import lru_cache
 
@@ -22,12 +25,12 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     """The rules for an `llvm` target: with AMX's tile registers if the target has them, with Winograd's algorithm if
     it has `-algorithm=auto`. Of equal costs the first rule is taken."""
     machine = CpuMachine.of(target)
-    filters = [WeightsRule(machine, axis) for axis in (WeightsAxis.O, WeightsAxis.C, WeightsAxis.GROUPS)]
-    positions = [DataRule(machine, axis) for axis in (DataAxis.N, DataAxis.GROUPS, DataAxis.M, DataAxis.K)]
+    weights = [WeightsRule(machine, axis) for axis in (WeightsAxis.O, WeightsAxis.C, WeightsAxis.GROUPS)]
+    data = [DataRule(machine, axis) for axis in (DataAxis.N, DataAxis.GROUPS, DataAxis.M, DataAxis.K)]
     if machine.tile_registers:
-        filters.append(WeightsRule(machine, WeightsAxis.O, in_tile_registers=True))
-        positions.append(DataRule(machine, DataAxis.N, in_tile_registers=True))
-    direct: tuple[Rule, ...] = (*filters, RowsRule(machine), *positions, ZeroRule(schedule_zeros_and_bias))
+        weights.append(WeightsRule(machine, WeightsAxis.O, in_tile_registers=True))
+        data.append(DataRule(machine, DataAxis.N, in_tile_registers=True))
+    direct: tuple[Rule, ...] = (*weights, RowsRule(machine), *data, ZeroRule(schedule_zeros_and_bias))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))
     return direct

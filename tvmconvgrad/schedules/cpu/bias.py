@@ -1,4 +1,4 @@
-"""The gradient by the bias on CPUs, in the call that computes another gradient.
+"""The bias gradient on CPUs, in the call that computes another gradient.
 
 Loop nest. In NXC vectors lie over channels, in NCX over positions:
 
@@ -33,7 +33,7 @@ from tvmconvgrad.tir.rewriting import nodes
 
 WORK_ITEMS = 16
 """The most splits of the sum: as many as work items of a weights gradient. With 8 and with 32 every seventh gradient of
-the suites took as long: with the gradient by the bias 1.03 to 1.04 times as long as alone, data gradients with 32 1.03
+the suites took as long: with the bias gradient 1.03 to 1.04 times as long as alone, data gradients with 32 1.03
 (benchmarks/epilogue.py --every 7 all, an AMD EPYC with Zen 4)."""
 
 LANES = 16
@@ -46,7 +46,7 @@ as long (the same command as WORK_ITEMS')."""
 
 @dataclass(frozen=True)
 class CacheBlocks:
-    """How a weights gradient is split, so that the gradient by the bias can be summed beside it."""
+    """How a weights gradient is split, so that the bias gradient can be summed beside it."""
 
     size: tuple[int, ...]
     """Images and positions of a cache block."""
@@ -56,7 +56,7 @@ class CacheBlocks:
 
 
 def schedule_zeros_and_bias(sch: Schedule, expression: Sum, fused: CacheBlocks | None = None) -> None:
-    """Schedule what an expression has beside its sums: stages of zeros, and the gradient by the bias. With `fused` the
+    """Schedule what an expression has beside its sums: stages of zeros, and the bias gradient. With `fused` the
     latter can be fused with a weights gradient in NXC that is split like this.
 
     Rows of zeros are filled in parallel. LLVM turns a row into a memset; vectorising it would fail, since TVM has no

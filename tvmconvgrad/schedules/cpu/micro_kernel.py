@@ -54,10 +54,11 @@ def tile_efficiency(
     with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more for others
     in proportion. `lanes` are those in use.
 
-    `costs` says what loading a row's and a column's operand costs, in FMAs (costs.py), where two FMAs start in a cycle.
-    Where one does (Zen 4), operands wait behind it and cost half: with whole costs ResNeXt's conv4b_grouped (filters)
-    took 1.3 times as long, and 47 gradients and forwards 1.015 times in the mean. With a single column there are more
-    operands than FMAs, and a tile is no faster than its loads.
+    `costs` says what loading a row's and a column's operand costs, in FMAs (`PANELS` and others in costs.py, `OPERANDS`
+    in weights/tiles.py and winograd/sizes.py), where two FMAs start in a cycle. Where one does (Zen 4), operands wait
+    behind it and cost half: with whole costs ResNeXt's conv4b_grouped (filters) took 1.3 times as long, and 47
+    gradients and forwards 1.015 times in the mean. With a single column there are more operands than FMAs, and a tile
+    is no faster than its loads.
     """
     fmas = rows * columns
     if not fits_registers(machine, rows, columns, spare):

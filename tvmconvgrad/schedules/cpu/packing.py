@@ -234,7 +234,7 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> N
 
 @dataclass(frozen=True)
 class FilterPanels:
-    """What of a filter is packed together: a panel has `width` channels of N, which are "c" or "o" (`n_axis`), and K
+    """What of a filter is packed together: a panel has `width` channels of N, which are "C" or "O" (`n_axis`), and K
     blocks of `block_k` channels, of so many groups. With a `run`, so many K channels of one N channel are innermost, as
     bf16 dot products need them."""
 
@@ -253,7 +253,7 @@ class FilterPanels:
 
     def n_and_k(self, c: T, o: T) -> tuple[T, T]:
         """What of channels c and o belongs to N, and what to K."""
-        return (o, c) if self.n_axis == "o" else (c, o)
+        return (o, c) if self.n_axis == "O" else (c, o)
 
 
 def pack_filter(
@@ -266,7 +266,7 @@ def pack_filter(
     tile reads it. A filter with taps innermost is transposed.
     """
     rank, groups = len(sch.get_loops(block)) - 3, packed.groups
-    along = filter_axes.endswith(packed.n_axis.upper())
+    along = filter_axes.endswith(packed.n_axis)
     transform_written(sch, block, packed.place)
     if at is not None:
         sch.compute_at(block, at, preserve_unit_loops=True)

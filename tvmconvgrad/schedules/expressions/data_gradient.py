@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tvmconvgrad.schedules.expressions.blocking import Blocking
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, phase_convolutions
 from tvmconvgrad.te.operands import PaddedData
 from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import OutputMap, Stage, Sum
@@ -18,8 +18,8 @@ from tvmconvgrad.te.zeros import with_zeros
 def data_gradient(problem: Problem, blocking: Blocking) -> Sum:
     """The data gradient of `problem`; `blocking.position` are positions of a phase."""
     y, w = tensors.placeholders(problem)
-    found = parts(problem, blocking.c, blocking.position)
-    kept = parts(problem, blocking.c, blocking.result_position or blocking.position)
+    found = phase_convolutions(problem, blocking.c, blocking.position)
+    kept = phase_convolutions(problem, blocking.c, blocking.result_position or blocking.position)
     views = y_views(found, blocking.implicit_axes)
     groups, _, o_extent = blocking.operand_extents(problem)
     y_padded = PaddedData(problem, "y", y, (groups, o_extent), views, blocking.dtype).stage("y_padded")

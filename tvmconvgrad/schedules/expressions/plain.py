@@ -10,7 +10,7 @@ from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.schedules.expressions.blocking import Blocking
 from tvmconvgrad.schedules.expressions.data_gradient import y_views
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.data_gradient import phase_convolutions
 from tvmconvgrad.te.tensors import group_sizes
 from tvmconvgrad.te.views import PaddedView
 
@@ -20,7 +20,7 @@ def data_views(problem: Problem, blocking: Blocking) -> list[PaddedView]:
     if problem.gradient is Gradient.FORWARD:
         accesses = map_accesses(problem.geometry, blocking.positions(problem), blocking.implicit_axes)
         return [access.view for access in accesses]
-    return y_views(parts(problem, blocking.c, blocking.position), blocking.implicit_axes)
+    return y_views(phase_convolutions(problem, blocking.c, blocking.position), blocking.implicit_axes)
 
 
 def data_is_plain(problem: Problem, blocking: Blocking) -> bool:
@@ -39,7 +39,7 @@ def filter_is_plain(problem: Problem, blocking: Blocking) -> bool:
     c_group, o_group = group_sizes(problem.geometry)
     channels = [c_group]
     if problem.gradient is Gradient.DATA:
-        found = parts(problem, blocking.c, blocking.position)
+        found = phase_convolutions(problem, blocking.c, blocking.position)
         channels = [part.channels for part in found]
         if any(any(part.over_y) for part in found):
             return False

@@ -1,4 +1,4 @@
-"""A rewrite of a scheduled program: the gradient by the bias is summed beside the products of the same positions.
+"""A rewrite of a scheduled program: the bias gradient is summed beside the products of the same positions.
 
     parallel i:                                        parallel i:
       for cache block: sum(i, cache block)               zero(i)

@@ -49,7 +49,7 @@ class _Output:
 
 def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
     """`module` with one result `out` in place of the expression's results. If the problem accumulates, the result and
-    the gradient by the bias are added to what is there. If it has a bias, that is the last parameter."""
+    the bias gradient are added to what is there. If it has a bias, that is the last parameter."""
     epilogue = problem.epilogue
     if expression.results and not (expression.output_maps or epilogue.accumulate or epilogue.bias):
         return module

@@ -4,10 +4,10 @@
     ->
     for tap: if 0 <= p + tap - pad < size: for k: tile += data[p + tap - pad, k] * w[tap, k]
 
-A sum reads its data through a stage that is padded with zeros (te/tensors.py). If all that a tile reads at a tap, along
-one axis, lies in the padding, it would add nothing. So a condition around the tile and the loops over channels leaves
-that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such padding may
-be implicit, that is, it is not stored.
+A sum reads its data through a stage that is padded with zeros (te/operands.py). If all that a tile reads at a tap,
+along one axis, lies in the padding, it would add nothing. So a condition around the tile and the loops over channels
+leaves that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such
+padding may be implicit, that is, it is not stored.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ registers that sums and vectors leave hold so many elements of each row: LLVM lo
 first is used. With 1 and 4 channels, tiles of 4 x 16 make 7.5 and 7.9 products in a cycle of a Neoverse N2 (of 8) and
 13.4 and 15.7 of a V2 (of 16), says llvm-mca 19; of 6 x 16, which leave too few, 7.6 and 7.3, and 13.1 and 14.6."""
 
-FEW_ROWS, FEW_ROWS_FAR = 256, 16
+FEW_POSITIONS, FEW_POSITIONS_FAR = 256, 16
 """A filter that need not be transposed is packed if at least so many positions use a panel; the second number is for a
 filter that does not fit L2. Forwards of 1 to 225 positions (an Intel Xeon with AMX): 128 to 96 channels 3x3, whose
 filter fits L2, took 0.99 to 1.4 times as long if it was packed; 512 to 2048 channels 1x1 and 512 to 512 3x3 0.8 times
@@ -159,9 +159,11 @@ class DataAccess:
         problem, sizes = self.sizes.problem, self.sizes
         if self.pairs or self.tile.vector_axis is not DataAxis.N or not problem.filter_axes.endswith(sizes.n_axis):
             return False
-        rows = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
+        positions = problem.geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         fits = self.bytes * prod(problem.input_shapes[1]) <= self.machine.l2_blocks
-        return rows < (FEW_ROWS if fits else FEW_ROWS_FAR) and filter_is_plain(problem, self.blocking(in_place=True))
+        return positions < (FEW_POSITIONS if fits else FEW_POSITIONS_FAR) and filter_is_plain(
+            problem, self.blocking(in_place=True)
+        )
 
     @property
     def filter_fits_half_l2(self) -> bool:

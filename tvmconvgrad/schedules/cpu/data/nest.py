@@ -32,14 +32,14 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         sch.set_scope(accumulator, 0, "local")
         blocks.lanes_last(sch, accumulator, -rank - 2, tile.groups)
         blocks.lanes_last(sch, accumulator, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
-    (n, g, *positions, n_channel), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
+    (image, g, *positions, n_channel), (*taps, k), lane = _loops(sch, block, rank, tile.vector_axis is DataAxis.K)
     block_loops = [taps.pop() for _ in sums]
     cache_blocks = [taps.pop()] if plan.k_cache_blocks > 1 else []
     g0, g1 = sch.split(g, [None, tile.groups])
     n_block, n_channel = sch.split(n_channel, [None, tile.n])
     outer, tile_rows, row = _split_positions(sch, positions, tile)
     k_loops, pair = _split_k(sch, taps, k, plan, access)
-    work_items, inside, n_block = _split_work_items(sch, [n, *outer], g0, n_block, plan)
+    work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan)
     order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
     register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
     if stored is not None:
@@ -118,11 +118,11 @@ def _split_k(
 def _split_work_items(
     sch: Schedule, tiles: list[LoopRV], groups: LoopRV, n_blocks: LoopRV, plan: DataPlan
 ) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
-    """The loops over work items, those inside of one, over its group blocks, N blocks and tiles, in their order, and
+    """The loops over work items, those inside of one, over its group blocks, N blocks and M blocks, in their order, and
     the one over N blocks."""
     inner = inner_extents([blocks.extent(sch, loop) for loop in tiles], plan.partition_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(tiles, inner)]
-    partitions, rows = ([pieces[i] for pieces in split] for i in (0, 1))
+    partitions, m_blocks = ([pieces[i] for pieces in split] for i in (0, 1))
     group_partition, groups = sch.split(groups, [plan.group_partitions, None])
     n_partition, n_blocks = sch.split(
         n_blocks, [largest_divisor(blocks.extent(sch, n_blocks), plan.n_partitions), None]
@@ -130,8 +130,8 @@ def _split_work_items(
     work_items = [*partitions, group_partition, n_partition]
     if plan.inner_group_blocks and plan.inner_group_blocks > 1:
         groups, inner_groups = sch.split(groups, [None, plan.inner_group_blocks])
-        return work_items, [groups, *rows, inner_groups, n_blocks], n_blocks
-    return work_items, [groups, n_blocks, *rows], n_blocks
+        return work_items, [groups, *m_blocks, inner_groups, n_blocks], n_blocks
+    return work_items, [groups, n_blocks, *m_blocks], n_blocks
 
 
 def _loops(

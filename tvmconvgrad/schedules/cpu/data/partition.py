@@ -51,7 +51,7 @@ traffic. Sums that change with half and with twice, and their times: SLACK 4, 1.
 
 @dataclass(frozen=True)
 class Partitions:
-    """One way to split the positions into partitions of so many `tiles`: of row blocks."""
+    """One way to split M into partitions of `tiles` M blocks each."""
 
     tiles: int
     work_items: int
@@ -264,7 +264,7 @@ class DataPartitioning:
         """Elements of a channel that a partition of so many images and tiles along each axis reads."""
         images, *blocks = extents
         covered = self.access.tile.covered(blocks)
-        axes = zip(covered, self.access.sizes.steps, self.access.sizes.halo)
+        axes = zip(covered, self.access.sizes.read_strides, self.access.sizes.halo)
         return images * prod(size * step + halo for size, step, halo in axes)
 
     @property

@@ -107,11 +107,11 @@ class DataRule(PlannedRule[DataPlanner]):
         return 2 if self.vector_axis in (DataAxis.N, DataAxis.K) and not self.in_tile_registers else 3
 
     def planner(self, problem: Problem) -> DataPlanner:
-        """For one vectorised axis."""
+        """The planner of one vectorised axis."""
         return DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
 
     def program(self, problem: Problem, planner: DataPlanner, plan: DataPlan) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the sums, pack data and filter, then fuse, prefetch, elide padding and map the results."""
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
         blocking = planner.sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
@@ -149,11 +149,12 @@ class DataRule(PlannedRule[DataPlanner]):
                 write_tile(sch, nest.written, rank, plan, access)
             if has_scratch:
                 convert_scratch(sch, sch.get_sblock(result.op.name), nest.work_items[-1], rank, access)
-        n_axis = "c" if problem.gradient is Gradient.DATA else "o"
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
                 at = nest.packing if plan.packs_filter is Packs.WORK_ITEM else None
-                packed = packing.FilterPanels(n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1)
+                packed = packing.FilterPanels(
+                    access.sizes.n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1
+                )
                 packing.pack_filter(sch, panel, packed, problem.filter_axes, at)
             else:
                 sch.compute_inline(panel)

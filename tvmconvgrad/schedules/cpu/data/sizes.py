@@ -14,7 +14,7 @@ from tvmconvgrad.schedules.expressions.plain import data_views
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.spec.problem import tensor_bytes
-from tvmconvgrad.te.data_gradient import PhaseConvolution, parts
+from tvmconvgrad.te.data_gradient import PhaseConvolution, phase_convolutions
 from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
@@ -136,7 +136,7 @@ class DataSizes:
             numbers = zip(geometry.y, geometry.k, geometry.pads_begin, geometry.strides, geometry.dilations, geometry.x)
             axes = tuple(SumAxis(y, k, -pad, stride, dilation, x) for y, k, pad, stride, dilation, x in numbers)
             return [Size(axes, self.n, self.k * prod(geometry.k))]
-        return [Size(_axes(part), part.channels, self.k * part.taps) for part in parts(self.problem, n)]
+        return [Size(_axes(part), part.channels, self.k * part.taps) for part in phase_convolutions(self.problem, n)]
 
     @cached_property
     def n(self) -> int:
@@ -161,7 +161,7 @@ class DataSizes:
         the same data. Where output phases begin at different positions, their channels do not."""
         if self.problem.gradient is Gradient.FORWARD:
             return True
-        found = parts(self.problem)
+        found = phase_convolutions(self.problem)
         return not any(any(part.over_y) or any(len(set(p.firsts)) > 1 for p in part.phase_groups) for part in found)
 
     def has_one_phase(self, n: int) -> bool:
@@ -187,7 +187,7 @@ class DataSizes:
     def fills_result(self) -> bool:
         """Whether every element of a data gradient has products."""
         geometry = self.problem.geometry
-        groups = [group for part in parts(self.problem) for group in part.phase_groups]
+        groups = [group for part in phase_convolutions(self.problem) for group in part.phase_groups]
         whole = self.problem.crop is None and reaches_all(geometry)
         return whole and not any(group.reads.has_gaps for group in groups)
 
@@ -196,7 +196,7 @@ class DataSizes:
         return tensor_bytes(self.problem.output_shape, self.problem.output_dtype) > cache
 
     @cached_property
-    def steps(self) -> list[int]:
+    def read_strides(self) -> list[int]:
         """Along each axis, the distance in elements of what neighbouring positions read. It is 1 with a single tap: the
         packed data then has only the elements that are read."""
         geometry = self.problem.geometry
@@ -208,8 +208,8 @@ class DataSizes:
         """Along each axis, how many elements of the data a partition reads beyond positions * step."""
         geometry = self.problem.geometry
         if self.problem.gradient is Gradient.FORWARD:
-            return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.steps)]
-        found = parts(self.problem)
+            return [(k - 1) * d + 1 - step for k, d, step in zip(geometry.k, geometry.dilations, self.read_strides)]
+        found = phase_convolutions(self.problem)
         return [
             max((p.phase_groups[axis].taps - 1) * p.phase_groups[axis].dilation for p in found)
             for axis in range(geometry.rank)
@@ -235,7 +235,7 @@ class DataSizes:
         blocking = self.blocking(tile, 1)
         if self.problem.gradient is Gradient.FORWARD:
             return [blocking.positions(self.problem)]
-        return [part.positions for part in parts(self.problem, blocking.c, blocking.position)]
+        return [part.positions for part in phase_convolutions(self.problem, blocking.c, blocking.position)]
 
     def m_blocks(self, tile: DataTile) -> list[list[int]]:
         """For each sum the number of images, and of tiles along each axis."""

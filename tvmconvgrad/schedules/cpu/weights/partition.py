@@ -159,7 +159,7 @@ class WeightsPartitioning:
         return prod(self.access.extents) // prod(self.cache_block)
 
     @property
-    def parts(self) -> tuple[int, int, int]:
+    def tile_counts(self) -> tuple[int, int, int]:
         """The number of tiles along groups, channels o and channels c."""
         geometry, tile = self.access.problem.geometry, self.access.tile
         c_group, o_group = group_sizes(geometry)
@@ -185,7 +185,7 @@ class WeightsPartitioning:
             partitions_are_free = 4 * F32_BYTES * self.access.sums * split_k >= operands
         if (
             partitions_are_free
-            and prod(self.parts) >= WORK_ITEMS
+            and prod(self.tile_counts) >= WORK_ITEMS
             and self._has_room(1, self._partitions(1, ANYWHERE), ANYWHERE)
         ):
             return 1
@@ -226,7 +226,7 @@ class WeightsPartitioning:
         Each partition of o reads all of x, and each of c all of y, so the larger operand should be read less often. A
         partition that ends inside of a packed block packs the whole block, so that is avoided.
         """
-        (groups, o_parts, c_parts), tile = self.parts, self.access.tile
+        (groups, o_parts, c_parts), tile = self.tile_counts, self.access.tile
         c_block, o_block = self.blocks
         g_partitions = largest_divisor(groups, WORK_ITEMS // split_k)
         wanted = max(-(-(WORK_ITEMS // split_k) // g_partitions), 1)

@@ -110,7 +110,7 @@ class WeightsPlanner:
         partitioning = WeightsPartitioning(access, self._draw_cache_block(decisions, access), blocks)
         split_k = decisions.draw_divisor("split_k", partitioning.cache_blocks, partitioning.split_k)
         names = ("g_partitions", "o_partitions", "c_partitions")
-        wanted = zip(names, partitioning.parts, partitioning.partitions(split_k))
+        wanted = zip(names, partitioning.tile_counts, partitioning.partitions(split_k))
         partitions = [decisions.draw_divisor(*draw) for draw in wanted]
         packs = self._draw_packs(decisions, partitioning, split_k, partitions)
         blocks = _whole_blocks(partitioning, blocks, packs, partitions)
@@ -185,7 +185,7 @@ def _whole_blocks(
 ) -> tuple[int, int]:
     """Packed blocks, of fewer tiles where a partition would otherwise begin inside of a block that it packs: conditions
     would then cut off a part of the block."""
-    (_, o_partitions, c_partitions), (_, o_parts, c_parts) = partitions, partitioning.parts
+    (_, o_partitions, c_partitions), (_, o_parts, c_parts) = partitions, partitioning.tile_counts
     tile = partitioning.access.tile
     channels = c_parts // c_partitions * tile.c, o_parts // o_partitions * tile.o
     c_block, o_block = (

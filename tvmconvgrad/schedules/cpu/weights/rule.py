@@ -91,12 +91,19 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         """`weights-` and the vectorised axis, or `weights-tiles`."""
         return "weights-tiles" if self.in_tile_registers else f"weights-{self.vector_axis.value}"
 
+    @property
+    def opt_level(self) -> int:
+        """LLVM's level. With vectors over groups, 2 leaves loops that 3 unrolls: bf16 gradients took 1.24 times as long
+        in the mean. With the others 137 gradients took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile
+        registers it was not measured."""
+        return 3 if self.vector_axis is WeightsAxis.GROUPS or self.in_tile_registers else 2
+
     def planner(self, problem: Problem) -> WeightsPlanner:
-        """For one vectorised axis."""
+        """The planner of one vectorised axis."""
         return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)
 
     def program(self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the sum, pack x and dy, then prefetch, elide padding and map the result."""
         tile, access = plan.tile, planner.access(plan.tile)
         expression = express(problem, _blocking(plan, access))
         sch = Schedule(expression.prim_func())
@@ -142,13 +149,6 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
             place, far = at if where is Packs.WORK_ITEM else None, distance[0] * prod(shape[1 - len(distance) :])
             packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, place, far)
 
-    @property
-    def opt_level(self) -> int:
-        """LLVM's level. With vectors over groups, 2 leaves loops that 3 unrolls: bf16 gradients took 1.24 times as long
-        in the mean. With the others 137 gradients took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile
-        registers it was not measured."""
-        return 3 if self.vector_axis is WeightsAxis.GROUPS or self.in_tile_registers else 2
-
     def _finish(self, sch: Schedule, problem: Problem, tile: WeightsTile, work_item: LoopRV | None) -> None:
         """Convert the filter from the accumulator's order, which has vectors innermost, to the user's order and type:
         in a parallel pass of its own, or by each `work_item` for its part."""
@@ -171,7 +171,7 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
 
 
 def _bias_blocks(problem: Problem, plan: WeightsPlan, access: WeightsAccess) -> CacheBlocks | None:
-    """How the gradient by the bias is split to be summed beside this one; None if it is summed by itself: dy must be
+    """How the bias gradient is split to be summed beside this one; None if it is summed by itself: dy must be
     read as a whole, once, and along its channels."""
     image_halves, partitions = access.blocking.image_halves, plan.g_partitions * plan.o_partitions
     is_whole = not problem.transposed and problem.crop is None and image_halves == 1 and plan.c_partitions == 1

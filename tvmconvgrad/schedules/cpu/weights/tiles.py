@@ -10,7 +10,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
-from tvmconvgrad.schedules.cpu.micro_kernel import channel_widths, fits_registers, tile_efficiency, vector_widths
+from tvmconvgrad.schedules.cpu.micro_kernel import SPARE, channel_widths, fits_registers, tile_efficiency, vector_widths
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
@@ -118,7 +118,7 @@ def _efficiency(access: WeightsAccess) -> float:
     if tile.vector_axis is WeightsAxis.GROUPS:
         rows = taps * tile.c
         # Neighbouring positions read the same x at neighbouring taps, and LLVM keeps it in registers.
-        fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + 2 <= machine.registers
+        fits = tile.o == 1 or problem.geometry.strides[-1] > 1 or rows * (tile.o + 1) + SPARE <= machine.registers
         return tile_efficiency(machine, rows, tile.o, tile.groups, enough=enough) if fits else 0.0
     vector = min(tile.o if tile.vector_axis is WeightsAxis.O else tile.c, machine.lanes)
     if tile.vector_axis is WeightsAxis.O:
@@ -128,7 +128,7 @@ def _efficiency(access: WeightsAccess) -> float:
     if not fits_registers(machine, rows, columns):
         return 0.0
     # Operands that are read in place LLVM loads further ahead; without spare registers it would spill a sum each step.
-    spare = 2 if all(access.blocks) else machine.registers // 8
+    spare = SPARE if all(access.blocks) else machine.registers // 8
     if access.reads_far_in_place:
         costs = OPERANDS[0], (DISPLACED if access.rows_displace else OPERANDS[1])
     return tile_efficiency(machine, rows, columns, vector, costs, enough, spare)

@@ -62,14 +62,14 @@ class RowsRule(PlannedRule[RowsPlanner]):
 
     gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
-    name: str = "weights-rows"
+    name = "weights-rows"
 
     def planner(self, problem: Problem) -> RowsPlanner:
-        """For vectors over positions."""
+        """The planner of vectors over positions."""
         return RowsPlanner(self.machine, problem)
 
     def program(self, problem: Problem, planner: RowsPlanner, plan: RowsPlan) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the sum, pack x and dy or read them in place, then prefetch, elide padding and map the result."""
         tile = plan.tile
         writes_result = problem.output_dtype == "f32"
         blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, in_place=writes_result)

@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.cuda.hardware import WORD
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import PhaseConvolution, parts, sums_over_taps
+from tvmconvgrad.te.data_gradient import PhaseConvolution, phase_convolutions, sums_over_taps
 from tvmconvgrad.te.tensors import Index
 
 MOST_TAPS = 32
@@ -102,7 +102,7 @@ class DepthwisePlanner(ABC):
     @cached_property
     def phases(self) -> tuple[PhaseConvolution, ...]:
         """The phases of a data gradient."""
-        return parts(self.problem) if self.problem.gradient is Gradient.DATA else ()
+        return phase_convolutions(self.problem) if self.problem.gradient is Gradient.DATA else ()
 
     def is_applicable(self) -> bool:
         """Whether it is depthwise, has at most MOST_TAPS unrolled taps, and a data gradient sums over taps (not over

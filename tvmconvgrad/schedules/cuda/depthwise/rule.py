@@ -61,7 +61,7 @@ class DepthwiseRule(PlannedRule[DepthwisePlanner]):
     """The rule that the module's text describes."""
 
     machine: GpuMachine
-    name: str = "depthwise"
+    name = "depthwise"
 
     def planner(self, problem: Problem) -> DepthwisePlanner:
         """For a weights gradient, or for a sum of every position."""
@@ -69,7 +69,7 @@ class DepthwiseRule(PlannedRule[DepthwisePlanner]):
         return kind(self.machine, problem)
 
     def program(self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """The kernels, written out by the plan."""
         expression = express(problem)
         return expression, _Program(problem, expression, plan).module()
 

@@ -23,7 +23,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import parts, sums_over_taps
+from tvmconvgrad.te.data_gradient import phase_convolutions, sums_over_taps
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 384, 512)
@@ -151,7 +151,7 @@ class GemmPlanner:
         """Whether all sums are matrix products."""
         if self.problem.gradient is not Gradient.DATA:
             return True
-        return sums_over_taps(parts(self.problem, self.units.tiles[0].block_n))
+        return sums_over_taps(phase_convolutions(self.problem, self.units.tiles[0].block_n))
 
     def plan(self, decisions: Decisions) -> GemmPlan:
         """The numbers of the program, drawn one after the other; each default is the best one after those before."""

@@ -60,19 +60,19 @@ class GemmRule(PlannedRule[GemmPlanner]):
     machine: GpuMachine
     may_round: bool
     """Whether f32 may be rounded to TF32."""
-    name: str = "gemm"
+    name = "gemm"
 
     def planner(self, problem: Problem) -> GemmPlanner:
-        """For the GPU's own types."""
+        """The planner of a problem's matrix products."""
         return GemmPlanner(self.machine, problem, self.may_round)
 
     def program(self, problem: Problem, planner: GemmPlanner, plan: GemmPlan) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """The kernels, written out by the plan."""
         expression = express(problem, planner.blocking(plan.tile))
         return expression, _Program(problem, expression, plan).module()
 
     def numbers(self, plan: GemmPlan, decisions: Decisions) -> dict[str, Any]:
-        """Those of the plan, by the names that its text has."""
+        """The plan's numbers, by the names that tuning logs have for them."""
         return plan.numbers()
 
 

@@ -16,7 +16,7 @@ from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES
 from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.spec import Geometry, Gradient, Problem
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-from tvmconvgrad.te.data_gradient import parts
+from tvmconvgrad.te.data_gradient import phase_convolutions
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 
 
@@ -116,7 +116,7 @@ def _each_shape(problem: Problem) -> Iterator[GemmShape]:
     elif problem.gradient is Gradient.FORWARD:
         yield GemmShape(positions, o, taps * c, _axes(geometry, geometry.y), c, item, False)
     else:
-        for part in parts(problem):
+        for part in phase_convolutions(problem):
             axes = (ReadAxis(size, 1, p.taps, p.dilation) for size, p in zip(part.positions, part.phase_groups))
             m = geometry.batch * prod(part.positions)
             yield GemmShape(m, part.channels, part.taps * o, tuple(axes), o, item, False)

@@ -43,7 +43,7 @@ results are few."""
 class NaiveRule:
     """The rule that the module's text describes."""
 
-    name: str = "naive"
+    name = "naive"
 
     def cost(self, problem: Problem) -> float | None:
         """Microseconds, about."""

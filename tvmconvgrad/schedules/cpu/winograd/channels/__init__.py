@@ -1,1 +1,1 @@
-"""Weights gradients of large filters by Winograd's algorithm, by ranges of channels. Begin with rule.py."""
+"""Weights gradients of large filters by Winograd's algorithm, by partitions of channels. Begin with rule.py."""

@@ -1,4 +1,4 @@
-"""The numbers of weights gradients by Winograd's algorithm and ranges of channels: from a cost model or a search."""
+"""The numbers of weights gradients by Winograd's algorithm and partitions of channels."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class WinogradChannelsPlan:
 
 @dataclass(frozen=True, order=True)
 class WinogradChannelsTile:
-    """What is chosen first: a register tile, the range of channels of a work item, and the partitions."""
+    """What is chosen first: a register tile, the channels of x of a work item, and the partitions."""
 
     c: int
     o: int
@@ -72,7 +72,7 @@ class WinogradChannelsTile:
 
     @property
     def c_block(self) -> int:
-        """Channels of x that are stored together: about a cache line, and a divisor of the range."""
+        """Channels of x that are stored together: about a cache line, and a divisor of the partition."""
         fitting = [self.c * count for count in (1, 2, 4) if self.c * count <= max(BLOCK_K, self.c)]
         return max(channels for channels in fitting if self.c_range % channels == 0)
 
@@ -106,7 +106,7 @@ class WinogradChannelsPlanner:
                             yield WinogradChannelsTile(c, o, c_range, parts)
 
     def channels(self, tile: WinogradChannelsTile) -> tuple[int, int]:
-        """Channels of x and of dy, rounded up to ranges and partitions."""
+        """Channels of x and of dy, rounded up to partitions."""
         geometry = self.problem.geometry
         return ceil_to(geometry.c, tile.c_range), ceil_to(geometry.o, tile.o * tile.o_partitions)
 

@@ -41,7 +41,7 @@ from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.winograd.channels.plan import WinogradChannelsPlan, WinogradChannelsPlanner
-from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
+from tvmconvgrad.schedules.cpu.winograd.planner import WinogradPlanner
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -54,21 +54,21 @@ from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradChannelsRule(PlannedRule[TileSizes[WinogradChannelsPlanner]]):
-    """Weights gradients by Winograd's algorithm, by ranges of channels."""
+class WinogradChannelsRule(PlannedRule[WinogradPlanner[WinogradChannelsPlanner]]):
+    """Weights gradients by Winograd's algorithm, by partitions of channels."""
 
     gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     name = "winograd-channels"
 
-    def planner(self, problem: Problem) -> TileSizes[WinogradChannelsPlanner]:
-        """For all sizes of tiles."""
-        return TileSizes.of(problem, lambda products: WinogradChannelsPlanner(self.machine, problem, products))
+    def planner(self, problem: Problem) -> WinogradPlanner[WinogradChannelsPlanner]:
+        """A planner for each size of tiles, as one."""
+        return WinogradPlanner.of(problem, lambda products: WinogradChannelsPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: TileSizes[WinogradChannelsPlanner], plan: WinogradChannelsPlan
+        self, problem: Problem, planner: WinogradPlanner[WinogradChannelsPlanner], plan: WinogradChannelsPlan
     ) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the sums, transform x and dy inside of their loops, and map the result."""
         axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
         copies = bool(plan.copies_result)
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)

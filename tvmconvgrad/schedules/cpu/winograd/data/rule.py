@@ -38,7 +38,7 @@ Why it is fast.
 5. A work item has one output phase. Where data is transformed before the work items, that is once for all phases that
    begin at the same position.
 6. A K of more than 64 channels is summed in registers by cache blocks, which are added up in the cache. This bounds
-   rounding errors (`CACHE_BLOCK` in data_plan.py), and takes few cycles.
+   rounding errors (`CACHE_BLOCK` in plan.py), and takes few cycles.
 
 Not done: strided forward convolutions, phases with different numbers of taps, dilations larger than the tensor, and
 larger tiles, whose rounding errors are greater. Nor is a plan taken by default whose workspace would be larger than the
@@ -60,8 +60,8 @@ from tvmconvgrad.schedules.cpu import blocks, packing
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.winograd.data.plan import WinogradDataPlan, WinogradDataPlanner
+from tvmconvgrad.schedules.cpu.winograd.planner import WinogradPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS
-from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -74,21 +74,21 @@ from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradDataRule(PlannedRule[TileSizes[WinogradDataPlanner]]):
+class WinogradDataRule(PlannedRule[WinogradPlanner[WinogradDataPlanner]]):
     """Data gradients and forward convolutions by Winograd's algorithm."""
 
     gradients = frozenset({Gradient.DATA, Gradient.FORWARD})
     machine: CpuMachine
     name = "winograd-data"
 
-    def planner(self, problem: Problem) -> TileSizes[WinogradDataPlanner]:
-        """For all sizes of tiles."""
-        return TileSizes.of(problem, lambda products: WinogradDataPlanner(self.machine, problem, products))
+    def planner(self, problem: Problem) -> WinogradPlanner[WinogradDataPlanner]:
+        """A planner for each size of tiles, as one."""
+        return WinogradPlanner.of(problem, lambda products: WinogradDataPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: TileSizes[WinogradDataPlanner], plan: WinogradDataPlan
+        self, problem: Problem, planner: WinogradPlanner[WinogradDataPlanner], plan: WinogradDataPlan
     ) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the result and its sums, transform data and filter where the plan says, and map the result."""
         is_data, copied = problem.gradient is Gradient.DATA, planner.for_tiles(plan.products).copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)
         channels = ceil_to(problem.geometry.c, c), ceil_to(problem.geometry.o, o)
@@ -217,7 +217,7 @@ def _transform_filter(
     sch.reorder(j0, s_partition, s0, *taps, s1, vectors, *f, lane)
     transform_tile(sch, "tiled_filter", vectors, f, lane)
     panel = sch.fuse(j0, s_partition)
-    n_axis = "c" if problem.gradient is Gradient.DATA else "o"
+    n_axis = "C" if problem.gradient is Gradient.DATA else "O"
     packed = packing.FilterPanels(n_axis, plan.n, plan.block_k)
     packing.pack_filter(sch, source, packed, problem.filter_axes, at[0] if at else panel)
     if not at:

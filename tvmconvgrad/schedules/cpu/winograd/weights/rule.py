@@ -39,7 +39,7 @@ from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
-from tvmconvgrad.schedules.cpu.winograd.tile_sizes import TileSizes
+from tvmconvgrad.schedules.cpu.winograd.planner import WinogradPlanner
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.cpu.winograd.weights.plan import WinogradWeightsPlan, WinogradWeightsPlanner
 from tvmconvgrad.schedules.factors import largest_divisor
@@ -53,21 +53,21 @@ from tvmconvgrad.tir.annotations import TRANSPOSE
 
 
 @dataclass(frozen=True)
-class WinogradWeightsRule(PlannedRule[TileSizes[WinogradWeightsPlanner]]):
+class WinogradWeightsRule(PlannedRule[WinogradPlanner[WinogradWeightsPlanner]]):
     """Weights gradients by Winograd's algorithm, by tiles of dy."""
 
     gradients = frozenset({Gradient.FILTER})
     machine: CpuMachine
     name = "winograd-weights"
 
-    def planner(self, problem: Problem) -> TileSizes[WinogradWeightsPlanner]:
-        """For all sizes of tiles."""
-        return TileSizes.of(problem, lambda products: WinogradWeightsPlanner(self.machine, problem, products))
+    def planner(self, problem: Problem) -> WinogradPlanner[WinogradWeightsPlanner]:
+        """A planner for each size of tiles, as one."""
+        return WinogradPlanner.of(problem, lambda products: WinogradWeightsPlanner(self.machine, problem, products))
 
     def program(
-        self, problem: Problem, planner: TileSizes[WinogradWeightsPlanner], plan: WinogradWeightsPlan
+        self, problem: Problem, planner: WinogradPlanner[WinogradWeightsPlanner], plan: WinogradWeightsPlan
     ) -> tuple[Sum, IRModule]:
-        """As of PlannedRule."""
+        """Nest the sum, transform x and dy for each cache block, and transform the sums back."""
         axes = axes_of(problem, plan.products, plan.multiples)
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
         copied = planner.for_tiles(plan.products).copies_result

@@ -97,10 +97,11 @@ def _remove(path: str) -> None:
 
 
 def _new_name(handle: int) -> str:
-    """A path of an open file that no path before was equal to.
+    """A path of an open file that no earlier call returned.
 
-    The loader answers a path that it knows with the library that it has, and the numbers of open files come back. So
-    the path spells a number that does not, in digits that lead nowhere: "/" and "/.".
+    The loader answers a path that it knows with the library that it has from there, and the system uses numbers of
+    files again. So the path has the number of this call, too, in binary, with "/" for 0 and "/." for 1, which lead
+    nowhere.
     """
     digits = format(next(_numbers), "b").replace("0", "/").replace("1", "/.")
     return f"/proc/self/fd{digits}/{handle}"

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tvmconvgrad.files import private_file
-from tvmconvgrad.files.private_file import library_file
+from tvmconvgrad.files import library_file as files_module
+from tvmconvgrad.files.library_file import library_file
 from tvmconvgrad.files.temporary import TemporaryFolderError
 
 
@@ -123,7 +123,7 @@ def test_memory_that_is_full(monkeypatch: pytest.MonkeyPatch, number: int) -> No
     def refuse(*_: object) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(private_file.os, "write", refuse)
+    monkeypatch.setattr(files_module.os, "write", refuse)
     with library_file(b"library") as path:
         assert Path(path).name == "kernel.so"
 
@@ -148,7 +148,7 @@ def _interrupted(moment: int) -> Iterator[None]:
     left = [moment]
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        frame.f_trace_opcodes = frame.f_code.co_filename == private_file.__file__
+        frame.f_trace_opcodes = frame.f_code.co_filename == files_module.__file__
         if event == "opcode":
             left[0] -= 1
             if left[0] == -1:

@@ -19,7 +19,7 @@ DeepLab's aspp_dilated6, VGG-19's conv5_1). Of those for which it promises less,
 long as direct sums, and the others 0.81 to 0.95 times (an Intel Xeon with AMX)."""
 
 
-class TilesPlanner(Planner[Any], Protocol):
+class SizePlanner(Planner[Any], Protocol):
     """What plans a problem for tiles of one size."""
 
     @property
@@ -27,22 +27,24 @@ class TilesPlanner(Planner[Any], Protocol):
         """Products of a tile along each tiled axis."""
 
 
-AnyTilesPlanner = TypeVar("AnyTilesPlanner", bound=TilesPlanner)
+AnySizePlanner = TypeVar("AnySizePlanner", bound=SizePlanner)
 
 
 @dataclass(frozen=True)
-class TileSizes(Generic[AnyTilesPlanner]):
+class WinogradPlanner(Generic[AnySizePlanner]):
     """The planners of a problem, one for each size of tiles, as one planner."""
 
-    planners: tuple[AnyTilesPlanner, ...]
+    planners: tuple[AnySizePlanner, ...]
 
     @classmethod
-    def of(cls, problem: Problem, planner: Callable[[tuple[int, ...]], AnyTilesPlanner]) -> TileSizes[AnyTilesPlanner]:
+    def of(
+        cls, problem: Problem, planner: Callable[[tuple[int, ...]], AnySizePlanner]
+    ) -> WinogradPlanner[AnySizePlanner]:
         """Those that take the problem, by what makes one for a size."""
         planners = map(planner, tile_products(problem))
         return cls(tuple(planner for planner in planners if planner.is_applicable()))
 
-    def for_tiles(self, products: tuple[int, ...]) -> AnyTilesPlanner:
+    def for_tiles(self, products: tuple[int, ...]) -> AnySizePlanner:
         """The one for tiles of a size."""
         return next(planner for planner in self.planners if planner.products == products)
 
