@@ -56,7 +56,7 @@ LAYERS = [
 
 
 # Large tiles, and copies in every way: the defaults of layers as small as these have the smallest tiles.
-WAYS = ("past_l1", "cached", "boxes", "b_for_two", "a_for_two")
+WAYS = ("past_l1", "cached", "tma", "tma_multicast_b", "tma_multicast_a")
 TILES = tuple(range(6))
 SHAPES = {
     "square": Layer(name="square", batch=5, channels=256, filters=256, input_size=(13, 14), kernel=(3, 3),

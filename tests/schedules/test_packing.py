@@ -21,7 +21,9 @@ L1, LINE, SETS, WAYS = 32 << 10, 64, 64, 8
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize("positions", [(1568,), (31, 47)], ids=str)
-def test_images_that_are_merged_into_one_row_are_packed_by_many_tasks(cpu: Cpu, positions: tuple[int, ...]) -> None:
+def test_images_that_are_merged_into_one_row_are_packed_by_many_work_items(
+    cpu: Cpu, positions: tuple[int, ...]
+) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad import schedules
     from tvmconvgrad.spec.reducing.merging import merged
@@ -91,7 +93,7 @@ def test_blocks_that_end_inside_of_a_range_make_no_sums_of_all_the_filter(name: 
 @pytest.mark.parametrize(
     "name", ["resnet_50 res4a_branch2b filters", "deeplab aspp_dilated6 data", "vgg_19 conv3_2 filters"]
 )
-def test_a_prime_number_of_blocks_leaves_enough_tasks(name: str, cpu: Cpu) -> None:
+def test_a_prime_number_of_blocks_leaves_enough_work_items(name: str, cpu: Cpu) -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.tir.rewriting import nodes
 
@@ -249,7 +251,7 @@ def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups
 
 @pytest.mark.parametrize("name", ["resnet_50 res3a_branch2b filters", "dcgan draw3 filters"])
 def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
-    """Threads that take neighbouring tasks each then don't write beside each other."""
+    """Threads that take neighbouring work items each then don't write beside each other."""
     from tvmconvgrad import schedules
     from tvmconvgrad.tir.rewriting import nodes, replaced
 

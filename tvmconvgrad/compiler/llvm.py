@@ -63,13 +63,13 @@ def compile_object(
 ) -> tuple[bytes, dict[str, Any]]:
     """Compile a problem to an object file, to be linked with others; and the facts that compile_problem gives.
 
-    Its entry is __tvm_ffi_SYMBOL. Besides, `workspace_pieces` and `task_pieces` are the sizes of what it allocates.
-    Raises what compile_problem raises.
+    Its entry is __tvm_ffi_SYMBOL. Besides, `workspace_pieces` and `work_item_pieces` are the sizes of what it
+    allocates. Raises what compile_problem raises.
     """
     begin = time.perf_counter()
     built = build(problem, target, choice=choice, symbol=symbol)
     code = _object(built.executable)
-    pieces = {"workspace_pieces": built.workspace.sizes, "task_pieces": built.workspace.work_item_sizes}
+    pieces = {"workspace_pieces": built.workspace.sizes, "work_item_pieces": built.workspace.work_item_sizes}
     return code, _facts(problem, target, built, begin) | pieces
 
 

@@ -138,7 +138,7 @@ def _with_code(plan: BundlePlan, kernel: BundledKernel, target: Target, made: Ma
         kernel,
         codes=(*kernel.codes, code),
         workspace_bytes=max(kernel.workspace_bytes, stack_bytes(facts["workspace_pieces"])),
-        workspace_bytes_per_thread=max(kernel.workspace_bytes_per_thread, stack_bytes(facts["task_pieces"])),
+        workspace_bytes_per_thread=max(kernel.workspace_bytes_per_thread, stack_bytes(facts["work_item_pieces"])),
     )
 
 

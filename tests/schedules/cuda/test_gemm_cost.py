@@ -95,8 +95,8 @@ def one_by_one(channels: int, filters: int, size: int, stride: int = 1) -> Convo
 
 
 SQUARE = Convolution(64, 1, 256, 256, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-# operator, layer, and what an H100 took from a cold L2 cache: rows and columns of a tile, its groups of warps, stages,
-# splits, how many are joined, copies; microseconds
+# operator, layer, and what an H100 took from a cold L2 cache: BLOCK_M, BLOCK_N, warpgroups, stages, split_k,
+# in_cluster, copies; microseconds
 MEASURED: dict[str, tuple[int, Convolution, list[tuple[int, int, int, int, int, int, int, float]]]] = {
     "long sums that wait for memory": (0, one_by_one(256, 512, 56, 2), [
         (128, 128, 2, 6, 16, 1, 0, 45.4), (128, 128, 2, 3, 24, 1, 2, 48.2), (128, 128, 2, 3, 16, 1, 3, 54.4),
@@ -123,8 +123,8 @@ def test_the_choice_among_what_was_measured_is_one_of_the_fastest(name: str) -> 
     found = GemmPlanner(MACHINE, merged(Case(OPERATORS[operator], layer, dtype="f16").call.problem()))
 
     def expected(row: tuple[int, int, int, int, int, int, int, float]) -> float:
-        rows, columns, groups, stages, split_k, in_cluster, copies, _ = row
-        return found.cost(GemmTile(rows, columns, (groups, 1)), Copies(copies)).microseconds(
+        block_m, block_n, warpgroups, stages, split_k, in_cluster, copies, _ = row
+        return found.cost(GemmTile(block_m, block_n, (warpgroups, 1)), Copies(copies)).microseconds(
             split_k, in_cluster, stages
         )
 

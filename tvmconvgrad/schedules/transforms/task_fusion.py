@@ -1,4 +1,5 @@
-"""A rewrite of a scheduled program: task fusion. The parallel loops of several sums become one.
+"""A rewrite of a scheduled program: task fusion (of work items, not tuning tasks). The parallel loops of several sums
+become one.
 
     parallel i: sum_0(i)                   parallel i:
     parallel i: sum_1(i)          ->         sum_0(i)
@@ -33,7 +34,7 @@ def fuse_tasks(module: IRModule, sums: Sequence[str]) -> IRModule:
         others = [statement for statement in block.body.seq if not _computes(statement, sums)]
         if len(loops) != len(sums) or len({int(loop.extent) for loop in loops}) > 1:
             return block
-        body = tirx.SeqStmt([*others, _joined(loops)]) if others else _joined(loops)
+        body = tirx.SeqStmt([*others, _fused(loops)]) if others else _fused(loops)
         return with_parts(block, body=body)
 
     return rewritten(module, (SBlock, root))
@@ -46,7 +47,7 @@ def _computes(statement: tirx.Stmt, sums: Sequence[str]) -> bool:
     return parallel and any(name.startswith(f"{total}_") or name == total for name in names for total in sums)
 
 
-def _joined(loops: Sequence[tirx.For]) -> tirx.For:
+def _fused(loops: Sequence[tirx.For]) -> tirx.For:
     first = loops[0]
     bodies = [replaced(loop.body, {loop.loop_var: first.loop_var}) for loop in loops]
     statements = [part for body in bodies for part in (body.seq if isinstance(body, tirx.SeqStmt) else [body])]

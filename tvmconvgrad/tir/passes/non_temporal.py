@@ -29,10 +29,10 @@ _PREFIX = "non_temporal_"
 _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
-_PAST = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
+_NON_TEMPORAL = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
 # LLVM makes plain stores of halves where the CPU has no arithmetic for them, so they are stored as integers; and by a
 # volatile store, since LLVM would remove the bitcast.
-_PAST_HALF = """%bits = bitcast <{n} x half> %vector to <{n} x i16>
+_NON_TEMPORAL_HALF = """%bits = bitcast <{n} x half> %vector to <{n} x i16>
   store volatile <{n} x i16> %bits, ptr %to, align {bytes}, !nontemporal !0"""
 # The plain store is volatile, too: LLVM would make one store of both, a plain one.
 _FUNCTION = """
@@ -45,7 +45,7 @@ define void @{name}(ptr %result, ptr %to, <{n} x {type}> %vector) {{
   %aligned = icmp eq i64 %rest, 0
   br i1 %aligned, label %past, label %plain
 past:
-  {past}
+  {non_temporal}
   ret void
 plain:
   store volatile <{n} x {type}> %vector, ptr %to, align {element}
@@ -65,9 +65,15 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
         called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
-        past = (_PAST_HALF if name == "half" else _PAST).format(n=lanes, type=name, bytes=size)
+        non_temporal = (_NON_TEMPORAL_HALF if name == "half" else _NON_TEMPORAL).format(n=lanes, type=name, bytes=size)
         functions[called] = _FUNCTION.format(
-            name=called, n=lanes, type=name, last_of_line=CACHE_LINE - 1, last=size - 1, element=element, past=past
+            name=called,
+            n=lanes,
+            type=name,
+            last_of_line=CACHE_LINE - 1,
+            last=size - 1,
+            element=element,
+            non_temporal=non_temporal,
         )
         begin, address = (tirx.address_of(tirx.BufferLoad(statement.buffer, [at])) for at in (0, place.base))
         return tirx.Evaluate(tirx.call_extern("void", called, begin, address, statement.value))

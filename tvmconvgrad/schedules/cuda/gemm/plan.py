@@ -196,9 +196,9 @@ class GemmPlanner:
         units, block_k, cached = self.units, self.units.block_ks(tile)[0], self.cost(tile, Copies.CACHED)
         some = any(shape.reuse(tile.block_m, block_k).new < 1 for shape in self.shapes())
         fits = units.stage_bytes(tile, block_k, min(units.stages(tile, Copies.CACHED))) <= units.room(cached.l1_bytes)
-        return [*self._tma_tiles(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
+        return [*self._tma_modes(tile), Copies.PAST_L1, *([Copies.CACHED] if some and fits else [])]
 
-    def _tma_tiles(self, tile: GemmTile) -> list[Copies]:
+    def _tma_modes(self, tile: GemmTile) -> list[Copies]:
         """The ways to copy by TMA. A line of a tile must be channels of one tap, and a tile (or the tiles of two blocks
         that share A) must be of one phase. There must be one group, since what lies behind the last channel must be
         zero."""

@@ -57,7 +57,7 @@ class TmaTiles:
         return self.tile.vectors * VECTOR_BYTES // self.tile.line_bytes
 
     @property
-    def _halves(self) -> tuple[int, int]:
+    def _own_part(self) -> tuple[int, int]:
         """The parts that a block copies, and the lines of each."""
         if not self.shared:
             return self.parts, self.tile.lines
@@ -65,14 +65,14 @@ class TmaTiles:
 
     def copy(self, words: tirx.Buffer, begin: Index, place: TileOrigin, barrier: Index, cluster: Cluster) -> tirx.Stmt:
         """Begin to copy the tile at `place` to shared memory, from word `begin` on."""
-        parts, lines = self._halves
+        parts, lines = self._own_part
         first_part = cluster.place * parts if parts < self.parts else number(0)
         first_line = cluster.place * lines if lines < self.tile.lines else number(0)
 
         def part(i: int) -> tirx.Stmt:
             at = ((first_part + i) * self.along, first_line)
             position, k = reversed(at) if self.tile.by_position else at
-            coordinates, offsets = self._box(place, position, k)
+            coordinates, offsets = self._coordinates(place, position, k)
             line = (first_part + i) * self.tile.lines + first_line
             to = writing.address(words, 4, begin + line * (self.tile.line_bytes // WORD))
             blocks = tirx.shift_left(number(0b11), cluster.partners[0]) if self.shared else None
@@ -84,7 +84,7 @@ class TmaTiles:
     def map(self) -> Mapped:
         """The tensor map."""
         name = f"{self.product.sum.name}_{'ab'[self.number]}_map"
-        sizes, (_, lines) = tuple(int(self._tensor.shape[axis]) for axis in self._kept), self._halves
+        sizes, (_, lines) = tuple(int(self._tensor.shape[axis]) for axis in self._kept), self._own_part
         dtype, line_bytes = self.product.problem.dtype, self.tile.line_bytes
         if self.operand.is_filter:
             extents = {0: self.along, self._axis_of_lines: lines}
@@ -95,7 +95,7 @@ class TmaTiles:
         pixels = TensorMap(0, dtype, sizes, (self.along, lines), line_bytes, corners, steps)
         return Mapped.make(name, self._tensor, pixels)
 
-    def _box(self, place: TileOrigin, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
+    def _coordinates(self, place: TileOrigin, position: Index, k: Index) -> tuple[list[Index], list[Index]]:
         """The coordinates of the tile's element at which a copy begins, and its offset from the pixels (im2col)."""
         at, of_k = (place.row, place.column)[self.number] + position, place.k + k
         row, column = (at, place.column) if self.number == 0 else (place.row, at)
