@@ -15,10 +15,10 @@ from tvmconvgrad.operators import Compiled
 from tvmconvgrad.reference import reference
 
 LAYERS = [(4, 56, 64), (4, 28, 128), (4, 14, 256), (2, 14, 512)]
-"""Images, rows and columns, channels of both sides."""
+"""Images, rows and columns, channels of x as of y."""
 
 STRIDED = [(4, 32, 128, 256), (4, 16, 256, 512)]
-"""Images, rows and columns of the big side, channels of the big side and of the small one."""
+"""Images, rows and columns of x, channels of x and of y."""
 
 TARGETS = {"direct": "llvm -mcpu=native", "auto": "llvm -mcpu=native -algorithm=auto"}
 

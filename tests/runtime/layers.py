@@ -15,7 +15,7 @@ from tests.support.oracles import reference
 
 SMALL = Convolution(2, 1, 3, 4, (5, 4), (5, 4), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
 PARALLEL = Convolution(4, 1, 32, 32, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-"""Large enough for several tasks."""
+"""Large enough for several work items."""
 PATIENCE = 120.0  # seconds: what takes longer hangs
 
 FILTERS = Case("ConvolutionBackpropFilters", SMALL)

@@ -67,7 +67,8 @@ def _parts(problem: Any) -> Any:
 
 @pytest.mark.parametrize("channels", [128, 256, 512])
 def test_the_vectors_of_a_tile_share_the_data_that_a_phase_reads(channels: int) -> None:
-    """Of channels in several vectors, each element of y is loaded once, whatever range of channels a task has."""
+    """Of channels in several vectors, each element of y is loaded once, whatever partition of channels a work item
+    has."""
     from tests.support.cpu.assembly import count, simple_loops
     from tvmconvgrad.compiler import llvm
     from tvmconvgrad.machines.targets import parse_target

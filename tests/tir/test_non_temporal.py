@@ -1,4 +1,4 @@
-"""Stores past the caches: where they are generated, by whole vectors, and that each task's are fenced."""
+"""Non-temporal stores: where they are generated, by whole vectors, and that each work item's are fenced."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What every implementation is asked for: one gradient or forward, its tensors by role, in one canonical layout.
 
-The roles: x is the big side (N, C, *space), y the small side (N, O, *space), w the filter (O, C/groups, *kernel).
-Convolution goes from x to y, ConvTranspose from y to x.
+The roles: x (N, C, *space) and y (N, O, *space) of the convolution y = conv(x, w), and w the filter (O, C/groups,
+*kernel). Convolution goes from x to y, ConvTranspose from y to x.
 """
 
 from __future__ import annotations

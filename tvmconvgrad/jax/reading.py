@@ -79,7 +79,7 @@ class Reading:
 
     @computed_once
     def cuts(self) -> tuple[tuple[int, int], ...]:
-        """How many elements the operator's big side lacks at both ends of each axis of JAX's array."""
+        """How many elements the operator's x lacks at both ends of each axis of JAX's array."""
         found = [(0, 0)] * (self.conv.rank + 2)
         for axis, each in zip(self.conv.spec(self.roles.big)[2:], self.windows):
             found[axis] = each.cut_begin, each.cut_end
@@ -117,7 +117,7 @@ class Reading:
         return "", ""
 
     def is_possible(self) -> bool:
-        """Whether the sum is the same: the big side has a step of 1, elements that are read, and no groups alone."""
+        """Whether the sum is the same: x has a step of 1, elements that are read, and no groups alone."""
         conv, roles = self.conv, self.roles
         has_groups = roles.part is Part.WEIGHTS or conv.batch_group_count == 1
         has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))

@@ -18,10 +18,10 @@ from tvmconvgrad.jax.convolution import LHS, OUT, RHS
 
 @dataclass(frozen=True)
 class Roles:
-    """The big side, the small side and the filter, each "lhs", "rhs" or "out".
+    """x (`big`), y (`small`) and the filter of the specification's sum, each "lhs", "rhs" or "out".
 
     `axes` are the letters of each tensor's first two axes in the order of JAX's dimension numbers: batch N, channels of
-    the big side C, and of the small side O.
+    x C, and of y O.
     """
 
     part: Part

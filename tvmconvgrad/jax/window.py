@@ -1,4 +1,4 @@
-"""One spatial axis of a sum: big = stride * small + dilation * kernel - pad."""
+"""One spatial axis of a sum: big = stride * small + dilation * kernel - pad, big in x and small in y."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Window:
     """The numbers that an operator takes, which are not negative.
 
-    `cut_begin` and `cut_end` elements at the ends of the big side are in no product: the operator gets a big side
-    without them. `rest` elements more at its end are in none either, but fewer than a stride, and it gets those.
+    `cut_begin` and `cut_end` elements at the ends of x are in no product: the operator gets an x without them. `rest`
+    elements more at its end are in none either, but fewer than a stride, and it gets those.
     """
 
     pad_begin: int
@@ -21,7 +21,7 @@ class Window:
 
 
 def window(big: int, small: int, kernel: int, stride: int, dilation: int, pad: int) -> Window:
-    """The numbers for three sizes. `pad`, in elements before the big side, may be negative."""
+    """The numbers for the sizes of x, y and the filter. `pad`, in elements before x, may be negative."""
     end = stride * (small - 1) + dilation * (kernel - 1) + 1 - pad - big
     is_within_stride = -stride < end < 0
     return Window(

@@ -30,7 +30,7 @@ from tvmconvgrad.spec.values import Ints, Shape
 
 @dataclass(frozen=True, init=False, repr=False)
 class ConvolutionBackpropFilters(Operator):
-    """Gradient of Convolution by its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
+    """Gradient of Convolution with respect to its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
 
     Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), and likewise OXI, XOI and IOX.
     Specification: ConvolutionBackpropFilters-1.
@@ -76,7 +76,7 @@ class ConvolutionBackwardWeights(ConvolutionBackpropFilters):
 
 @dataclass(frozen=True, init=False, repr=False)
 class ConvolutionBackpropData(Operator):
-    """Gradient of Convolution by its input: (output_delta, filter, output_shape?) -> input_delta.
+    """Gradient of Convolution with respect to its input: (output_delta, filter, output_shape?) -> input_delta.
 
     Filters: XIO is (X, I/groups, O), OIX is (O, I/groups, X), and likewise OXI, XOI and IOX. Without output_shape, the
     shape follows from the other attributes when auto_pad is none or valid, or strides are 1.
@@ -125,7 +125,8 @@ class ConvolutionBackwardData(ConvolutionBackpropData):
 
 @dataclass(frozen=True, init=False, repr=False)
 class ConvTransposeBackpropFilters(Operator):
-    """Gradient of ConvTranspose by its filter: (input_forward, output_delta, filter_shape?) -> filter_delta.
+    """Gradient of ConvTranspose with respect to its filter: (input_forward, output_delta, filter_shape?) ->
+    filter_delta.
 
     Filters: XIO is (X, I, O/groups), OIX is (O/groups, I, X), oneDNN 3's XOI and IOX of the same sizes, and IXO.
     Specification: ConvTransposeBackpropFilters-1.
@@ -173,7 +174,7 @@ class ConvTransposeBackwardWeights(ConvTransposeBackpropFilters):
 
 @dataclass(frozen=True, init=False, repr=False)
 class ConvTransposeBackpropData(Operator):
-    """Gradient of ConvTranspose by its input: (output_delta, filter) -> input_delta.
+    """Gradient of ConvTranspose with respect to its input: (output_delta, filter) -> input_delta.
 
     Filters: as for ConvTransposeBackpropFilters. Not in the specification; completes the family.
     """

@@ -1,4 +1,5 @@
-"""The forward convolution, and ConvTransposeBackpropData: the gradient of a transposed convolution by its input.
+"""The forward convolution, and ConvTransposeBackpropData: the gradient of a transposed convolution with respect to
+its input.
 
     for n, p, k, c, o:
         y[n, p, o] += x[n, p * stride - pads_begin + k * dilation, c] * w[k, c, o]

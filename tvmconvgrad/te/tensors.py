@@ -52,8 +52,8 @@ class Sum:
     """A gradient as tensor expressions, with the stages that a schedule works on, by their block names.
 
     `results` are stages in the user's type. Without `output_maps` the only result is the user's tensor. With them, one
-    for each result, the results keep the sum's order of axes, surplus included, and a
-    later rewrite stores them to the user's tensor.
+    for each result, the results keep the sum's order of axes, surplus included, and a later rewrite stores them to the
+    user's tensor.
     """
 
     inputs: tuple[Stage, Stage]

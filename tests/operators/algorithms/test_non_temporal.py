@@ -1,4 +1,5 @@
-"""Results that are larger than a core's part of the last-level cache, and so stored past the caches: at any address."""
+"""Results that are larger than a core's share of the last-level cache, and so written by non-temporal stores: at any
+address."""
 
 from __future__ import annotations
 

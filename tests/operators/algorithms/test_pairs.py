@@ -134,7 +134,7 @@ def test_sums_are_the_same_under_emulation(conv: Convolution, operator: str, way
 
 @pytest.mark.parametrize("way", WAYS[:1], indirect=True)
 def test_a_shared_pair_whose_place_has_the_lane_in_a_quotient(way: Way) -> None:
-    """As DCGAN's judge3: tasks pack images of their own, of many channels, and have a part of the columns."""
+    """As DCGAN's judge3: work items pack images of their own, of many channels, and have a partition of N."""
     conv = Convolution(16, 1, 128, 512, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE)
     way.check(Case("ConvolutionBackpropData", conv, dtype="bf16"), "data-channels")
 

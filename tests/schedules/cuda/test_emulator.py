@@ -34,7 +34,7 @@ def program() -> Program:
 
 
 def group_program() -> Program:
-    """By groups of warps: one stage is under way, one is multiplied and one may still be."""
+    """By warpgroups: one stage is under way, one is multiplied and one may still be."""
     scheduled, found = program_of(GROUP_CASE, "gemm", {"stages": 3, "tile": SQUARE, "split_k": 1}, SM_90A)
     assert scheduled.plan["tile"] == [128, 128, 64]
     return found

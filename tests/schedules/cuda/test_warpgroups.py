@@ -1,4 +1,4 @@
-"""Products by groups of four warps, which sm_90a has for 16 bits: on an emulated GPU."""
+"""Products by warpgroups, which sm_90a has for 16 bits: on an emulated GPU."""
 
 from __future__ import annotations
 

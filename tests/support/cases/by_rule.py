@@ -15,13 +15,13 @@ CONVOLUTIONS = [
     Convolution(1, 19, 19, 19, (8, 9), (4, 5), (3, 3), (2, 2), (1, 1), (1, 1), (0, 1)),
     Convolution(2, 5, 5, 10, (12,), (5,), (4,), (2,), (1,), (1,), (0,)),
     Convolution(1, 1, 8, 24, (14, 17), (5, 4), (3, 2), (2, 4), (2, 3), (0, 0), (0, 0)),
-    # phases whose tasks each are a single tile
+    # phases whose work items each are a single tile
     Convolution(2, 1, 1, 64, (100,), (98,), (5,), (2,), (1,), (50,), (49,)),
     # pads that whole tiles meet, along one axis and along all
     Convolution(1, 1, 17, 33, (9, 20), (9, 20), (3, 3), (1, 1), (6, 12), (6, 12), (6, 12)),
     Convolution(2, 4, 8, 12, (13, 6), (7, 3), (3, 3), (2, 2), (5, 3), (5, 3), (5, 3)),
     Convolution(1, 1, 9, 16, (3, 3, 4), (3, 3, 4), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
-    # phases with different numbers of channels, and so of tasks
+    # phases with different numbers of channels, and so of work items
     Convolution(1, 1, 16, 1, (7,), (2,), (4,), (3,), (1,), (0,), (0,)),
     # positions that all meet pads alone
     Convolution(1, 1, 2, 2, (1,), (2,), (1,), (2,), (1,), (1,), (1,)),

@@ -63,7 +63,7 @@ DEEP = [
 """Whose sums over channels are long."""
 
 LARGER = [
-    # several tasks and chunks; sums that are split, and such that are not; filters that tasks transform
+    # several work items and cache blocks; split-K, and none; filters that work items transform
     Convolution(4, 1, 32, 32, (40, 48), (40, 48), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(1, 1, 16, 16, (61, 61), (61, 61), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 1, 256, 192, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),

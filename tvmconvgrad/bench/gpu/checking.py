@@ -70,7 +70,7 @@ def check(kernel: Kernel, job: Job, tensors: Tensors, device: str, flops: int) -
 def by_pytorch(job: Job, tensors: Tensors, dtype: torch.dtype) -> Any:
     """The gradient in this type, in the canonical layout, by PyTorch's convolution without pads.
 
-    The big side is extended by the pads, and cut where no tap reaches; its gradient is brought back to its size.
+    x is extended by the pads, and cut where no tap reaches; its gradient is brought back to its size.
     """
     strides, dilations, begin = (list(job.attributes[name]) for name in ("strides", "dilations", "pads_begin"))
     groups = job.attributes["groups"]

@@ -21,7 +21,7 @@ TAPS = {4: range(2, 4), 5: range(2, 3), 6: range(3, 6)}
 have 1.8 times the error of 5 x 5, and data gradients of DCGAN's layers took longer with them."""
 
 MOST_PRODUCTS = {Gradient.FILTER: 24, Gradient.DATA: 36, Gradient.FORWARD: 36}
-"""The most products of a tile: so many that the error stays within 4 times that of direct sums. With 36, filter
+"""The most products of a tile: so many that the error stays within 4 times that of direct sums. With 36, weights
 gradients of ResNet-50's and VGG-19's layers had 3.4 to 5.5 times the error, and with 24 2.4 to 3.6 times (normally
 distributed inputs, norms of the differences from float64)."""
 

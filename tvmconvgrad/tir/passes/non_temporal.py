@@ -29,10 +29,10 @@ _PREFIX = "non_temporal_"
 _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
-_NON_TEMPORAL = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
+_NON_TEMPORAL_STORE = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
 # LLVM makes plain stores of halves where the CPU has no arithmetic for them, so they are stored as integers; and by a
 # volatile store, since LLVM would remove the bitcast.
-_NON_TEMPORAL_HALF = """%bits = bitcast <{n} x half> %vector to <{n} x i16>
+_NON_TEMPORAL_HALF_STORE = """%bits = bitcast <{n} x half> %vector to <{n} x i16>
   store volatile <{n} x i16> %bits, ptr %to, align {bytes}, !nontemporal !0"""
 # The plain store is volatile, too: LLVM would make one store of both, a plain one.
 _FUNCTION = """
@@ -65,7 +65,7 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
         called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
-        non_temporal = (_NON_TEMPORAL_HALF if name == "half" else _NON_TEMPORAL).format(n=lanes, type=name, bytes=size)
+        non_temporal = (_NON_TEMPORAL_HALF_STORE if name == "half" else _NON_TEMPORAL_STORE).format(n=lanes, type=name, bytes=size)
         functions[called] = _FUNCTION.format(
             name=called,
             n=lanes,

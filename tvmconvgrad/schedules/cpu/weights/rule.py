@@ -285,9 +285,8 @@ def _nest_tile(
             sch.annotate(vectors, PREFETCH_LINE, max(CACHE_LINE // (F32_BYTES * lanes), 1))
     if plan.prefetch:
         for loop, taps, stride in zip(k1, plan.tile.taps, problem.geometry.strides):
-            sch.annotate(
-                loop, PREFETCH_EACH, min(taps, stride)
-            )  # a step reads so many new rows, and new positions, of x
+            # a step reads so many new rows, and new positions, of x
+            sch.annotate(loop, PREFETCH_EACH, min(taps, stride))
     return LoopNest(tile, work_items, g0 if plan.tile.groups > 1 else cache_block, positions[0])
 
 

@@ -1,5 +1,5 @@
-"""The instructions of TMA, as device functions (instructions.py): `cp.async.bulk.tensor`, and
-the barriers in shared memory that tell when its tiles have come. Since sm_90.
+"""The instructions of TMA, as device functions (instructions.py): `cp.async.bulk.tensor`, and the barriers
+in shared memory that tell when its tiles have come. Since sm_90.
 
 The PTX manual has them under "Data Movement and Conversion Instructions: Tensor copy" and "mbarrier" (PTX ISA 8.0).
 """

@@ -1,4 +1,4 @@
-"""The instructions of a Hopper's groups of four warps, as device functions (instructions.py): `wgmma`, for sm_90a.
+"""The instructions of Hopper's warpgroups, as device functions (instructions.py): `wgmma`, for sm_90a.
 
 Tensor cores read what they multiply from shared memory by themselves, and go on while the warps do something else. The
 PTX manual has them under "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" (PTX ISA 8.0).
@@ -90,8 +90,8 @@ def wait_products(pending: int) -> tirx.Stmt:
 
 
 def multiply_shared(dtype: str, columns: int, sums: Index, a: Matrix, b: Matrix) -> tirx.Stmt:
-    """Begin to add the product of 64 x 16 elements and 16 x `columns`, both in shared memory, to a group of four warps'
-    f32 sums ("f16" and "bf16", sm_90a)."""
+    """Begin to add the product of 64 x 16 elements and 16 x `columns`, both in shared memory, to a warpgroup's f32
+    sums ("f16" and "bf16", sm_90a)."""
     across, count = (int(a.across), int(b.across)), columns // 2
     name = f"tvmconvgrad_multiply_shared_{dtype}_{columns}_{across[0]}{across[1]}"
     source = MULTIPLY_SHARED.format(
