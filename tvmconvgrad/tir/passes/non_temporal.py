@@ -65,7 +65,9 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
         called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
-        non_temporal = (_NON_TEMPORAL_HALF_STORE if name == "half" else _NON_TEMPORAL_STORE).format(n=lanes, type=name, bytes=size)
+        non_temporal = (_NON_TEMPORAL_HALF_STORE if name == "half" else _NON_TEMPORAL_STORE).format(
+            n=lanes, type=name, bytes=size
+        )
         functions[called] = _FUNCTION.format(
             name=called,
             n=lanes,
