@@ -44,7 +44,7 @@ def test_images_that_are_merged_into_one_row_are_packed_by_many_work_items(
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
-def test_without_room_for_the_filter_as_f32_tasks_pack_parts_of_it(dtype: str, cpu: Cpu) -> None:
+def test_without_room_for_the_filter_as_f32_work_items_pack_parts_of_it(dtype: str, cpu: Cpu) -> None:
     import tvmconvgrad as cg
     from tvmconvgrad.compiler.llvm import build
     from tvmconvgrad.spec.reducing.merging import merged
@@ -72,7 +72,7 @@ def test_operands_of_16_bits_need_no_more_memory_as_f32_than_the_tensors(name: s
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize("name", ["deeplab block4_reduce data", "deeplab block4b_reduce data"])
-def test_what_a_task_packs_beside_the_filter_has_room(name: str, cpu: Cpu) -> None:
+def test_what_a_work_item_packs_beside_the_filter_has_room(name: str, cpu: Cpu) -> None:
     from tvmconvgrad.compiler.llvm import build
 
     problem = _problem(name, "f16", "NCX", "OIX")
@@ -250,7 +250,7 @@ def test_strided_depthwise_tiles_fetch_lines_from_memory_twice(name: str, groups
 
 
 @pytest.mark.parametrize("name", ["resnet_50 res3a_branch2b filters", "dcgan draw3 filters"])
-def test_tasks_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
+def test_work_items_follow_each_other_as_they_lie_in_the_filter(name: str) -> None:
     """Threads that take neighbouring work items each then don't write beside each other."""
     from tvmconvgrad import schedules
     from tvmconvgrad.tir.rewriting import nodes, replaced

@@ -99,7 +99,7 @@ def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
     assert not any(uses(condition, taps["k_w"]) for condition in conditions)
 
 
-def test_a_task_packs_no_more_than_its_cache_block_reads() -> None:
+def test_a_work_item_packs_no_more_than_its_cache_block_reads() -> None:
     """Cache blocks are one of 32 planes: of the data, of which some are pads, three are read."""
     from tvmconvgrad.compiler.llvm import build
     from tvmconvgrad.machines.targets import parse_target

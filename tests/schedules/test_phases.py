@@ -50,7 +50,7 @@ def test_phases_of_few_positions_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
-def test_tasks_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
+def test_work_items_pack_the_data_of_a_stem_of_odd_size(level: str) -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.machines.targets import parse_target
 
@@ -102,7 +102,7 @@ def test_a_tiles_rows_divide_those_of_its_sums(conv: Convolution) -> None:
     assert all(positions[-2] % tile.rows == 0 for tile in found for positions in sizes.positions(tile))
 
 
-def test_tasks_that_would_correspond_with_other_rows() -> None:
+def test_work_items_that_would_correspond_with_other_rows() -> None:
     """They were counted by whole tiles, of which a row was left over, and then could not share their data."""
     case = Case(DATA, NOT_ALIKE, "NCX", "OIX", output_padding=NOT_ALIKE.beyond)
     tensors = operands(NOT_ALIKE, case.result)

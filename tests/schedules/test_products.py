@@ -98,7 +98,7 @@ def test_runs_of_any_length_sum_all_channels(channels: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
-def test_a_prime_number_of_tiles_is_no_task_for_each(level: str) -> None:
+def test_a_prime_number_of_tiles_is_no_work_item_for_each(level: str) -> None:
     """50176 positions are 8363 tiles of 6, and 24 channels are packed by each work item."""
     made = schedule(_summing(24, (50176,), "f32", taps=1), parse_target(f"llvm -mcpu={level}"), "data-channels")
     assert 16 <= made.work_items <= 1000

@@ -56,7 +56,7 @@ def test_depthwise_results_by_whole_lines_stay_as_long_as_all_tensors_may(size: 
 
 
 @pytest.mark.parametrize("groups", [DENSE, DEPTHWISE])
-def test_each_task_has_a_fence(groups: int) -> None:
+def test_each_work_item_has_a_fence(groups: int) -> None:
     (cpu,) = (cpu for cpu in CPUS if cpu.name == "x86-64-v4")
     functions = "\n".join(code(cpu, groups, LARGE)).split(",@function")
     storing = [lines for lines in map(str.splitlines, functions) if count(lines, STORE)]

@@ -33,7 +33,7 @@ def test_where_stores_are_masked(mcpu: str, stride: int, masked: bool) -> None:
     assert ("call void @llvm.masked.store" in program(mcpu, stride)) == masked
 
 
-def test_columns_whose_first_positions_differ_from_task_to_task() -> None:
+def test_columns_whose_first_positions_differ_from_work_item_to_work_item() -> None:
     """Tasks of phases that begin at different positions pack differently many: no extent of a loop is a constant."""
     import tvmconvgrad
     from tvmconvgrad import schedules

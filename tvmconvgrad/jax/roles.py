@@ -1,8 +1,8 @@
 """Which tensor of a convolution of JAX is which of the specification's three.
 
 Each index of its tensors is bound by `lhs_dilation * lhs = window_strides * out + rhs_dilation * rhs - pad`, and each
-of the specification's sums by `big = stride * small + dilation * filter - pad`. So a tensor whose step is 1 can be the
-big side, and either of the others the filter. A filter that changes its side of the equation is reversed.
+of the specification's sums by `x = stride * y + dilation * filter - pad`. So a tensor whose step is 1 can be x, and
+either of the others the filter. A filter that changes its side of the equation is reversed.
 """
 
 from __future__ import annotations

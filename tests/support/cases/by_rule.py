@@ -66,7 +66,7 @@ ROWS = [
     Convolution(2, 4, 4, 4, (9, 1), (5, 1), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 4, 4, 4, (1, 1), (1, 1), (5, 5), (1, 1), (1, 1), (2, 2), (2, 2)),
     Convolution(2, 3, 3, 3, (4, 7), (4, 7), (3, 13), (1, 1), (1, 1), (1, 6), (1, 6)),
-    # few channels that all meet: several tiles of them, in several chunks and splits
+    # few channels that all meet: several tiles of them, in several cache blocks and splits
     Convolution(2, 1, 12, 10, (64, 100), (64, 100), (1, 1), (1, 1), (1, 1), (0, 0), (0, 0)),
     Convolution(2, 1, 3, 8, (41, 50), (40, 52), (3, 3), (2, 1), (1, 2), (20, 3), (20, 3)),
 ]
