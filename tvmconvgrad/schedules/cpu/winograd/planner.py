@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, Generic, Protocol, TypeVar
 
+from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Planner
+from tvmconvgrad.schedules.cpu.winograd.sizes import WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.winograd.axes import tile_products
 
 WORTH = 1.36
@@ -61,3 +64,22 @@ class WinogradPlanner(Generic[AnySizePlanner]):
         by_products = {prod(planner.products): planner for planner in self.planners}
         best = min(by_products, key=lambda products: by_products[products].least_cost())
         return by_products[decisions.draw("products", list(by_products), best)].plan(decisions)
+
+
+@dataclass(frozen=True)
+class WeightsSizePlanner:
+    """What the planners of weights gradients have in common, each for tiles of one size."""
+
+    machine: CpuMachine
+    problem: Problem
+    products: tuple[int, ...]
+    """Products of a tile along each tiled axis."""
+
+    def is_applicable(self) -> bool:
+        """Whether this is a weights gradient."""
+        return self.problem.gradient is Gradient.FILTER
+
+    @cached_property
+    def sizes(self) -> WinogradSizes:
+        """The problem in tiles."""
+        return WinogradSizes(self.machine, self.problem, self.products, (1,) * self.problem.geometry.rank)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import inf, prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
+from tvmconvgrad.machines.cpu import F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
 from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
-from tvmconvgrad.schedules.cpu.winograd.sizes import MOST_VECTORS, WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.planner import WeightsSizePlanner
+from tvmconvgrad.schedules.cpu.winograd.sizes import MOST_VECTORS
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
-from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to
 
 CACHE_BLOCK = 112
@@ -78,22 +78,8 @@ class WinogradChannelsTile:
 
 
 @dataclass(frozen=True)
-class WinogradChannelsPlanner:
+class WinogradChannelsPlanner(WeightsSizePlanner):
     """Plans a problem for a machine, with tiles of one size."""
-
-    machine: CpuMachine
-    problem: Problem
-    products: tuple[int, ...]
-    """Products of a tile along each tiled axis."""
-
-    def is_applicable(self) -> bool:
-        """Whether this is a weights gradient."""
-        return self.problem.gradient is Gradient.FILTER
-
-    @cached_property
-    def sizes(self) -> WinogradSizes:
-        """The problem in tiles."""
-        return WinogradSizes(self.machine, self.problem, self.products, (1,) * self.problem.geometry.rank)
 
     def tiles(self) -> Iterator[WinogradChannelsTile]:
         """All choices whose register tile stays in registers."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import inf, prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
+from tvmconvgrad.machines.cpu import F32_BYTES
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, SHARED, STARTING
 from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.weights.tiles import FINISHING
+from tvmconvgrad.schedules.cpu.winograd.planner import WeightsSizePlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import LEAST_WORK_ITEMS, MOST_VECTORS, WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, nearest_divisor, nearest_run
-from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import ceil_to
 
 CACHE_BLOCKS = (56, 112, 224)
@@ -68,22 +68,8 @@ class WinogradWeightsTile:
 
 
 @dataclass(frozen=True)
-class WinogradWeightsPlanner:
-    """Plans a problem for a machine."""
-
-    machine: CpuMachine
-    problem: Problem
-    products: tuple[int, ...]
-    """Products of a tile along each tiled axis."""
-
-    def is_applicable(self) -> bool:
-        """Whether this is a weights gradient."""
-        return self.problem.gradient is Gradient.FILTER
-
-    @cached_property
-    def sizes(self) -> WinogradSizes:
-        """The problem in tiles."""
-        return WinogradSizes(self.machine, self.problem, self.products, (1,) * self.problem.geometry.rank)
+class WinogradWeightsPlanner(WeightsSizePlanner):
+    """Plans a problem for a machine, with tiles of one size."""
 
     @property
     def copies_result(self) -> bool:
