@@ -125,3 +125,11 @@ def test_channel_tails(case: Case) -> None:
 def test_depthwise_tails(channels: int, multiplier: int, operator: str) -> None:
     sizes = {"groups": channels, "c": channels, "o": channels * multiplier}
     judge(Case(operator, convolution((9, 11), (3, 3), s=(1, 2), pads=((1, 1), (1, 1)), **sizes)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_taps_so_far_apart_that_they_are_gathered(operator: str, data_format: str) -> None:
+    """Two taps, 30 elements apart, of which two positions read four elements in all; and two axes of such."""
+    judge(Case(operator, convolution((32,), (2,), d=(30,)), data_format))
+    judge(Case(operator, convolution((33, 5), (2, 3), s=(2, 1), d=(30, 1)), data_format))
