@@ -32,9 +32,9 @@ from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.tir.rewriting import nodes
 
 WORK_ITEMS = 16
-"""The most splits of the sum: as many as work items of a weights gradient. With 8 and with 32 every seventh gradient of
-the suites took as long: with the bias gradient 1.03 to 1.04 times as long as alone, data gradients with 32 1.03
-(benchmarks/epilogue.py --every 7 all, an AMD EPYC with Zen 4)."""
+"""The most splits of the sum: as many as work items of a weights gradient. With the bias gradient, every seventh
+weights gradient of the suites took 1.03 times as long as alone, and with 8 or 32 splits the same; data gradients 1.04
+times, with 8 splits 1.04 and with 32 1.03 (benchmarks/epilogue.py --every 7 all, an AMD EPYC with Zen 4)."""
 
 LANES = 16
 """Elements of a vector, f32: a cache line, which LLVM splits where registers are shorter."""

@@ -14,8 +14,8 @@ rules have numbers of their own. Half changes no sum; with twice 1 sum changes, 
 (benchmarks/constants.py)."""
 
 ENOUGH_IF_SHORT = 8
-"""The same where sums are short, so that several tiles are in flight: depthwise ones. With half of it 1
-sum changes, and takes 1.20 times as long; twice changes no sum (benchmarks/constants.py)."""
+"""The same where sums are short, so that several tiles are in flight: depthwise ones. With half of it 1 sum changes,
+and takes 1.20 times as long; twice changes no sum (benchmarks/constants.py)."""
 
 SPARE = 2
 """Registers that neither sums nor columns take; one holds the operand of a row."""

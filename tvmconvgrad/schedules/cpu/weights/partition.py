@@ -232,7 +232,7 @@ class WeightsPartitioning:
         wanted = max(-(-(WORK_ITEMS // split_k) // g_partitions), 1)
         pairs = [(o, c) for o in divisors(o_parts) for c in divisors(c_parts) if o <= wanted and c <= -(-wanted // o)]
         most = max(o * c for o, c in pairs)
-        enough = [(o, c) for o, c in pairs if o * c >= most * 2 / 3]  # so that the cost may choose
+        enough = [(o, c) for o, c in pairs if 3 * o * c >= 2 * most]  # two thirds are enough: the cost has a choice
 
         def cost(pair: tuple[int, int]) -> tuple[bool, bool, float]:
             partitions = [g_partitions, *pair]

@@ -12,7 +12,7 @@ from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, 
 from tvmconvgrad.schedules.cpu.micro_kernel import vector_widths
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
@@ -105,7 +105,7 @@ class RowsPlanner:
         along the last axis, since every pair of channels would pick the strided elements again; and only with a single
         tap on CPUs without mask registers, since each pair would need masks of its own."""
         geometry = self.problem.geometry
-        ncx = self.problem.gradient is Gradient.FILTER and self.problem.data_format == "NCX"
+        ncx = self.problem.data_format == "NCX"
         whole = geometry.strides[-1] == 1 and (self.machine.masked_stores or prod(geometry.k) == 1)
         return ncx and (self._has_single_channels or (geometry.groups == 1 and whole))
 

@@ -12,7 +12,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Planner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WinogradSizes
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec import Problem
 from tvmconvgrad.te.winograd.axes import tile_products
 
 WORTH = 1.36
@@ -76,8 +76,8 @@ class WeightsSizePlanner:
     """Products of a tile along each tiled axis."""
 
     def is_applicable(self) -> bool:
-        """Whether this is a weights gradient."""
-        return self.problem.gradient is Gradient.FILTER
+        """Every problem for which there are tiles of the size."""
+        return True
 
     @cached_property
     def sizes(self) -> WinogradSizes:

@@ -91,10 +91,8 @@ class WinogradDataPlanner:
     """Products of a tile along each tiled axis."""
 
     def is_applicable(self) -> bool:
-        """Whether this is a data gradient or forward convolution. N must be whole vectors in NCX, where they are
-        transposed, and with several output phases, where none may reach into the next phase."""
-        if self.problem.gradient is Gradient.FILTER:
-            return False
+        """Whether N is whole vectors where it must be: in NCX, where they are transposed, and with several output
+        phases, where none may reach into the next phase."""
         return self._may_cut or self.phase_channels % self.machine.lanes == 0
 
     @property
