@@ -11,8 +11,8 @@ from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 192, 4
 """So many products are added up one after the other at most; the second number is for results of at most FEW_CHANNELS
 channels, which XLA adds up in short chains. Without such blocks, errors were up to 2.7 times XLA's, and up to 4.3 times
-for few channels (benchmarks/jax_convolutions.py --errors). Dense layers in blocks of 288 took 1.01 to 1.02 times as
-long, and in blocks of 1152 as long as without (bench all --only data, an AMD EPYC with Zen 4)."""
+for few channels (benchmarks/frameworks/jax_convolutions.py --errors). Dense layers in blocks of 288 took 1.01 to 1.02
+times as long, and in blocks of 1152 as long as without (bench all --only data, an AMD EPYC with Zen 4)."""
 
 
 def summation_blocks(sizes: DataSizes, tile: DataTile, block_k: int, k_cache_blocks: int) -> int:

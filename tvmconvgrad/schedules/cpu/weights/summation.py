@@ -11,8 +11,9 @@ from tvmconvgrad.schedules.factors import divisors
 
 SUMMATION_BLOCK = 256
 """So many products of a tap are added up one after the other, about, where a cache block can be divided. Without such
-blocks the errors of ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's (benchmarks/jax_convolutions.py
---errors); with them both took as long as before (bench resnext_50 --only filters, an AMD EPYC with Zen 4)."""
+blocks the errors of ResNeXt's conv5a_grouped and conv5b_grouped were 2.5 times XLA's
+(benchmarks/frameworks/jax_convolutions.py --errors); with them both took as long as before (bench resnext_50 --only
+filters, an AMD EPYC with Zen 4)."""
 
 
 def summation_blocks(access: WeightsAccess, cache_block: Sequence[int]) -> int:

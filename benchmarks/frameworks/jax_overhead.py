@@ -1,6 +1,6 @@
 """What a call of a tiny convolution costs within a program of JAX, in microseconds of processor time.
 
-    python benchmarks/jax_overhead.py
+    python benchmarks/frameworks/jax_overhead.py
 
 The program is a loop of such calls, on one thread. The kernel's own time is the fastest of its calls.
 """

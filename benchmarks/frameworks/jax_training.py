@@ -1,6 +1,6 @@
 """Whole training steps of networks in plain JAX, by XLA and by this package's kernels, in turn.
 
-    python benchmarks/jax_training.py mobilenet_v2 unet --threads 1 --algorithm auto
+    python benchmarks/frameworks/jax_training.py mobilenet_v2 unet --threads 1 --algorithm auto
 
 A step is the forward, all gradients of the mean square of the result, and stochastic gradient descent, as one program.
 Shows milliseconds of the fastest step of each, the gain, and by how much of their norm the gradients of both differ,

@@ -1,6 +1,6 @@
 """Convolutions under jax.jit, by XLA and by this package's kernels, in turn: the three sums of the suites' layers.
 
-    python benchmarks/jax_convolutions.py --threads 1 --layout NHWC
+    python benchmarks/frameworks/jax_convolutions.py --threads 1 --layout NHWC
 
 Each sum is a program of its own, whose fastest call counts. Shows geometric means of XLA's time over ours, of all
 layers, of dense ones and of those with groups, the slowest ones, and with --errors the largest of our errors over

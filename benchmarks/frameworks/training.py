@@ -1,7 +1,7 @@
 """Whole training steps of networks, with PyTorch's kernels and with these, in turn.
 
-    python benchmarks/training.py resnet_18 unet --threads 1 --layout contiguous
-    python benchmarks/training.py resnet_50 --device cuda --batch 64 --layout channels_last --dtype bf16
+    python benchmarks/frameworks/training.py resnet_18 unet --threads 1 --layout contiguous
+    python benchmarks/frameworks/training.py resnet_50 --device cuda --batch 64 --layout channels_last --dtype bf16
 
 On a GPU cuDNN searches for its fastest algorithms before anything is timed (torch.backends.cudnn.benchmark).
 With --peer compile, PyTorch's own steps run by torch.compile, and ours go on to run without it.

@@ -1,4 +1,4 @@
-"""Networks that are trained in benchmarks/training.py, as their papers have them, in PyTorch, without torchvision."""
+"""Networks that benchmarks/frameworks/training.py trains, as their papers have them, in PyTorch without torchvision."""
 
 from __future__ import annotations
 

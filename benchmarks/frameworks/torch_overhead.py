@@ -1,6 +1,6 @@
 """What `tvmconvgrad.torch` adds to a call of a tiny convolution, in microseconds of processor time.
 
-    python benchmarks/torch_overhead.py
+    python benchmarks/frameworks/torch_overhead.py
 
 "passed on" is a call while nothing is enabled. "left to PyTorch" is a type that no kernel takes, so that PyTorch's own
 kernel is called by way of the override.
