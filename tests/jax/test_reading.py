@@ -91,7 +91,7 @@ def test_the_three_sums_of_a_layer(layout: Any, groups: int, stride: int, dilati
     )
     for reading in (*first, *found):
         moved = {name: each.moved for name, each in reading.arrangements.items()}
-        assert not any(size for name, size in moved.items() if groups == 1 or name != reading.roles.filter)
+        assert not any(size for name, size in moved.items() if groups == 1 or name != reading.roles.w)
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -117,7 +117,7 @@ def test_round_trip(operator, data_format, filter_format):
 
 def test_flops_and_extent():
     assert (GEOMETRY.rank, GEOMETRY.tap_extent) == (2, (2, 5))
-    # 2 images of 5x8 positions, 9 channels of the small side, each with 2 channels and 6 taps of the big one
+    # 2 images of 5x8 positions, 9 channels of y, each with 2 channels and 6 taps of x
     assert make(ConvolutionBackpropData)[0].flops == GEOMETRY.flops == 2 * 2 * 40 * 9 * 2 * 6
 
 

@@ -23,7 +23,7 @@ CD, CB = ConvolutionBackpropData, ConvolutionBackwardData
 TF, TW = ConvTransposeBackpropFilters, ConvTransposeBackwardWeights
 TD, TB = ConvTransposeBackpropData, ConvTransposeBackwardData
 
-# 3x3, stride 2, pads 1, two groups: 56x56 on the big side with 64 channels, 28x28 on the small one with 128
+# 3x3, stride 2, pads 1, two groups: x has 56x56 positions and 64 channels, y 28x28 and 128
 ATTRIBUTES = {"strides": (2, 2), "pads_begin": (1, 1), "pads_end": (1, 1), "dilations": (1, 1), "groups": 2}
 BIG, SMALL = (8, 56, 56, 64), (8, 28, 28, 128)
 FILTER, TRANSPOSED_FILTER = (3, 3, 32, 128), (3, 3, 128, 32)

@@ -26,7 +26,7 @@ def compute(reading: Reading, call: Call, lhs: Array, rhs: Array) -> Array:
 
 def _for_kernel(reading: Reading, name: str, value: Array) -> Array:
     """An input as the kernel reads it."""
-    if name == reading.roles.big:
+    if name == reading.roles.x:
         value = _grown(value, [(-begin, -end) for begin, end in reading.cuts])
     return reading.arrangements[name](value, lax)
 
@@ -34,7 +34,7 @@ def _for_kernel(reading: Reading, name: str, value: Array) -> Array:
 def _from_kernel(reading: Reading, result: Array) -> Array:
     """The result as JAX's program expects it. What no product reaches is 0."""
     result = reading.arrangements[OUT].inverse(result, lax)
-    return _grown(result, reading.cuts) if reading.roles.big == OUT else result
+    return _grown(result, reading.cuts) if reading.roles.x == OUT else result
 
 
 def _grown(value: Array, ends: Any) -> Array:

@@ -46,7 +46,7 @@ class Reading:
     @property
     def takes_unreversed(self) -> bool:
         """Whether the kernel reads, in place of a rhs that is reversed, what it is the reverse of."""
-        return self.is_reversed and self.roles.filter == RHS
+        return self.is_reversed and self.roles.w == RHS
 
     @property
     def flips_filter(self) -> bool:
@@ -58,7 +58,7 @@ class Reading:
         """ "lhs" and "rhs" in the order of the operator's inputs."""
         if self.roles.part is not Part.WEIGHTS:
             return LHS, RHS
-        data = self.roles.big, self.roles.small
+        data = self.roles.x, self.roles.y
         return data[::-1] if self.operator.transposed else data
 
     @property
@@ -70,18 +70,18 @@ class Reading:
     def windows(self) -> tuple[Window, ...]:
         """The numbers of each spatial axis."""
         conv, roles = self.conv, self.roles
-        sizes = zip(*(conv.spatial(tensor) for tensor in (roles.big, roles.small, roles.filter)))
-        numbers = zip(sizes, conv.steps(roles.small), conv.steps(roles.filter), conv.padding)
+        sizes = zip(*(conv.spatial(tensor) for tensor in (roles.x, roles.y, roles.w)))
+        numbers = zip(sizes, conv.steps(roles.y), conv.steps(roles.w), conv.padding)
         return tuple(
-            window(big, small, kernel, stride, dilation, dilation * (kernel - 1) - pad if roles.is_reversed else pad)
-            for (big, small, kernel), stride, dilation, (pad, _) in numbers
+            window(x, y, w, stride, dilation, dilation * (w - 1) - pad if roles.is_reversed else pad)
+            for (x, y, w), stride, dilation, (pad, _) in numbers
         )
 
     @computed_once
     def cuts(self) -> tuple[tuple[int, int], ...]:
         """How many elements the operator's x lacks at both ends of each axis of JAX's array."""
         found = [(0, 0)] * (self.conv.rank + 2)
-        for axis, each in zip(self.conv.spec(self.roles.big)[2:], self.windows):
+        for axis, each in zip(self.conv.spec(self.roles.x)[2:], self.windows):
             found[axis] = each.cut_begin, each.cut_end
         return tuple(found)
 
@@ -94,11 +94,11 @@ class Reading:
         conv, roles = self.conv, self.roles
         spatial = [f"X{axis}" for axis in range(conv.rank)]
         letters = dict(zip(conv.spec(tensor), (*roles.axes[tensor], *spatial)))
-        is_big, is_filter = tensor == roles.big, tensor == roles.filter
-        cut = (sum(ends) * is_big for ends in self.cuts)
+        is_x, is_w = tensor == roles.x, tensor == roles.w
+        cut = (sum(ends) * is_x for ends in self.cuts)
         source = [(letters[axis], size - less) for axis, (size, less) in enumerate(zip(conv.shape(tensor), cut))]
-        order = self.operator.filter_formats[self.filter_format] if is_filter else self.data_format
-        if tensor == roles.small:
+        order = self.operator.filter_formats[self.filter_format] if is_w else self.data_format
+        if tensor == roles.y:
             order = order.replace("C", "O")
         wanted = [name for letter in order for name in (spatial if letter == "X" else [letter])]
         of, to = self._regrouped(tensor)
@@ -110,7 +110,7 @@ class Reading:
         `vmap` writes weights' gradients of several layers side by side as one with groups of the summed batch.
         """
         roles = self.roles
-        if tensor == roles.filter and roles.is_reversed:
+        if tensor == roles.w and roles.is_reversed:
             return "C", "O"
         if tensor == LHS and roles.part is Part.WEIGHTS and self.conv.feature_group_count > 1:
             return "N", roles.axes[LHS][0]
@@ -120,8 +120,8 @@ class Reading:
         """Whether the sum is the same: x has a step of 1, elements that are read, and no groups alone."""
         conv, roles = self.conv, self.roles
         has_groups = roles.part is Part.WEIGHTS or conv.batch_group_count == 1
-        has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.big)))
-        return has_groups and has_elements and set(conv.steps(roles.big)) == {1}
+        has_elements = all(sum(ends) < size for ends, size in zip(self.cuts, conv.shape(roles.x)))
+        return has_groups and has_elements and set(conv.steps(roles.x)) == {1}
 
     def cost(self) -> tuple[bool, int, int, bool]:
         """Whether lhs has its batch last, how many elements are moved besides the sum, the size of the filter, and
@@ -131,17 +131,17 @@ class Reading:
         if self.is_reversed and not self.takes_unreversed:
             moved += prod(self.conv.shape(RHS))
         if any(map(any, self.cuts)):
-            moved += prod(self.conv.shape(roles.big))
+            moved += prod(self.conv.shape(roles.x))
         places = dict(zip(roles.axes[LHS], self.conv.spec(LHS)))
         has_batch_last = places.pop("N") > min(places.values())
-        return has_batch_last, moved, prod(self.conv.spatial(roles.filter)), self.flips_filter
+        return has_batch_last, moved, prod(self.conv.spatial(roles.w)), self.flips_filter
 
     def problem(self) -> Problem:
         """The specification's problem. Raises ValueError, in its words, for what no operator computes."""
         windows, conv = self.windows, self.conv
         attributes: dict[str, Any] = {
-            "strides": conv.steps(self.roles.small),
-            "dilations": conv.steps(self.roles.filter),
+            "strides": conv.steps(self.roles.y),
+            "dilations": conv.steps(self.roles.w),
             "pads_begin": tuple(each.pad_begin for each in windows),
             "pads_end": tuple(each.pad_end for each in windows),
             "groups": self.groups,

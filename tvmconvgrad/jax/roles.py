@@ -18,22 +18,22 @@ from tvmconvgrad.jax.convolution import LHS, OUT, RHS
 
 @dataclass(frozen=True)
 class Roles:
-    """x (`big`), y (`small`) and the filter of the specification's sum, each "lhs", "rhs" or "out".
+    """The three tensors of the specification's sum y = conv(x, w), each "lhs", "rhs" or "out".
 
     `axes` are the letters of each tensor's first two axes in the order of JAX's dimension numbers: batch N, channels of
     x C, and of y O.
     """
 
     part: Part
-    big: str
-    small: str
-    filter: str
+    x: str
+    y: str
+    w: str
     axes: Mapping[str, str]
 
     @property
     def is_reversed(self) -> bool:
         """Whether the geometry's taps run the other way than JAX's, and JAX has the groups in C."""
-        return self.big != LHS
+        return self.x != LHS
 
 
 ROLES = (

@@ -1,4 +1,4 @@
-"""One spatial axis of a sum: big = stride * small + dilation * kernel - pad, big in x and small in y."""
+"""One spatial axis of a sum: x = stride * y + dilation * w - pad, where each letter is an index of that tensor."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Window:
     rest: int
 
 
-def window(big: int, small: int, kernel: int, stride: int, dilation: int, pad: int) -> Window:
-    """The numbers for the sizes of x, y and the filter. `pad`, in elements before x, may be negative."""
-    end = stride * (small - 1) + dilation * (kernel - 1) + 1 - pad - big
+def window(x: int, y: int, w: int, stride: int, dilation: int, pad: int) -> Window:
+    """The numbers for the sizes of x, y and the filter w. `pad`, in elements before x, may be negative."""
+    end = stride * (y - 1) + dilation * (w - 1) + 1 - pad - x
     is_within_stride = -stride < end < 0
     return Window(
         pad_begin=max(pad, 0),

@@ -36,8 +36,8 @@ def convolution(
 
 EMPTY = {
     "no batch": convolution((5, 6), (3, 2), batch=0),
-    "no channels on the big side": convolution((5, 6), (3, 2), c=0),
-    "no channels on the small side": convolution((5, 6), (3, 2), o=0),
+    "no channels of x": convolution((5, 6), (3, 2), c=0),
+    "no channels of y": convolution((5, 6), (3, 2), o=0),
     "no channels in groups": convolution((5, 6), (3, 2), groups=2, c=4, o=0),
     "nothing but pads": convolution((0, 4), (3, 2), pads=((2, 0), (2, 0))),
     "nothing at all": convolution((0,), (1,), batch=0, c=0, o=0, pads=((1,), (0,))),
@@ -85,7 +85,7 @@ def test_empty_tensors(name: str, operator: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_an_empty_sum_clears_out(operator: str) -> None:
     # the axis that is summed has no elements, the result has
-    summed = {"w": "no batch", "x": "no channels on the small side", "y": "no channels on the big side"}
+    summed = {"w": "no batch", "x": "no channels of y", "y": "no channels of x"}
     case = Case(operator, EMPTY[summed[ROLES[operator][1]]])
     out = np.full(case.shape(case.result), 7, np.float32)
     assert out.size

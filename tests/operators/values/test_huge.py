@@ -13,7 +13,7 @@ from tests.support.oracles import reference
 
 CHANNELS, STEP = 16, 4096
 ROWS = 2**31 // CHANNELS + 2 * STEP
-"""Of the big side; every STEP-th has a tap."""
+"""Of x; every STEP-th has a tap."""
 HUGE = Convolution(1, 1, CHANNELS, 3, (ROWS,), (ROWS // STEP,), (2,), (STEP,), (1,), (0,), (0,))
 SMALL = Convolution(1, 1, CHANNELS, 3, (2 * HUGE.y[0],), HUGE.y, (2,), (2,), (1,), (0,), (0,))
 """The same taps on the same rows, without those between."""
@@ -36,7 +36,7 @@ def tapped(huge: Array) -> Array:
 
 
 def spread(small: Array) -> Array:
-    """The big side that has SMALL's rows where there are taps; zeros take no memory until they are written."""
+    """The x that has SMALL's rows where there are taps; zeros take no memory until they are written."""
     huge = np.zeros((1, ROWS, CHANNELS), np.float16)
     tapped(huge)[...] = small.reshape(1, HUGE.y[0], 2, CHANNELS)
     return huge

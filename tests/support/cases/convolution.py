@@ -1,6 +1,6 @@
 """A convolution by its numbers alone, in the tests' own words; written against the specification, not the package.
 
-Per spatial axis: x the big side, y the small side, k kernel, s stride, d dilation. Tensors have one canonical layout
+Per spatial axis: the sizes of x, y and the kernel k, s stride, d dilation. Tensors have one canonical layout
 here: x (N, C, *x), y (N, O, *y), and the filter w (O, C/groups, *K), of which all others are permutations.
 """
 

@@ -10,7 +10,7 @@ from tests.support.cases.convolution import Convolution, Shape, same_pads
 from tests.support.cases.layouts import DATA_FORMATS, filter_formats
 
 SPATIAL = {1: 40, 2: 13, 3: 7}
-"""The largest big side by rank."""
+"""The largest x by rank."""
 DTYPES = ("f32", "f16", "bf16")
 AUTO_PADS = ("none", "none", "none", "same_upper", "same_lower", "valid")
 NARROW = 0.05
@@ -119,7 +119,7 @@ def _window(random: Random) -> tuple[int, int, int]:
 
 
 def _size(random: Random, largest: int) -> int:
-    """The big side of one axis: as often one or two elements as more."""
+    """The size of x along one axis: as often one or two elements as more."""
     return random.randint(*random.choice(((1, 1), (1, 2), (1, 4), (1, largest), (largest // 2, largest))))
 
 

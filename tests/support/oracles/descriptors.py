@@ -1,6 +1,6 @@
 """benchdnn's problem descriptors: gXmbX_icXihX..._n"name", as convolutions.
 
-Convolution lists: i is the big side. Deconvolution lists: i is the transposed convolution's input, the small side.
+Convolution lists: i is x. Deconvolution lists: i is the transposed convolution's input, y.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Descriptor:
         x, y, k, strides, dilations, begin, end = (tuple(column) for column in zip(*solved, strict=True))
         if min(begin) < 0:
             raise Inexpressible(f"{self.text}: a negative leading pad")
-        small, big = ("ic", "oc") if self.deconvolution else ("oc", "ic")
+        y_channels, x_channels = ("ic", "oc") if self.deconvolution else ("oc", "ic")
         groups, batch = sizes.get("g", 1), sizes.get("mb", 2)
-        return Convolution(batch, groups, sizes[big], sizes[small], x, y, k, strides, dilations, begin, end)
+        return Convolution(batch, groups, sizes[x_channels], sizes[y_channels], x, y, k, strides, dilations, begin, end)
 
     def case(self, result: str, data_format: str = "NXC", filter_format: str = "XIO") -> Case:
         """The filter's gradient (result w) or the data's (result d), the minibatch cut to what one can afford.
