@@ -1,6 +1,6 @@
 """Rules for CPUs: `cpu_rules` lists them.
 
-What they share: costs.py, micro_kernel.py, packing.py, blocks.py, bias.py and tile_registers.py.
+What they share: costs.py, micro_kernel.py, packing/, blocks.py, bias.py and tile_registers.py.
 """
 
 from functools import lru_cache

@@ -101,7 +101,7 @@ times as fast without AVX-512, together with two other changes)."""
 
 ROOM = 0.98
 """The workspace that a kernel may plan, as a share of its tensors' bytes. It is below 1 since packed blocks have gaps
-between them (cpu/packing.py)."""
+between them (cpu/packing/data.py)."""
 
 BEST_TILES = 8
 """A search may choose from so many of the cheapest tiles."""

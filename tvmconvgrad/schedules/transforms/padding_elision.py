@@ -25,7 +25,7 @@ from tvmconvgrad.tir.annotations import CONDITION, PAIRS, TILES
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
 
 SPACE = 3
-"""The number of the first spatial axis of a stage of data, which packing keeps (cpu/packing.py)."""
+"""The number of the first spatial axis of a stage of data, which packing keeps (cpu/packing/data.py)."""
 
 
 def elide_padding(module: IRModule, expression: Sum) -> IRModule:

@@ -64,7 +64,7 @@ from tvm.s_tir import Schedule
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cpu import packing, tile_registers
+from tvmconvgrad.schedules.cpu import tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.epilogue import convert_scratch, transpose_tile, write_tile
@@ -73,6 +73,8 @@ from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, sizes_of
 from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
+from tvmconvgrad.schedules.cpu.packing.filter import FilterPanels, pack_filter
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
@@ -152,10 +154,10 @@ class DataRule(PlannedRule[DataPlanner]):
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
                 at = nest.packing if plan.packs_filter is Packs.WORK_ITEM else None
-                packed = packing.FilterPanels(
+                packed = FilterPanels(
                     access.sizes.n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1
                 )
-                packing.pack_filter(sch, panel, packed, problem.filter_axes, at)
+                pack_filter(sch, panel, packed, problem.filter_axes, at)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -178,8 +180,8 @@ class DataRule(PlannedRule[DataPlanner]):
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
         run = 2 if access.pairs and plan.tile.groups > 1 else 1
-        packed = packing.DataBlocks(plan.block_k, plan.tile.groups, run=run)
-        packing.pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
+        packed = DataBlocks(plan.block_k, plan.tile.groups, run=run)
+        pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
         return sch.mod
 
 

@@ -54,10 +54,11 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cpu import blocks, packing, tile_registers
+from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.bias import CacheBlocks, schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import adds_far
 from tvmconvgrad.schedules.cpu.weights.plan import WeightsPlan, WeightsPlanner
@@ -145,9 +146,9 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
             if not channels:
                 sch.compute_inline(block)
                 continue
-            packed = packing.DataBlocks(channels, plan.tile.groups, images=2 if access.pairs else 1)
+            packed = DataBlocks(channels, plan.tile.groups, images=2 if access.pairs else 1)
             place, far = at if where is Packs.WORK_ITEM else None, distance[0] * prod(shape[1 - len(distance) :])
-            packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, place, far)
+            pack_data(sch, block, problem.data_format, packed, self.machine.lanes, place, far)
 
     def _finish(self, sch: Schedule, problem: Problem, tile: WeightsTile, work_item: LoopRV | None) -> None:
         """Convert the filter from the accumulator's order, which has vectors innermost, to the user's order and type:

@@ -40,9 +40,10 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cpu import blocks, packing
+from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
+from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.schedules.cpu.weights_rows.plan import RowsPlan, RowsPlanner
 from tvmconvgrad.schedules.expressions import Blocking, express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
@@ -81,8 +82,8 @@ class RowsRule(PlannedRule[RowsPlanner]):
             if plan.in_place:
                 sch.compute_inline(block)
             else:
-                packed = packing.DataBlocks(channels=1)
-                packing.pack_data(sch, block, problem.data_format, packed, self.machine.lanes, nest.packing)
+                packed = DataBlocks(channels=1)
+                pack_data(sch, block, problem.data_format, packed, self.machine.lanes, nest.packing)
         schedule_zeros_and_bias(sch, expression)
         sch.parallel(sch.fuse(*nest.work_items))
         sch.decompose_reduction(nest.tile, nest.reduction)

@@ -11,9 +11,9 @@ from typing import Any, Generic, Protocol, TypeVar
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import Planner
 from tvmconvgrad.schedules.cpu.winograd.sizes import WinogradSizes
+from tvmconvgrad.schedules.cpu.winograd.tiles import tile_products
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd.axes import tile_products
 
 WORTH = 1.36
 """Winograd's algorithm is taken if its cost, times this, is below that of direct sums. Of the suites' gradients in f32

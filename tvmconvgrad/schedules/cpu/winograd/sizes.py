@@ -10,9 +10,10 @@ from math import prod
 from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BROADCASTING, PACKING, TRANSPOSING, workspace_room
 from tvmconvgrad.schedules.cpu.micro_kernel import tile_efficiency
+from tvmconvgrad.schedules.cpu.winograd.tiles import axes_of
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis
 
 TRANSFORMING, TRANSFORMING_FAR = 2.6, 9.0
 """Cycles to load, combine and store a vector of products, in L2 or beyond it. Sums that change with half and with

@@ -13,7 +13,8 @@ from typing import TypeVar
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconvgrad.schedules.cpu import blocks, packing
+from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.te.tensors import Index
 
 AnyIndex = TypeVar("AnyIndex")
@@ -60,7 +61,7 @@ def transform_data(
     sch.reorder(n, channel0, *shifts, *tiles, vector, *f, lane)
     transform_tile(sch, data.name, vector, f, lane)
     place = sch.fuse(n, channel0) if in_parallel or at is None else n
-    packing.pack_data(sch, source, data_format, packing.DataBlocks(data.channels), lanes, place)
+    pack_data(sch, source, data_format, DataBlocks(data.channels), lanes, place)
     if in_parallel:
         sch.parallel(place)
 

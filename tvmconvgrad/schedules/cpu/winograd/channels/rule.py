@@ -42,13 +42,14 @@ from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
 from tvmconvgrad.schedules.cpu.winograd.channels.plan import WinogradChannelsPlan, WinogradChannelsPlanner
 from tvmconvgrad.schedules.cpu.winograd.planner import WinogradPlanner
+from tvmconvgrad.schedules.cpu.winograd.tiles import axes_of
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
 from tvmconvgrad.tir.annotations import TRANSPOSE
 

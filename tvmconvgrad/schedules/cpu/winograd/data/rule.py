@@ -56,19 +56,21 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
-from tvmconvgrad.schedules.cpu import blocks, packing
+from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
 from tvmconvgrad.schedules.cpu.packing import Packs
+from tvmconvgrad.schedules.cpu.packing.filter import FilterPanels, pack_filter
 from tvmconvgrad.schedules.cpu.winograd.data.plan import WinogradDataPlan, WinogradDataPlanner
 from tvmconvgrad.schedules.cpu.winograd.planner import WinogradPlanner
 from tvmconvgrad.schedules.cpu.winograd.sizes import K_BLOCKS
+from tvmconvgrad.schedules.cpu.winograd.tiles import axes_of
 from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, transform_tile
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Sum
 from tvmconvgrad.te.tensors import Index, ceil_to
-from tvmconvgrad.te.winograd.axes import TiledAxis, axes_of
+from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.data import tiled_positions
 from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
 
@@ -218,7 +220,7 @@ def _transform_filter(
     transform_tile(sch, "tiled_filter", vectors, f, lane)
     panel = sch.fuse(j0, s_partition)
     n_axis = "C" if problem.gradient is Gradient.DATA else "O"
-    packed = packing.FilterPanels(n_axis, plan.n, plan.block_k)
-    packing.pack_filter(sch, source, packed, problem.filter_axes, at[0] if at else panel)
+    packed = FilterPanels(n_axis, plan.n, plan.block_k)
+    pack_filter(sch, source, packed, problem.filter_axes, at[0] if at else panel)
     if not at:
         sch.parallel(panel)

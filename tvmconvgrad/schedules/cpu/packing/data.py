@@ -1,12 +1,11 @@
-"""Packing an operand on CPUs: data by blocks of channels, a filter into panels."""
+"""Packing data by blocks of channels: all of it before the work items, or by each what it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from math import gcd, prod
-from typing import NamedTuple, TypeVar
+from math import prod
+from typing import NamedTuple
 
 from tvm import DataType
 from tvm.ir import Call
@@ -21,23 +20,6 @@ from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.annotations import PREFETCH, PREFETCH_FAR, TRANSPOSE
 from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
-
-T = TypeVar("T")
-
-
-class Packs(str, Enum):
-    """Where an operand is packed."""
-
-    IN_PLACE = ""
-    """Nowhere: it is read in place."""
-    BEFORE = "before"
-    """Before all work items, in parallel."""
-    WORK_ITEM = "work_item"
-    """By each work item, what it reads."""
-
-
-BLOCK_K = 16
-"""Channels of K that are innermost in packed operands: a cache line of f32."""
 
 AHEAD = 1024
 """Prefetch distance, in elements, of data that is packed along memory. With half of it 47 sums change, and take 0.99
@@ -55,10 +37,6 @@ take 0.99 times as long; with twice, 8 and 0.99 (benchmarks/constants.py)."""
 PANEL_ALIGNMENT = (128, 64)
 """Alignment and offset, in bytes, of the distance between packed blocks of channels. The distance is thereby an odd
 number of cache lines, so the same position of different blocks maps to different sets of the cache."""
-
-SQUARE = 16
-"""So many rows of the filter are read side by side to be transposed: few enough for the core's prefetcher to follow
-each. With half of it 58 sums change, and take 0.99 times as long; with twice, 51 and 1.00 (benchmarks/constants.py)."""
 
 
 @dataclass(frozen=True)
@@ -230,80 +208,6 @@ def _prefetch(sch: Schedule, block: SBlockRV, positions: LoopRV, read: int) -> N
     reads `read` elements of each position."""
     channels = int(_source(sch, block).shape[-1])
     sch.annotate(positions, PREFETCH, -(-AHEAD // read) * channels)
-
-
-@dataclass(frozen=True)
-class FilterPanels:
-    """What of a filter is packed together: a panel has `width` channels of N, which are "C" or "O" (`n_axis`), and K
-    blocks of `block_k` channels, of so many groups. With a `run`, so many K channels of one N channel are innermost, as
-    bf16 dot products need them."""
-
-    n_axis: str
-    width: int
-    block_k: int
-    groups: int = 1
-    run: int = 1
-
-    def place(self, g: Index, *rest: Index) -> tuple[Index, ...]:
-        """Where an element is packed."""
-        *taps, c, o = rest
-        n, k = self.n_and_k(c, o)
-        outer = g // self.groups, n // self.width, k // self.block_k, *taps, k % self.block_k // self.run
-        return (*outer, n % self.width, g % self.groups, k % self.run)
-
-    def n_and_k(self, c: T, o: T) -> tuple[T, T]:
-        """What of channels c and o belongs to N, and what to K."""
-        return (o, c) if self.n_axis == "O" else (c, o)
-
-
-def pack_filter(
-    sch: Schedule, block: SBlockRV, packed: FilterPanels, filter_axes: str, at: LoopRV | None = None
-) -> None:
-    """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
-
-    A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *taps, c, o) becomes
-    (g // groups, N // width, K // block_k, *taps, K % block_k, N % width, g % groups), the order in which a register
-    tile reads it. A filter with taps innermost is transposed.
-    """
-    rank, groups = len(sch.get_loops(block)) - 3, packed.groups
-    along = filter_axes.endswith(packed.n_axis)
-    transform_written(sch, block, packed.place)
-    if at is not None:
-        sch.compute_at(block, at, preserve_unit_loops=True)
-    g, *taps, c, o = sch.get_loops(block)[-(3 + rank) :]
-    n, k = packed.n_and_k(c, o)
-    g0, g1 = sch.split(g, [None, groups])
-    n0, n1 = sch.split(n, [None, packed.width])
-    k0, k1 = sch.split(k, [None, packed.block_k])
-    outer = [g0, n0]
-    taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in taps) > 1
-    pairs: list[LoopRV] = []
-    if packed.run > 1:
-        k1, *pairs = sch.split(k1, [None, packed.run])
-    if groups == 1 and taps_innermost:
-        square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
-        outer.append(k0)
-        sch.reorder(*outer, k1, square, *taps, n1, *pairs, g1)
-        sch.annotate(sch.fuse(*taps), TRANSPOSE, 1)
-    elif pairs and groups > 1:
-        outer += [k0, *taps]
-        sch.reorder(*outer, n1, k1, g1, *pairs)
-        sch.annotate(k1, TRANSPOSE, 1)
-    elif pairs:
-        outer += [k0, *taps] if along else [*taps]
-        sch.reorder(*outer, *([k1, n1] if along else [k0, k1, n1]), *pairs, g1)
-        sch.annotate(n1 if along else k1, TRANSPOSE, 1)
-    elif along or groups > 1:
-        outer.append(k0)
-        sch.reorder(*outer, *taps, k1, n1, g1)
-        vectorize(sch, g1 if groups > 1 else n1)
-    else:
-        square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
-        outer += [*taps, square]
-        sch.reorder(*outer, k0, k1, n1, g1)
-        sch.annotate(k1, TRANSPOSE, 1)
-    if at is None:
-        sch.parallel(sch.fuse(*outer))
 
 
 def _first_extent(sch: Schedule, loop: LoopRV) -> int:
