@@ -50,11 +50,11 @@ def check(seed: int, seconds: float) -> None:
 
 
 def test_samples_of_today() -> None:
-    check(int(f"{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d}"), 15.0)
+    check(int(f"{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d}"), 8.0)
 
 
 def test_samples_of_one_seed() -> None:
-    check(38, 8.0)
+    check(38, 4.0)
 
 
 def test_samples_of_all_kinds_are_drawn() -> None:

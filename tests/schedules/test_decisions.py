@@ -66,20 +66,20 @@ def test_every_candidate_computes_the_same(case: Case) -> None:
             assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
-@pytest.mark.parametrize(
-    ("channels", "kernel", "size"),
-    [
-        (16, (3, 3), (8, 8)),
-        (6, (3, 3), (7, 9)),
-        (6, (4, 4), (12, 5)),
-        (16, (4, 4), (12, 5)),
-        (6, (5, 2), (8, 8)),
-        (16, (5, 2), (7, 9)),
-        (6, (1, 3), (12, 5)),
-    ],
-    ids=str,
-)
-def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int, int]) -> None:
+STRIDED = [
+    (16, (3, 3), (8, 8)),
+    (6, (4, 4), (12, 5)),
+    (6, (5, 2), (8, 8)),
+    (16, (4, 4), (12, 5)),
+    (6, (1, 3), (12, 5)),
+    (16, (5, 2), (7, 9)),
+    (6, (3, 3), (7, 9)),
+]
+"""Channels, kernels and images of data gradients with stride 2."""
+
+
+@pytest.mark.parametrize("strided", every(2, STRIDED))
+def test_staged_results(strided: tuple[int, tuple[int, int], tuple[int, int]]) -> None:
     """Output phases that interleave, in every split into work items: those with whole planes of whole lines stage them,
     unless zeros are written beside them."""
     from tests.support.building.scheduled import run
@@ -87,6 +87,7 @@ def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int,
     from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.tir.annotations import STAGED
 
+    channels, kernel, size = strided
     y = tuple((extent + 2 - taps) // 2 + 1 for extent, taps in zip(size, kernel))
     conv = Convolution(2, channels, channels, channels, size, y, kernel, (2, 2), (1, 1), (1, 1), (1, 1))
     case = Case(OPERATORS[1], conv, "NCX", "OIX", "f32")
@@ -107,7 +108,7 @@ def test_staged_results(channels: int, kernel: tuple[int, int], size: tuple[int,
     assert bool(staged) == (min(kernel) > 1 and channels * size[0] * size[1] % 16 == 0)
 
 
-@pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(4, OPERATORS, PADDED, ("NXC", "NCX")))
+@pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(6, OPERATORS, PADDED, ("NXC", "NCX")))
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.building.scheduled import run
     from tvmconvgrad import schedules
@@ -132,7 +133,7 @@ def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str)
 @pytest.mark.parametrize(
     ("formats", "operator", "rows"),
     in_turn(
-        3, (("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")), OPERATORS[1:], ("whole", "split")
+        4, (("NXC", "XIO", "f16"), ("NCX", "OIX", "f32"), ("NCX", "OIX", "f16")), OPERATORS[1:], ("whole", "split")
     ),
 )
 def test_cache_blocks_of_k_that_a_scratch_accumulator_adds_up(

@@ -12,7 +12,7 @@ from tvm import tirx
 from tests.support.cases import layouts
 from tests.support.cases.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
-from tests.support.cases.sampling import covering
+from tests.support.cases.sampling import covering, in_turn
 from tests.support.cpu.amx import AMX, HAS_AMX, WAYS, library
 from tests.support.oracles import reference
 from tvmconvgrad import schedules
@@ -177,9 +177,9 @@ def test_numbers_below_the_least_normal_one_are_zeros(operator: str, way: str) -
     assert not computed(case, tensors, way).any()
 
 
-@pytest.mark.parametrize("value", [np.inf, np.nan])
-@pytest.mark.parametrize("width", [11, 40], ids=["whole rows", "rows that are rounded up"])
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize(  # rows that are whole, and rows that are rounded up
+    ("operator", "width", "value"), in_turn(2, OPERATORS, (11, 40), (np.inf, np.nan))
+)
 def test_infinities_reach_what_they_meet_and_nothing_else(operator: str, width: int, value: float) -> None:
     """The last column of 40 meets nothing."""
     conv = Convolution(1, 1, 17, 18, (5, width), (4, (width - 3) // 2 + 1), (2, 3), (1, 2), ONE, NO, NO)

@@ -122,7 +122,10 @@ THREE_TAPS = Convolution(2, 1, 64, 64, (28, 28), (28, 28), (3, 3), (1, 1), (1, 1
 
 @pytest.mark.parametrize(
     ("operator", "conv"),
-    [*((operator, THREE_TAPS) for operator in OPERATORS), *((OPERATORS[1], conv) for conv in DEEP)],
+    [
+        *((operator, THREE_TAPS) for operator in OPERATORS),
+        *(pytest.param(OPERATORS[1], conv, marks=[pytest.mark.slow] * (conv != DEEP[-1])) for conv in DEEP),
+    ],
 )
 def test_the_error_is_within_four_times_that_of_direct_sums(operator: str, conv: Convolution) -> None:
     case, rng = Case(operator, conv), np.random.default_rng(5)

@@ -89,7 +89,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", every(2, list(FAULTS)))
+@pytest.mark.parametrize("fault", every(3, list(FAULTS)))
 def test_a_fault_is_seen(emulator: Emulator, fault: str) -> None:
     case = Case(OPERATORS[0], LONG, dtype="f16")
     program = in_cluster(case, SM_90A, tile=7, split_k=4, in_cluster=4, copies=Copies.PAST_L1)

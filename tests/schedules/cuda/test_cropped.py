@@ -10,6 +10,7 @@ import pytest
 from tests.support.cases import layouts
 from tests.support.cases.case import OPERATORS, Case, assert_same
 from tests.support.cases.convolution import Convolution
+from tests.support.cases.sampling import every
 from tests.support.gpu.cases import SM_90, check_program, problem_of, program_of
 from tests.support.gpu.emulator import ORDERS, Emulator, needs_emulator
 from tests.support.oracles import reference
@@ -46,7 +47,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", every(3, CASES))
 def test_each_rule(emulator: Emulator, case: Case) -> None:
     problem = problem_of(case)
     assert problem.crop
