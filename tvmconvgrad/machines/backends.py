@@ -39,8 +39,8 @@ class Backend:
 
     @property
     def sources(self) -> tuple[str, str]:
-        """The modules in which a kernel's build begins. Their text, and that of all that they import, is part of the
-        kernel's key in the cache (cache/sources.py)."""
+        """The modules in which a kernel's build begins. Their text, and that of all that they import from this
+        package, is part of the kernel's key in the cache (cache/sources.py)."""
         return self.compiler, self.rules.partition(":")[0]
 
     def get(self, name: str) -> Any:

@@ -4,7 +4,7 @@ Nearly every rule does so in the steps of `PlannedRule`. The words are the same 
 
     rule      takes the problems of one pattern on one kind of target                     rule.py
     planner   for one problem: whether the rule takes it, the least cost, and the plan    plan.py
-    tile      a register tile on CPUs, a thread block's on GPUs: chosen first             tiles.py
+    tile      a register tile on CPUs, a thread block's on GPUs: chosen first             tiles.py (the candidates)
     access    how a tile reads operands and writes results: in place, packed, transposed  access.py
     cost      cycles of a core or microseconds of a GPU that a tile or a plan takes       tiles.py, cost.py
     partition how a plan splits a sum into work items                                     partition.py

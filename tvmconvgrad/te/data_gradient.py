@@ -20,7 +20,8 @@ So for each phase r there is one convolution over the positions t: of dy with ev
 Phases with the same number of taps are computed together, as channels (r, c) of one convolution. An axis has at most
 two such numbers, the ceiling and the floor of kernel / period. The two are not merged by zeros in place of missing
 taps: an infinite dy times such a zero would be NaN in elements that dy does not contribute to. Elements of dx that no
-tap reaches are zero, whatever the filter holds. With stride 1 there is one phase, and P is dx.
+tap reaches are zero, whatever the filter holds. With stride 1 there is one phase, and P[n, i + pads_begin, c] is
+dx[n, i, c].
 
 Where dy has fewer positions along an axis than a phase has taps, as in a layer whose filter covers its whole input, the
 same sum goes over p instead of j, with j = t - p (only if dilation / e is 1). The filter is then padded with zeros
@@ -57,8 +58,8 @@ class PhaseConvolution:
     over_y: tuple[bool, ...]
     """For each axis, whether the sum goes over positions of y instead of taps."""
     own_first_positions: bool
-    """Whether number 0 of each phase's positions t is its own first one; otherwise it is the least first position of
-    the group, for all its phases. Without dilation, first positions differ by at most one."""
+    """Whether each phase counts its positions t from its own first one. Otherwise all phases of a group count from the
+    smallest first position among them. Without dilation, first positions differ by at most one."""
     positions: tuple[int, ...] = ()
     """The number of positions t along each axis, at least those `needed`."""
 

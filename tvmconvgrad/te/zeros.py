@@ -49,14 +49,14 @@ def around(problem: Problem) -> Zeros:
 class Reads:
     """Which elements of one axis of a result (taps or positions) have products with an operand of `size` elements.
 
-    Element i reads element i * step - pad + j * other of the operand, for 0 <= j < count (positions or taps), as far
-    as that lies in the operand.
+    Element i reads element i * step - pad + j * inner_step of the operand, for 0 <= j < count (positions or taps), as
+    far as that lies in the operand.
     """
 
     elements: range
     step: int
     pad: int
-    other: int
+    inner_step: int
     count: int
     size: int
 
@@ -67,36 +67,36 @@ class Reads:
 
     def conditions(self, i: Index) -> list[Index]:
         """The conditions for element `i` to read some element of the operand; none where all do."""
-        bounds = [i * self.step >= self.pad - (self.count - 1) * self.other, i * self.step < self.pad + self.size]
-        holes = [(i * self.step - self.pad) % self.other < self.size]
+        bounds = [i * self.step >= self.pad - (self.count - 1) * self.inner_step, i * self.step < self.pad + self.size]
+        holes = [(i * self.step - self.pad) % self.inner_step < self.size]
         return (bounds if self._reaches_beyond else []) + (holes if self._has_holes else [])
 
     @property
     def _reaches_beyond(self) -> bool:
         """Whether the first or the last element reads nothing but padding."""
         first, last = (i * self.step - self.pad for i in (self.elements[0], self.elements[-1]))
-        return first + (self.count - 1) * self.other < 0 or last >= self.size
+        return first + (self.count - 1) * self.inner_step < 0 or last >= self.size
 
     @property
     def _has_holes(self) -> bool:
         """Whether an element between two that read the operand does not."""
-        if self.count == 1 or self.other <= self.size:
+        if self.count == 1 or self.inner_step <= self.size:
             return False
-        return any((i * self.step - self.pad) % self.other >= self.size for i in self.elements)
+        return any((i * self.step - self.pad) % self.inner_step >= self.size for i in self.elements)
 
 
 def of_taps(geometry: Geometry) -> list[Reads]:
     """What each tap reads of x, along each axis."""
     g = geometry
     axes = zip(g.k, g.dilations, g.pads_begin, g.strides, g.y, g.x)
-    return [Reads(range(taps), *axis) for taps, *axis in axes]
+    return [Reads(range(k), step, pad, inner_step, y, x) for k, step, pad, inner_step, y, x in axes]
 
 
 def of_positions(geometry: Geometry) -> list[Reads]:
     """What each position of y reads of x, along each axis."""
     g = geometry
     axes = zip(g.y, g.strides, g.pads_begin, g.dilations, g.k, g.x)
-    return [Reads(range(positions), *axis) for positions, *axis in axes]
+    return [Reads(range(y), step, pad, inner_step, k, x) for y, step, pad, inner_step, k, x in axes]
 
 
 def read_by(axes: Sequence[Reads], index: Sequence[Index]) -> list[Index]:

@@ -20,9 +20,11 @@ Why it is fast.
 1. A panel is packed in the order in which it is read. It stays in L1 for a partition of positions, and the partition's
    data of that cache block of K in L2, where it fits.
 2. K is split into cache blocks so short that a panel fits L1. A panel may take a share of L2 instead (`PANEL` in
-   access.py), so that K has few cache blocks, in three cases: a result in 16 bits or in NCX, which would be added up in
-   an f32 scratch accumulator and converted at the end; a result that is written by non-temporal stores; and where L2
-   delivers twice what a tile reads, and either a panel would fill all of L1, or results lie a page apart.
+   access.py), so that K has few cache blocks, in three cases:
+   - a result in 16 bits or in NCX, which would be added up in an f32 scratch accumulator and converted at the end
+   - a result that is written by non-temporal stores
+   - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
+     results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1.
    With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
    of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).

@@ -20,7 +20,7 @@ Why it is fast.
    and NXC, where that is as good: in matrix products whose cache block fits L1 or that few tiles read, in depthwise
    layers, and dy if few tiles read it.
 4. A tile is added up in place, in the result, if that is f32 and the tile's vectors are contiguous in it. If the filter
-   is large, or if what it has is added to, the tile prefetches its part of it. Otherwise it is added up in a scratch
+   is large, or if the call accumulates, the tile prefetches its part of it. Otherwise it is added up in a scratch
    accumulator, which each work item converts at the end; with split-K or several groups, a pass of its own does.
 5. A step prefetches what a later one reads in place, or from x that was packed before all work items
    (transforms/prefetch.py). What a work item packs next is prefetched while it sums
@@ -29,7 +29,7 @@ Why it is fast.
    keep their 16 bits, and it adds up the same position of two images (tir/passes/pairs.py). With an odd number of
    images, two halves of an image take their place. If it has an odd number of rows, both halves share the middle row at
    weight 1/2, which is exact for normal bf16.
-7. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: c block x o block are tiles of 16 x 16 sums in tile
+7. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: c tile x o tile are tiles of 16 x 16 sums in tile
    registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py). Rows
    of dy are continued by zeros to a multiple of these positions. An infinity at the end of a row of x may meet them;
    the NaN stays within the filter's extent of what the infinity meets.
@@ -37,9 +37,9 @@ Why it is fast.
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both. A fourth one has the sums in tile registers.
 
-Not done: several taps share a register tile only if a group has few channels, with vectors over groups, or, with
-vectors over c, if x has one vector of channels. Elsewhere that gains nothing, and LLVM mixes up the loads of different
-positions.
+Not done: a register tile has one tap, except where a group has few channels, with vectors over groups, and, with
+vectors over c, where x has one vector of channels. Elsewhere more taps gain nothing, and LLVM mixes up the loads of
+different positions.
 """
 
 from __future__ import annotations

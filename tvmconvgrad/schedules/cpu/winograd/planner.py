@@ -60,7 +60,8 @@ class WinogradPlanner(Generic[AnySizePlanner]):
         return WORTH * min(planner.least_cost() for planner in self.planners)
 
     def plan(self, decisions: Decisions) -> Any:
-        """The plan of the size that the model or a search draws."""
+        """The plan of the size that the model or a search draws. The numbers of products, by which sizes are drawn,
+        all differ: `PRODUCTS` (tiles.py) has 4 x 6, and not 6 x 4, which has as many."""
         by_products = {prod(planner.products): planner for planner in self.planners}
         best = min(by_products, key=lambda products: by_products[products].least_cost())
         return by_products[decisions.draw("products", list(by_products), best)].plan(decisions)

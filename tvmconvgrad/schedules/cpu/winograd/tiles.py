@@ -10,7 +10,8 @@ from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.winograd.axes import TiledAxis, untiled_axes
 
 PRODUCTS = {1: ((4,), (5,), (6,)), 2: ((4, 4), (4, 6), (5, 5), (5, 6), (6, 5), (6, 6))}
-"""For one and two tiled axes, the numbers of products that a tile may have along each."""
+"""For one and two tiled axes, the numbers of products that a tile may have along each. A choice is drawn by the number
+of all its products, so no two have the same."""
 
 TAPS = {4: range(2, 4), 5: range(2, 3), 6: range(3, 6)}
 """For each number of products along an axis, how many taps may have it. For two taps, tiles of 6 x 6 products would

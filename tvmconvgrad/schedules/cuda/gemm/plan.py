@@ -154,7 +154,8 @@ class GemmPlanner:
         return sums_over_taps(phase_convolutions(self.problem, self.units.tiles[0].block_n))
 
     def plan(self, decisions: Decisions) -> GemmPlan:
-        """The numbers of the program, drawn one after the other; each default is the best one after those before."""
+        """The numbers of the program, drawn one after the other; each default is the best
+        choice, given the numbers drawn before it."""
         left = self._candidates
 
         def draw(name: str, options: Sequence[int]) -> int:
@@ -183,8 +184,8 @@ class GemmPlanner:
         return fitting or [min(options)]
 
     def _most_stages(self, cost: Cost) -> list[int]:
-        """For each occupancy the most stages that allow it. Units that multiply from registers get only the most stages
-        of all: they gain little by more blocks, for which the compiler spills registers."""
+        """For each occupancy the most stages that allow it. `mma` and FMA tiles get only the largest number of stages:
+        they gain little by more blocks, for which the compiler spills registers."""
         found = {cost.occupancy(stages): stages for stages in self._stages(cost)}
         return list(found.values()) if self.units.uses_wgmma(cost.tile) else [max(found.values())]
 

@@ -10,8 +10,8 @@ Loop nest:
       parallel work item (partition of c):
         pad and transform x                             # of the partition
         for o block:
-          for product f, tap of other axes, c block, cache block of tiles:
-            block = 0                                    # micro-kernel: c block x o block, in registers
+          for product f, tap of other axes, c tile, cache block of tiles:
+            block = 0                                    # micro-kernel: c tile x o tile, in registers
             for tile in cache block: block += x[f, tile, c] * dy[f, tile, o]
             sums[f] += block
           result = sums transformed back                # vectorised over o

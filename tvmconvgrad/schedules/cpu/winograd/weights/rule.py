@@ -1,7 +1,7 @@
 """Weights gradients with several taps on CPUs, by Winograd's algorithm (te/winograd).
 
-Pattern. Stride 1, one group, two to five taps along one or two axes. For each of a tile's products there is a GEMM: M
-are the channels c of x, N the channels o of dy, K all tiles of all images.
+Pattern. Stride 1, one group, two to five taps along one axis, or along two, of which the first has two or three. For
+each of a tile's products there is a GEMM: M are the channels c of x, N the channels o of dy, K all tiles of all images.
 
 Loop nest:
 
@@ -9,8 +9,8 @@ Loop nest:
       for cache block of tiles:
         pad and transform x and dy                      # of the block; without split-K in parallel
         for product f:                                  # without split-K in parallel
-          for tap of other axes, o block, c block:
-            sums = 0                                    # micro-kernel: c block x o block, in registers
+          for tap of other axes, o tile, c tile:
+            sums = 0                                    # micro-kernel: c tile x o tile, in registers
             for tile in cache block: sums += x[f, tile, c] * dy[f, tile, o]
             partial[split, f] += sums
     sum = sum over splits                               # in a fixed order
