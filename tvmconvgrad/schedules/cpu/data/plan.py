@@ -117,7 +117,7 @@ class DataPlanner:
         k_cache_blocks = 1
         if access.may_block_k:
             k_blocks = -(-self.sizes.k // block_k)
-            least = least_divisor(k_blocks, access.k_cache_blocks)
+            least = least_divisor(k_blocks, access.planned_k_cache_blocks)
             k_cache_blocks = decisions.draw("k_cache_blocks", divisors(k_blocks), least)
         blocks = summation_blocks(self.sizes, tile, block_k, k_cache_blocks)
         non_temporal = 0
@@ -147,13 +147,15 @@ class DataPlanner:
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then
-        used at once."""
+        used at once. Not where a run of the filter has taps of several phases, of which a panel has one."""
         access = partitioning.access
         if access.filter_in_place:
             return Packs.IN_PLACE
         if access.tile.vector_axis is not DataAxis.N:
             return Packs.BEFORE
-        by_work_item = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_fits_half_l2
+        interleaves = access.phases_of_one_run and access.has_room(prod(self.sizes.problem.filter_shape))
+        alone = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_fits_half_l2
+        by_work_item = alone and not interleaves
         return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]
 
     def _draw_packs(

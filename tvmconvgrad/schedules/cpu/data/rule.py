@@ -159,7 +159,7 @@ class DataRule(PlannedRule[DataPlanner]):
                 packed = FilterPanels(
                     access.sizes.n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1
                 )
-                pack_filter(sch, panel, packed, problem.filter_axes, at)
+                pack_filter(sch, panel, packed, problem.filter_axes, at, access.phases_of_one_run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import TypeVar
@@ -45,13 +46,19 @@ class FilterPanels:
 
 
 def pack_filter(
-    sch: Schedule, block: SBlockRV, packed: FilterPanels, filter_axes: str, at: LoopRV | None = None
+    sch: Schedule,
+    block: SBlockRV,
+    packed: FilterPanels,
+    filter_axes: str,
+    at: LoopRV | None = None,
+    phases: Sequence[int] = (),
 ) -> None:
     """Pack the filter into panels: all of them in parallel, or inside of the loop `at` those that its body reads.
 
     A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *taps, c, o) becomes
     (g // groups, N // width, K // block_k, *taps, K % block_k, N % width, g % groups), the order in which a register
-    tile reads it. A filter with taps innermost is transposed.
+    tile reads it. A filter with taps innermost is transposed. N may have the channels of several output phases, whose
+    taps interleave in the filter: all panels together then pack the taps of all `phases`, along each axis, as one run.
     """
     rank, groups = len(sch.get_loops(block)) - 3, packed.groups
     along = filter_axes.endswith(packed.n_axis)
@@ -63,6 +70,9 @@ def pack_filter(
     g0, g1 = sch.split(g, [None, groups])
     n0, n1 = sch.split(n, [None, packed.width])
     k0, k1 = sch.split(k, [None, packed.block_k])
+    if phases and at is None:
+        *r, n0 = sch.split(n0, [*phases, None])
+        taps = [loop for both in zip(taps, r) for loop in both]
     outer = [g0, n0]
     taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in taps) > 1
     pairs: list[LoopRV] = []

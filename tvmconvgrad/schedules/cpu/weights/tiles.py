@@ -27,12 +27,13 @@ block2 and block3 became 1.29 times as fast in the mean (AVX-512, tensors larger
 
 OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
 """What loading a row's and a column's operand costs, in FMAs. VECTORS_OF_TAPS: vectors over c, where each tap has other
-vectors of x; with a single tap only for bf16 pairs, of which six layers with no more channels c than o took 1.05 to
-1.15 times as long with vectors over c (NCX, an AMD EPYC with Zen 5). DISPLACED: a vector of rows that conflict in L1
-(`WeightsAccess.rows_displace`) while data from memory passes through, so that it comes from L2 again; with this term
-weights gradients of 1x1 layers with many channels became 1.38 to 1.41 times as fast on Zen 5 (tensors in memory). Sums
-that change with half and with twice, and their times beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4,
-1.05 and 2, 1.28; DISPLACED 0 and 1, 1.02 (benchmarks/constants.py)."""
+vectors of x. With a single tap only for bf16 pairs, and without AVX-512: otherwise six layers in bf16 and NCX with no
+more channels c than o would take vectors over c, and 1.05 to 1.15 times as long; four for `x86-64-v3`, and 1.05 to 1.10
+times (an AMD EPYC with Zen 5). DISPLACED: a vector of rows that conflict in L1 (`WeightsAccess.rows_displace`) while
+data from memory passes through, so that it comes from L2 again; with this term weights gradients of 1x1 layers with
+many channels became 1.38 to 1.41 times as fast on Zen 5 (tensors in memory). Sums that change with half and with twice,
+and their times beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1,
+1.02 (benchmarks/constants.py)."""
 
 ENOUGH, ENOUGH_BY_BROADCASTS = 12, 15
 """So many sums keep the FMA units busy (`tile_efficiency`). BY_BROADCASTS: without operands that broadcast, since in a
@@ -40,10 +41,11 @@ short loop broadcasts take issue slots. Half and twice of 12 change no sum (benc
 Zen 4); 15 was not measured."""
 
 PACKING_NCX = 1.0
-"""Cycles for each element to transpose x or dy from NCX, in f32 and without groups; otherwise it is `TRANSPOSING`. By
-this number MobileNetV2's block2_project and block3_expand and WaveNet's residual take vectors over channels instead of
-positions, and 0.67, 0.78 and 0.66 of the time (an AMD EPYC with Zen 5). With 0.45 block1_project and block2_expand
-would, too, and take 1.65 and 1.5 times as long."""
+"""Cycles for each element to transpose x or dy from NCX, in f32, without groups, and with AVX-512; otherwise it is
+`TRANSPOSING` (for `x86-64-v3` three layers would take 1.14 to 1.22 times as long by this number). By this number
+MobileNetV2's block2_project and block3_expand and WaveNet's residual take vectors over channels instead of positions,
+and 0.67, 0.78 and 0.66 of the time (an AMD EPYC with Zen 5). With 0.45 block1_project and block2_expand would, too, and
+take 1.65 and 1.5 times as long."""
 
 PACKING_VECTOR = 8.0
 """Cycles to pack a vector in NXC, however short. With half of it 2 sums change, and take 1.04 times as long; with
@@ -131,7 +133,7 @@ def _efficiency(access: WeightsAccess) -> float:
     if tile.vector_axis is WeightsAxis.O:
         rows, columns, costs = taps * tile.c, tile.o // vector, OPERANDS
     else:
-        one_tap = prod(problem.geometry.k) == 1 and not access.pairs
+        one_tap = prod(problem.geometry.k) == 1 and machine.broadcasts and not access.pairs
         rows, columns, costs = tile.o, taps * tile.c // vector, OPERANDS if one_tap else VECTORS_OF_TAPS
     if not fits_registers(machine, rows, columns):
         return 0.0
@@ -157,7 +159,8 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
         # Squares of channels x positions are transposed: the last ones of a block overlap, and small ones fill no
         # vector.
         side = min(1 << block.bit_length() - 1, machine.lanes)
-        cycles = TRANSPOSING if access.pairs or problem.geometry.groups > 1 else PACKING_NCX
+        is_fast = machine.broadcasts and not access.pairs and problem.geometry.groups == 1
+        cycles = PACKING_NCX if is_fast else TRANSPOSING
         return cycles * ceil_to(block, side) / block * max(1.0, machine.lanes / 2 / side)
     if tile.groups > 1 and channels > 1:
         return GROUPING
