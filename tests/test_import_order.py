@@ -92,7 +92,7 @@ def test_an_import_is_found_wherever_it_is_written() -> None:
     text = """
 import tvmconvgrad.spec.problem
 from tvmconvgrad import te
-from tvmconvgrad.te import views, Sum
+from tvmconvgrad.te import views, Expression
 from tvmconvgrad.cli import main
 if TYPE_CHECKING:
     from tvmconvgrad.runtime.kernel import Kernel

@@ -27,7 +27,7 @@ from tvm.s_tir.stmt import SBlock
 
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.tir.rewriting import nodes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
 class Scheduled:
     """A problem's program, ready to be compiled, with the rule and the numbers that made it."""
 
-    expression: Sum
+    expression: Expression
     module: IRModule
     rule: str
     plan: Mapping[str, Any]
@@ -125,7 +125,7 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
         """What judges a problem, and chooses its numbers."""
 
     @abstractmethod
-    def program(self, problem: Problem, planner: AnyPlanner, plan: Any) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: AnyPlanner, plan: Any) -> tuple[Expression, IRModule]:
         """The sum as a tensor expression, and its program: the loop nest, then rewrites, by the numbers of a plan."""
 
     def cost(self, problem: Problem) -> float | None:

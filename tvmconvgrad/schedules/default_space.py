@@ -15,7 +15,7 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 
 
 def workload(problem: Problem) -> tvm.IRModule:
@@ -25,7 +25,7 @@ def workload(problem: Problem) -> tvm.IRModule:
 
 def finished(problem: Problem, module: tvm.IRModule) -> Scheduled:
     """A scheduled workload as a program on the user's tensors."""
-    expression: Sum = express(problem)
+    expression: Expression = express(problem)
     module = apply_output_maps(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), expression, problem)
     digest = hashlib.sha256(module.script().encode()).hexdigest()[:16]
     return Scheduled(expression, module, DEFAULT_SPACE, {"program": int(digest, 16)})

@@ -11,7 +11,7 @@ from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 
 ZERO = "zero"
 
@@ -20,7 +20,7 @@ ZERO = "zero"
 class ZeroRule:
     """Takes the problems without products, which no other rule takes."""
 
-    fill: Callable[[Schedule, Sum], None]
+    fill: Callable[[Schedule, Expression], None]
     """Schedules what an expression has beside its sums for the target."""
     name: str = ZERO
 

@@ -12,6 +12,6 @@ the sums share: letters and indices (tensors.py), the operands (operands.py, vie
 (zeros.py).
 """
 
-from tvmconvgrad.te.tensors import Sum
+from tvmconvgrad.te.tensors import Expression
 
-__all__ = ["Sum"]
+__all__ = ["Expression"]

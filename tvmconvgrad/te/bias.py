@@ -14,14 +14,14 @@ from tvm import te
 
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, Sum
+from tvmconvgrad.te.tensors import Expression, Index
 
 SUM = "bias_sum"
 """The name of the block that adds up, in f32; its axes are the channel, then those that are summed, in memory's order.
 """
 
 
-def with_bias(problem: Problem, found: Sum) -> Sum:
+def with_bias(problem: Problem, found: Expression) -> Expression:
     """`found` with the bias gradient, if the problem asks for it."""
     if not problem.epilogue.bias_delta:
         return found

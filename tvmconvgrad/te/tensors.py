@@ -48,7 +48,7 @@ class OutputMap:
 
 
 @dataclass(frozen=True)
-class Sum:
+class Expression:
     """A gradient as tensor expressions, with the stages that a schedule works on, by their block names.
 
     `results` are stages in the user's type. Without `output_maps` the only result is the user's tensor. With them, one

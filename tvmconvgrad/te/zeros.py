@@ -10,7 +10,7 @@ from tvm import te, tirx
 
 from tvmconvgrad.spec import Geometry, Gradient, Problem
 from tvmconvgrad.te import tensors
-from tvmconvgrad.te.tensors import Index, OutputMap, Sum
+from tvmconvgrad.te.tensors import Expression, Index, OutputMap
 
 Zeros: TypeAlias = "list[tuple[te.Tensor, Callable[..., OutputMap]]]"
 """Stages of zeros, each with its map to the user's tensor."""
@@ -105,8 +105,8 @@ def read_by(axes: Sequence[Reads], index: Sequence[Index]) -> list[Index]:
 
 
 def with_zeros(
-    problem: Problem, found: Sum, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
-) -> Sum:
+    problem: Problem, found: Expression, output_maps: Sequence[Callable[..., OutputMap]], has_gaps: bool = False
+) -> Expression:
     """`found` with these `output_maps` of its results, and with zeros around them; with zeros everywhere, written
     before the results, where they leave gaps. A kernel that accumulates adds none."""
     zeros = [] if problem.epilogue.accumulate else everywhere(problem) if has_gaps else around(problem)
@@ -118,9 +118,9 @@ def with_zeros(
     )
 
 
-def nothing(problem: Problem) -> Sum:
+def nothing(problem: Problem) -> Expression:
     """The result of a problem that has no products: zeros."""
-    return with_zeros(problem, Sum(tensors.placeholders(problem), (), (), ()), (), has_gaps=True)
+    return with_zeros(problem, Expression(tensors.placeholders(problem), (), (), ()), (), has_gaps=True)
 
 
 def _zeros(

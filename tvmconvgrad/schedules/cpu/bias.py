@@ -27,7 +27,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.factors import largest_divisor
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.tir.rewriting import nodes
 
@@ -55,7 +55,7 @@ class CacheBlocks:
     """Of the channels of dy."""
 
 
-def schedule_zeros_and_bias(sch: Schedule, expression: Sum, fused: CacheBlocks | None = None) -> None:
+def schedule_zeros_and_bias(sch: Schedule, expression: Expression, fused: CacheBlocks | None = None) -> None:
     """Schedule what an expression has beside its sums: stages of zeros, and the bias gradient. With `fused` the
     latter can be fused with a weights gradient in NXC that is split like this.
 

@@ -18,7 +18,7 @@ from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.ptx import instructions
 from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum, filter_gradient, tensors
+from tvmconvgrad.te import Expression, filter_gradient, tensors
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap
 
 PARTS = 32
@@ -33,7 +33,7 @@ def result(problem: Problem) -> tirx.Buffer:
     return tirx.decl_buffer(shape, tensors.result_dtype(problem), "out")
 
 
-def output_maps(problem: Problem, expression: Sum, found: Mapping[str, Stage]) -> list[Callable[..., OutputMap]]:
+def output_maps(problem: Problem, expression: Expression, found: Mapping[str, Stage]) -> list[Callable[..., OutputMap]]:
     """For each sum, the map from its elements to the user's tensor; `found` are the expression's stages."""
     if problem.gradient is Gradient.FILTER:
         return [filter_gradient.output_map(problem, found[total].shape) for total in expression.sums]

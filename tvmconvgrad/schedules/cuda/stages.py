@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.s_tir.stmt import SBlock
 
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.tensors import Index
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced
 
@@ -47,7 +47,7 @@ class Stage:
         return source, guards[0].args[0] if guards else tirx.const(True)
 
 
-def stages(expression: Sum) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
+def stages(expression: Expression) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
     """The program's parameters, and all stages of an expression by name."""
     function = expression.prim_func()
     blocks = [block for block in nodes(function, SBlock) if block.name_hint != "root"]

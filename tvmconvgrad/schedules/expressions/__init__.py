@@ -9,7 +9,7 @@ from tvmconvgrad.schedules.expressions.data_gradient import data_gradient
 from tvmconvgrad.schedules.expressions.filter_gradient import filter_gradient
 from tvmconvgrad.schedules.expressions.forward import forward
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.bias import with_bias
 from tvmconvgrad.te.zeros import nothing
 
@@ -21,7 +21,7 @@ UNBLOCKED = Blocking()
 """The operands and results as the mathematics has them, the former padded."""
 
 
-def express(problem: Problem, blocking: Blocking = UNBLOCKED) -> Sum:
+def express(problem: Problem, blocking: Blocking = UNBLOCKED) -> Expression:
     """The tensor expression of `problem`, in the form that a schedule asks for."""
     found = nothing(problem) if problem.is_zero else EXPRESSIONS[problem.gradient](problem, blocking)
     return with_bias(problem, found)

@@ -10,12 +10,12 @@ from tvmconvgrad.te import tensors
 from tvmconvgrad.te.data_gradient import PhaseConvolution, phase_convolutions
 from tvmconvgrad.te.operands import PaddedData
 from tvmconvgrad.te.phases import reaches_all
-from tvmconvgrad.te.tensors import OutputMap, Stage, Sum
+from tvmconvgrad.te.tensors import Expression, OutputMap, Stage
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.zeros import with_zeros
 
 
-def data_gradient(problem: Problem, blocking: Blocking) -> Sum:
+def data_gradient(problem: Problem, blocking: Blocking) -> Expression:
     """The data gradient of `problem`; `blocking.position` are positions of a phase."""
     y, w = tensors.placeholders(problem)
     found = phase_convolutions(problem, blocking.c, blocking.position)
@@ -36,7 +36,7 @@ def data_gradient(problem: Problem, blocking: Blocking) -> Sum:
         output_maps.append(part.output_map(tensors.extents_of(result)))
     operands, sums = ("y_padded", *(f"w_padded{name}" for name in names)), tuple(f"sum{name}" for name in names)
     has_gaps = any(group.reads.has_gaps for part in found for group in part.phase_groups)
-    total = Sum((y, w), tuple(results), operands, sums, views)
+    total = Expression((y, w), tuple(results), operands, sums, views)
     return with_zeros(problem, total, output_maps, has_gaps or not reaches_all(problem.geometry))
 
 

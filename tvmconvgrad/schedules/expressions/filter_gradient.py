@@ -19,12 +19,12 @@ from tvmconvgrad.spec.layouts import make_shape
 from tvmconvgrad.te import filter_gradient as mathematics
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.operands import PaddedData
-from tvmconvgrad.te.tensors import ACCUMULATOR, BITS, Index, OutputMap, Stage, Sum
+from tvmconvgrad.te.tensors import ACCUMULATOR, BITS, Expression, Index, OutputMap, Stage
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.zeros import of_taps, read_by, with_zeros
 
 
-def filter_gradient(problem: Problem, blocking: Blocking) -> Sum:
+def filter_gradient(problem: Problem, blocking: Blocking) -> Expression:
     """The weights gradient of `problem`."""
     geometry, halves = problem.geometry, blocking.image_halves
     first, second = tensors.placeholders(problem)
@@ -45,7 +45,7 @@ def filter_gradient(problem: Problem, blocking: Blocking) -> Sum:
     # A row that is padding for one half may be data of the other, so the first axis has no padding to leave out.
     rows = int(x_padded.shape[3])
     views = x_views if halves == 1 else [PaddedView(rows, rows), *x_views[1:]]
-    found = Sum((first, second), (total,), ("x_padded", "y_padded"), ("sum",), views)
+    found = Expression((first, second), (total,), ("x_padded", "y_padded"), ("sum",), views)
     has_gaps = any(axis.has_gaps for axis in of_taps(geometry))
     if blocking.in_place:
         return with_zeros(problem, found, [mathematics.output_map(problem, tensors.extents_of(total))], has_gaps)

@@ -8,11 +8,11 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import forward as mathematics
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.operands import PaddedData, padded_filter
-from tvmconvgrad.te.tensors import Sum
+from tvmconvgrad.te.tensors import Expression
 from tvmconvgrad.te.zeros import of_positions, with_zeros
 
 
-def forward(problem: Problem, blocking: Blocking) -> Sum:
+def forward(problem: Problem, blocking: Blocking) -> Expression:
     """The forward convolution of `problem`."""
     x, w = tensors.placeholders(problem)
     positions, extents = blocking.positions(problem), blocking.operand_extents(problem)
@@ -26,6 +26,6 @@ def forward(problem: Problem, blocking: Blocking) -> Sum:
         kept = blocking.positions(problem, blocking.result_position)
         shape = *total.shape[:2], *kept, total.shape[-1]
         result = tensors.converted(total, shape, tensors.result_dtype(problem), "result")
-    found = Sum((x, w), (result,), ("x_padded", "w_padded"), ("sum",), views)
+    found = Expression((x, w), (result,), ("x_padded", "w_padded"), ("sum",), views)
     has_gaps = any(axis.has_gaps for axis in of_positions(problem.geometry))
     return with_zeros(problem, found, [mathematics.output_map(problem, tensors.extents_of(result))], has_gaps)

@@ -29,7 +29,7 @@ from tvm.s_tir.stmt import SBlock
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.tensors import ACCUMULATOR, DTYPES, Index, OutputMap, result_dtype
 from tvmconvgrad.tir.names import BIAS, OUT
 from tvmconvgrad.tir.rewriting import nodes, with_parts
@@ -47,7 +47,7 @@ class _Output:
     added: _Added | None = None
 
 
-def apply_output_maps(module: IRModule, expression: Sum, problem: Problem) -> IRModule:
+def apply_output_maps(module: IRModule, expression: Expression, problem: Problem) -> IRModule:
     """`module` with one result `out` in place of the expression's results. If the problem accumulates, the result and
     the bias gradient are added to what is there. If it has a bias, that is the last parameter."""
     epilogue = problem.epilogue

@@ -19,7 +19,7 @@ from tvm.ir import Expr, IRModule, Range, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.tir.annotations import CONDITION, PAIRS, TILES
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
@@ -28,7 +28,7 @@ SPACE = 3
 """The number of the first spatial axis of a stage of data, which packing keeps (cpu/packing/data.py)."""
 
 
-def elide_padding(module: IRModule, expression: Sum) -> IRModule:
+def elide_padding(module: IRModule, expression: Expression) -> IRModule:
     """`module` without the taps of the expression's sums at which a tile reads nothing but padding.
 
     Raises RuntimeError if the schedule lets a sum read implicit padding.

@@ -17,7 +17,7 @@ from tvmconvgrad.te import tensors
 from tvmconvgrad.te.bias import with_bias
 from tvmconvgrad.te.operands import PaddedData, padded_filter
 from tvmconvgrad.te.phases import reaches_all
-from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap, Stage, Sum
+from tvmconvgrad.te.tensors import ACCUMULATOR, Expression, Index, OutputMap, Stage
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
 from tvmconvgrad.te.winograd.axes import TiledAxis, phases_of
@@ -44,7 +44,9 @@ class _Terms:
     """Whether some elements of the user's tensor have no products."""
 
 
-def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[TiledAxis], is_copied: bool) -> Sum:
+def tiled_positions(
+    problem: Problem, channels: tuple[int, int], axes: Sequence[TiledAxis], is_copied: bool
+) -> Expression:
     """A data gradient or a forward convolution of `problem`; operands have so many `channels` (c, o), of which those
     that the problem does not have are zero. With several output phases, c has no such channels.
 
@@ -76,7 +78,7 @@ def tiled_positions(problem: Problem, channels: tuple[int, int], axes: Sequence[
         result = tensors.converted(stage, shape, dtype, "result")
     else:
         result = te.compute(shape, lambda *i: untiled(*i).astype(dtype), name="result")
-    found = Sum((first, second), (result,), ("data", "filter"), ("sum",))
+    found = Expression((first, second), (result,), ("data", "filter"), ("sum",))
     return with_bias(problem, with_zeros(problem, found, [terms.output_map(shape)], terms.has_gaps))
 
 

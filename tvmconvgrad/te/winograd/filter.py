@@ -10,7 +10,7 @@ from tvmconvgrad.spec import Problem
 from tvmconvgrad.te import tensors
 from tvmconvgrad.te.bias import with_bias
 from tvmconvgrad.te.operands import PaddedData
-from tvmconvgrad.te.tensors import Index, OutputMap, Sum
+from tvmconvgrad.te.tensors import Expression, Index, OutputMap
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.te.winograd import transforms
 from tvmconvgrad.te.winograd.axes import TiledAxis
@@ -20,7 +20,7 @@ from tvmconvgrad.te.winograd.transforms import Element
 
 def tiled_filter_gradient(
     problem: Problem, channels: tuple[int, int], axes: Sequence[TiledAxis], is_copied: bool
-) -> Sum:
+) -> Expression:
     """The weights gradient of `problem`, by tiles of dy; operands have so many `channels` (c, o), of which those that
     the problem does not have are zero.
 
@@ -61,7 +61,7 @@ def tiled_filter_gradient(
         return OutputMap([], list(tensors.filter_index(problem, *tensors.filter_parts(problem, index))))
 
     output_maps = (flipped,) if problem.flips_filter else ()
-    found = Sum((first, second), (result,), ("x_data", "y_data"), ("sum",), output_maps=output_maps)
+    found = Expression((first, second), (result,), ("x_data", "y_data"), ("sum",), output_maps=output_maps)
     return with_bias(problem, found)
 
 

@@ -84,7 +84,7 @@ from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_r
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.tir.annotations import STAGED
 
 
@@ -114,7 +114,7 @@ class DataRule(PlannedRule[DataPlanner]):
         """The planner of one vectorised axis."""
         return DataPlanner(self.machine, self.vector_axis, sizes_of(problem), self.in_tile_registers)
 
-    def program(self, problem: Problem, planner: DataPlanner, plan: DataPlan) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: DataPlanner, plan: DataPlan) -> tuple[Expression, IRModule]:
         """Nest the sums, pack data and filter, then fuse, prefetch, elide padding and map the results."""
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
@@ -140,7 +140,7 @@ class DataRule(PlannedRule[DataPlanner]):
         return expression, module
 
     def _schedule_sums(
-        self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
+        self, sch: Schedule, problem: Problem, expression: Expression, plan: DataPlan, access: DataAccess
     ) -> None:
         rank, tile = problem.geometry.rank, plan.tile
         results = expression.sum_results
@@ -172,7 +172,7 @@ class DataRule(PlannedRule[DataPlanner]):
                 tile_registers.zero(sch, zeroed, tile.tile_rows)
 
     def _with_data(
-        self, sch: Schedule, problem: Problem, expression: Sum, plan: DataPlan, access: DataAccess
+        self, sch: Schedule, problem: Problem, expression: Expression, plan: DataPlan, access: DataAccess
     ) -> IRModule:
         """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])

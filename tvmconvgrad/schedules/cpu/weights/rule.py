@@ -75,7 +75,7 @@ from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
 from tvmconvgrad.tir.annotations import PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
@@ -107,7 +107,7 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         """The planner of one vectorised axis."""
         return WeightsPlanner(self.machine, self.vector_axis, problem, self.in_tile_registers)
 
-    def program(self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: WeightsPlanner, plan: WeightsPlan) -> tuple[Expression, IRModule]:
         """Nest the sum, pack x and dy, then prefetch, elide padding and map the result."""
         tile, access = plan.tile, planner.access(plan.tile)
         expression = express(problem, _blocking(plan, access))
@@ -140,7 +140,13 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         return expression, module
 
     def _pack(
-        self, sch: Schedule, problem: Problem, expression: Sum, plan: WeightsPlan, access: WeightsAccess, at: LoopRV
+        self,
+        sch: Schedule,
+        problem: Problem,
+        expression: Expression,
+        plan: WeightsPlan,
+        access: WeightsAccess,
+        at: LoopRV,
     ) -> None:
         """Pack x and dy where the plan says, in a work item inside of the loop `at`."""
         blocks_of = zip(expression.operands, (plan.c_block, plan.o_block), plan.packs)
@@ -194,7 +200,7 @@ def _blocking(plan: WeightsPlan, access: WeightsAccess) -> Blocking:
     return replace(access.blocking, in_place=access.writes_result, packed=packed, implicit_axes=implicit_axes)
 
 
-def _distances(problem: Problem, expression: Sum, plan: WeightsPlan) -> dict[str, Sequence[int]]:
+def _distances(problem: Problem, expression: Expression, plan: WeightsPlan) -> dict[str, Sequence[int]]:
     """How far ahead a step prefetches from each tensor, along its last axes."""
     names = [tensor.op.name for tensor in expression.inputs]
     x_and_y = reversed(names) if problem.transposed else names

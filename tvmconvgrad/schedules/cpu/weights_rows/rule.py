@@ -50,7 +50,7 @@ from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.tir.annotations import MASK, PREFETCH_EACH, PREFETCH_READS
 
 FEW_LANES = 4
@@ -69,7 +69,7 @@ class RowsRule(PlannedRule[RowsPlanner]):
         """The planner of vectors over positions."""
         return RowsPlanner(self.machine, problem)
 
-    def program(self, problem: Problem, planner: RowsPlanner, plan: RowsPlan) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: RowsPlanner, plan: RowsPlan) -> tuple[Expression, IRModule]:
         """Nest the sum, pack x and dy or read them in place, then prefetch, elide padding and map the result."""
         tile = plan.tile
         writes_result = problem.output_dtype == "f32"
@@ -105,7 +105,7 @@ def _ahead(problem: Problem, plan: RowsPlan) -> tuple[int, ...]:
     return (plan.prefetch,) if plan.prefetch < geometry.y[-1] else (plan.cache_block[0], 0, 0)
 
 
-def _along_rows(expression: Sum) -> Sum:
+def _along_rows(expression: Expression) -> Expression:
     """The expression without the view of the last axis: padding is not left out along it, since a vector's positions
     hardly ever all read padding."""
     return replace(expression, views=expression.views[:-1])

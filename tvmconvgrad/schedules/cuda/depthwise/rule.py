@@ -53,7 +53,7 @@ from tvmconvgrad.schedules.cuda.stages import Stage, stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum, tensors
+from tvmconvgrad.te import Expression, tensors
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DepthwiseRule(PlannedRule[DepthwisePlanner]):
         kind = FilterPlanner if problem.gradient is Gradient.FILTER else PositionsPlanner
         return kind(self.machine, problem)
 
-    def program(self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: DepthwisePlanner, plan: DepthwisePlan) -> tuple[Expression, IRModule]:
         """The kernels, written out by the plan."""
         expression = express(problem)
         return expression, _Program(problem, expression, plan).module()
@@ -81,7 +81,7 @@ class DepthwiseRule(PlannedRule[DepthwisePlanner]):
 @dataclass(frozen=True)
 class _Program:
     problem: Problem
-    expression: Sum
+    expression: Expression
     plan: DepthwisePlan
 
     def module(self) -> IRModule:

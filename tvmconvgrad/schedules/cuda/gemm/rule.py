@@ -50,7 +50,7 @@ from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class GemmRule(PlannedRule[GemmPlanner]):
         """The planner of a problem's matrix products."""
         return GemmPlanner(self.machine, problem, self.may_round)
 
-    def program(self, problem: Problem, planner: GemmPlanner, plan: GemmPlan) -> tuple[Sum, IRModule]:
+    def program(self, problem: Problem, planner: GemmPlanner, plan: GemmPlan) -> tuple[Expression, IRModule]:
         """The kernels, written out by the plan."""
         expression = express(problem, planner.blocking(plan.tile))
         return expression, _Program(problem, expression, plan).module()
@@ -79,7 +79,7 @@ class GemmRule(PlannedRule[GemmPlanner]):
 @dataclass(frozen=True)
 class _Program:
     problem: Problem
-    expression: Sum
+    expression: Expression
     plan: GemmPlan
 
     def module(self) -> IRModule:

@@ -26,7 +26,7 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 
 BLOCKS = (64, 128, 256, 512)
 """The numbers of threads that a block may have."""
@@ -71,7 +71,7 @@ class NaiveRule:
         return Scheduled(expression, module, self.name, dict(decisions.drawn), decisions.candidates)
 
 
-def fill_zeros(sch: Schedule, expression: Sum, threads: int = 256) -> None:
+def fill_zeros(sch: Schedule, expression: Expression, threads: int = 256) -> None:
     """Schedule an expression's stages of zeros, with a thread for each element."""
     for name in expression.zeros:
         _bind(sch, sch.get_loops(sch.get_sblock(name)), threads)

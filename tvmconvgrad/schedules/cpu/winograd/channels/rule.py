@@ -47,7 +47,7 @@ from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, 
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
@@ -68,7 +68,7 @@ class WinogradChannelsRule(PlannedRule[WinogradPlanner[WinogradChannelsPlanner]]
 
     def program(
         self, problem: Problem, planner: WinogradPlanner[WinogradChannelsPlanner], plan: WinogradChannelsPlan
-    ) -> tuple[Sum, IRModule]:
+    ) -> tuple[Expression, IRModule]:
         """Nest the sums, transform x and dy inside of their loops, and map the result."""
         axes = axes_of(problem, plan.products, (1,) * problem.geometry.rank)
         copies = bool(plan.copies_result)

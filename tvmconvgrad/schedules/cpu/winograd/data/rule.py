@@ -68,7 +68,7 @@ from tvmconvgrad.schedules.cpu.winograd.transforms import Data, transform_data, 
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.tensors import Index, ceil_to
 from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.data import tiled_positions
@@ -89,7 +89,7 @@ class WinogradDataRule(PlannedRule[WinogradPlanner[WinogradDataPlanner]]):
 
     def program(
         self, problem: Problem, planner: WinogradPlanner[WinogradDataPlanner], plan: WinogradDataPlan
-    ) -> tuple[Sum, IRModule]:
+    ) -> tuple[Expression, IRModule]:
         """Nest the result and its sums, transform data and filter where the plan says, and map the result."""
         is_data, copied = problem.gradient is Gradient.DATA, planner.for_tiles(plan.products).copies_result
         c, o = (plan.n, plan.block_k) if is_data else (plan.block_k, plan.n)

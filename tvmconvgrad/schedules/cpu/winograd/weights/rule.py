@@ -46,7 +46,7 @@ from tvmconvgrad.schedules.cpu.winograd.weights.plan import WinogradWeightsPlan,
 from tvmconvgrad.schedules.factors import largest_divisor
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.spec import Gradient, Problem
-from tvmconvgrad.te import Sum
+from tvmconvgrad.te import Expression
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.te.winograd.axes import TiledAxis
 from tvmconvgrad.te.winograd.filter import tiled_filter_gradient
@@ -67,7 +67,7 @@ class WinogradWeightsRule(PlannedRule[WinogradPlanner[WinogradWeightsPlanner]]):
 
     def program(
         self, problem: Problem, planner: WinogradPlanner[WinogradWeightsPlanner], plan: WinogradWeightsPlan
-    ) -> tuple[Sum, IRModule]:
+    ) -> tuple[Expression, IRModule]:
         """Nest the sum, transform x and dy for each cache block, and transform the sums back."""
         axes = axes_of(problem, plan.products, plan.multiples)
         channels = ceil_to(problem.geometry.c, plan.c_block), ceil_to(problem.geometry.o, plan.o)
