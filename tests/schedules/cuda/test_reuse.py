@@ -19,13 +19,13 @@ from tests.support.gpu.cases import SM_80, SM_90, SM_90A, TF32, check, loop_of, 
 from tests.support.gpu.emulator import Emulator, needs_emulator
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.machines.targets import Target
+from tvmconvgrad.schedules.cuda.expression_stages import expression_stages
 from tvmconvgrad.schedules.cuda.gemm.copies.base import Copies
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlanner
 from tvmconvgrad.schedules.cuda.gemm.shapes import GemmShape, gemm_shapes
 from tvmconvgrad.schedules.cuda.gemm.tiles import FMA_TILES, TENSOR_TILES, WARPGROUP_TILES, GemmTile
 from tvmconvgrad.schedules.cuda.hardware import LINE_BYTES
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import Blocking, express
@@ -134,7 +134,7 @@ def test_a_block_of_channels_meets_all_taps_before_the_next_one_does(operator: i
     few = Convolution(1, 1, 96, 96, (3, 3), (3, 3), (3, 2), (1, 1), (1, 1), (1, 1), (1, 0))
     problem = Case(OPERATORS[operator], few, dtype="f16").call.problem()
     expression = express(problem, Blocking(c=8, o=8))
-    _, found = stages(expression)
+    _, found = expression_stages(expression)
     product = Product.of(problem, found[expression.sums[0]], block_k)
     if product.is_filter:
         numbers = [tuple(int(i) for i in product.index(*map(number, (0, at, 0)))[1:-1]) for at in range(product.m)]

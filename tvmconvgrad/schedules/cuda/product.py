@@ -17,7 +17,7 @@ from math import gcd, prod
 from tvm import tirx
 from tvm.ir import TensorLoad
 
-from tvmconvgrad.schedules.cuda.stages import Stage
+from tvmconvgrad.schedules.cuda.expression_stages import Stage
 from tvmconvgrad.schedules.cuda.writing import unflatten
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import Index

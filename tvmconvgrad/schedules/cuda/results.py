@@ -12,11 +12,11 @@ from math import prod
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import writing
+from tvmconvgrad.schedules.cuda.expression_stages import Stage
 from tvmconvgrad.schedules.cuda.hardware import WARP
 from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
 from tvmconvgrad.schedules.cuda.ptx import instructions
-from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Expression, filter_gradient, tensors
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index, OutputMap

@@ -12,8 +12,8 @@ from tvm import tirx
 from tvmconvgrad.schedules.cuda import writing
 from tvmconvgrad.schedules.cuda.depthwise.operands import SPACE, Lanes, ReadSet, loads_ahead, multiply_add
 from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan
+from tvmconvgrad.schedules.cuda.expression_stages import Stage
 from tvmconvgrad.schedules.cuda.results import Results
-from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 
 

@@ -14,7 +14,7 @@ from tvm.ir import TensorLoad
 from tvm.sym import Analyzer
 
 from tvmconvgrad.schedules.cuda import packing, writing
-from tvmconvgrad.schedules.cuda.stages import Stage
+from tvmconvgrad.schedules.cuda.expression_stages import Stage
 from tvmconvgrad.schedules.cuda.writing import number
 from tvmconvgrad.te.tensors import ACCUMULATOR, Index
 from tvmconvgrad.tir.rewriting import replaced

@@ -47,9 +47,9 @@ from tvmconvgrad.schedules.cuda.depthwise.operands import Lanes
 from tvmconvgrad.schedules.cuda.depthwise.plan import DepthwisePlan, DepthwisePlanner
 from tvmconvgrad.schedules.cuda.depthwise.weights import FilterKernel
 from tvmconvgrad.schedules.cuda.depthwise.weights_plan import FilterPlanner
+from tvmconvgrad.schedules.cuda.expression_stages import Stage, expression_stages
 from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.stages import Stage, stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Gradient, Problem
@@ -86,7 +86,7 @@ class _Program:
 
     def module(self) -> IRModule:
         """A kernel for all phases, or for each, or for the filter's sum; and those before and after it."""
-        parameters, found = stages(self.expression)
+        parameters, found = expression_stages(self.expression)
         out = results.result(self.problem)
         lanes: dict[str, Lanes] = {}
         workspace: list[tirx.Buffer] = []

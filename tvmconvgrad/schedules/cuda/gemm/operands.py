@@ -14,8 +14,8 @@ from typing import Literal
 from tvm import tirx
 
 from tvmconvgrad.schedules.cuda import packing, writing
+from tvmconvgrad.schedules.cuda.expression_stages import Stage
 from tvmconvgrad.schedules.cuda.packing import vector_lanes
-from tvmconvgrad.schedules.cuda.stages import Stage
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te.tensors import DTYPES, Index, group_sizes
 

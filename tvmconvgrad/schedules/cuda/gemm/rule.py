@@ -41,12 +41,12 @@ from tvm.ir import IRModule
 from tvmconvgrad.machines.gpu import GpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cuda import results, writing
+from tvmconvgrad.schedules.cuda.expression_stages import expression_stages
 from tvmconvgrad.schedules.cuda.gemm.block import ThreadBlock, kernel
 from tvmconvgrad.schedules.cuda.gemm.operands import Operand
 from tvmconvgrad.schedules.cuda.gemm.plan import GemmPlan, GemmPlanner
 from tvmconvgrad.schedules.cuda.packing import vector_lanes
 from tvmconvgrad.schedules.cuda.product import Product
-from tvmconvgrad.schedules.cuda.stages import stages
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.spec import Problem
@@ -84,7 +84,7 @@ class _Program:
 
     def module(self) -> IRModule:
         """The program: kernels that pack operands, fill zeros, multiply, and add up splits."""
-        parameters, found = stages(self.expression)
+        parameters, found = expression_stages(self.expression)
         out = results.result(self.problem)
         operands: dict[str, Operand] = {}
         blocks: list[ThreadBlock] = []

@@ -47,7 +47,7 @@ class Stage:
         return source, guards[0].args[0] if guards else tirx.const(True)
 
 
-def stages(expression: Expression) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
+def expression_stages(expression: Expression) -> tuple[tuple[tirx.Buffer, ...], dict[str, Stage]]:
     """The program's parameters, and all stages of an expression by name."""
     function = expression.prim_func()
     blocks = [block for block in nodes(function, SBlock) if block.name_hint != "root"]
