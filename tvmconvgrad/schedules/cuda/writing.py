@@ -2,7 +2,7 @@
 
 Software pipelining, fragments of tensor cores and padded shared memory cannot be derived by rewriting a schedule's
 loops. So GPU kernels are written out as loops over an expression's elements. What an element is, with its padding,
-phase and layout, still comes from the expression (stages.py).
+phase and layout, still comes from the expression (expression_stages.py).
 """
 
 from __future__ import annotations
