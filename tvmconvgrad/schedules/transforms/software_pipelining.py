@@ -30,13 +30,16 @@ from tvmconvgrad.tir.annotations import TILES
 from tvmconvgrad.tir.passes.prefetch import prefetch
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
-LEAST_FMAS = 20
-"""There must be at least so many FMAs for each prefetched cache line: about as many as start while it comes from
-memory. Half changes no sum; with twice 6 sums change, and take 1.06 times as long (benchmarks/constants.py)."""
+FMAS_OF_LINE, FMAS_OF_RUN = 6, 14
+"""There must be at least so many FMAs for each prefetched cache line, and for each run of lines, whose address is
+computed. So 10 for a line in runs of four lines: with 10 instead of 20 MobileNetV2's block2_expand and conv1 (data,
+NCX) became 1.27 and 1.20 times as fast, and DCGAN's draw1 (forward, NCX) 1.44 times; with 4 block2b_depthwise took 1.25
+times as long. And 20 for a line alone: with 10 draw1 (forward, NXC) took 1.25 times as long (an AMD EPYC with Zen
+5)."""
 
 MOST_LINES = 4
-"""A prefetch takes runs of at most so many cache lines: computing the address of a run takes as long as several FMAs.
-With half of it 41 sums change, and with twice 35; those that were timed took as long (benchmarks/constants.py)."""
+"""Runs have at most so many cache lines. With half of it 41 sums change, and with twice 35; those that were timed took
+as long (benchmarks/constants.py)."""
 
 PRODUCTS_IN_TILES = 256
 """In tile registers 16 x 16 x 32 products take 16 cycles, in which 32 FMAs start."""
@@ -82,9 +85,9 @@ class _Runs:
 
 def _pipelined(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
     """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
-    as runs, but not the innermost. Unchanged if there are too few FMAs (`LEAST_FMAS`)."""
+    as runs, but not the innermost. Unchanged if there are too few FMAs."""
     total = prod(runs.counts)
-    if _fmas(loops) < LEAST_FMAS * total * runs.lines:
+    if _fmas(loops) < total * (FMAS_OF_LINE * runs.lines + FMAS_OF_RUN):
         return statement
     serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL and TILES not in loop.annotations, loops))
     steps = list(accumulate(map(_extent, serial), mul))
