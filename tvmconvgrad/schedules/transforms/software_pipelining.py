@@ -32,7 +32,7 @@ from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
 FMAS_OF_LINE, FMAS_OF_RUN = 6, 14
 """There must be at least so many FMAs for each prefetched cache line, and for each run of lines, whose address is
-computed. So 10 for a line in runs of four lines: with 10 instead of 20 MobileNetV2's block2_expand and conv1 (data,
+computed. So 9.5 for a line in runs of four lines: with 10 instead of 20 MobileNetV2's block2_expand and conv1 (data,
 NCX) became 1.27 and 1.20 times as fast, and DCGAN's draw1 (forward, NCX) 1.44 times; with 4 block2b_depthwise took 1.25
 times as long. And 20 for a line alone: with 10 draw1 (forward, NXC) took 1.25 times as long (an AMD EPYC with Zen
 5)."""
