@@ -28,8 +28,8 @@ NUMBERS = {
         "memory_cycles_per_byte",
     },
     gpus.FOLDER: {
-        *("processors", "cycles", "shared", "shared_and_l1", "tensor_products", "shared_products", "f32_products"),
-        *("l2_bytes", "bytes", "latency"),
+        *("sms", "clock_mhz", "shared", "shared_and_l1", "tensor_products", "shared_products", "f32_products"),
+        *("l2_bytes_per_cycle", "bytes_per_us", "latency_us"),
     },
 }
 """The numbers of each kind of file."""

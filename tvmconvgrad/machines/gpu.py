@@ -25,10 +25,10 @@ class GpuMachine:
     """90 for sm_90."""
     has_warpgroups: bool
     """Whether warpgroups multiply operands in shared memory, by `wgmma`: only on sm_90a."""
-    processors: int
-    """SMs of the GPU."""
-    cycles: float
-    """Clock cycles in a microsecond: the clock in MHz."""
+    sms: int
+    """Streaming multiprocessors of the GPU."""
+    clock_mhz: float
+    """The clock in MHz: cycles in a microsecond."""
     shared: int
     """Bytes of shared memory, for all blocks on an SM together."""
     shared_and_l1: int
@@ -39,11 +39,11 @@ class GpuMachine:
     """The same by `wgmma`, which reads operands from shared memory."""
     f32_products: float
     """Multiply-adds a cycle on the FMA units for f32."""
-    l2_bytes: float
+    l2_bytes_per_cycle: float
     """Bytes a cycle from the L2 cache to one SM, while all SMs read."""
-    bytes: float
+    bytes_per_us: float
     """Bytes a microsecond from and to global memory, for the whole GPU."""
-    latency: float
+    latency_us: float
     """Microseconds until a copy from global memory has arrived."""
 
     @classmethod
@@ -67,10 +67,10 @@ class GpuMachine:
         has ended: since sm_90."""
         return self.architecture >= 90
 
-    def processors_of(self, cluster: int) -> int:
+    def sms_of(self, cluster: int) -> int:
         """SMs that clusters of `cluster` blocks can use at a time. A cluster lies within a part of the GPU (GPC) of 16
         or 18 SMs, so larger clusters leave more SMs unused."""
-        return self.processors * (12 if cluster < 4 else 11 if cluster < 8 else 10) // 12
+        return self.sms * (12 if cluster < 4 else 11 if cluster < 8 else 10) // 12
 
     @property
     def has_copies(self) -> bool:
@@ -80,4 +80,4 @@ class GpuMachine:
     @property
     def f32_flops(self) -> float:
         """Floating-point operations a microsecond on the f32 FMA units of all SMs."""
-        return 2 * self.f32_products * self.cycles * self.processors
+        return 2 * self.f32_products * self.clock_mhz * self.sms

@@ -46,7 +46,7 @@ def test_two_blocks_on_an_sm_hide_each_others_ends() -> None:
 
 
 def test_large_clusters_find_fewer_sms() -> None:
-    assert [MACHINE.processors_of(cluster) for cluster in (1, 2, 4, 8)] == [132, 132, 121, 110]
+    assert [MACHINE.sms_of(cluster) for cluster in (1, 2, 4, 8)] == [132, 132, 121, 110]
     cost = cost_of(0, GemmTile(128, 256, (2, 1)))
     assert cost.tiles == 16
     assert cost.microseconds(8, 8, 4) > 1.5 * cost.microseconds(8, 1, 4)  # 128 blocks: two turns of 110, and one

@@ -153,7 +153,7 @@ def _source(operator: str, given: dict[str, int], target: Target) -> str:
 @pytest.mark.parametrize("operator", [0, 1, 3])
 def test_large_layers_of_many_taps_go_by_way_of_the_cache_where_l2_limits(operator: int) -> None:
     layer = Convolution(64, 1, 64, 64, (56, 56), (56, 56), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
-    machine = replace(GpuMachine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes=20)
+    machine = replace(GpuMachine.of(tvm.target.Target(SM_90A.to_dict())), l2_bytes_per_cycle=20)
     for each, worth in ((layer, True), (SINGLE, False)):
         planner = GemmPlanner(machine, merged(Case(OPERATORS[operator], each, dtype="f16").call.problem()))
         tiles = [planner.units.tiles[i] for i in planner.tile_candidates()]

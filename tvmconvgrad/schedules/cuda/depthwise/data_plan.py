@@ -101,7 +101,7 @@ class PositionsPlanner(DepthwisePlanner):
         run = min(sizes[:2], key=lambda size: -(-space[self.axis] // size) * size)
         rows = max(size for size in (1, 2, 4) if size == 1 or (self._has_rows and self._may_have(size, run)))
         threads = geometry.batch * (geometry.groups // lanes) * prod(space)
-        while run * rows > 1 and threads < run * rows * self.machine.processors * THREADS:
+        while run * rows > 1 and threads < run * rows * self.machine.sms * THREADS:
             run, rows = (run, rows // 2) if rows > 1 else (run // 2, rows)
         return run, rows
 

@@ -115,7 +115,7 @@ class DepthwisePlanner(ABC):
     def least_cost(self) -> float:
         """Microseconds, about: the longer of memory's time and the products'."""
         passes = PACKED_PASSES if self.is_filter and self.problem.data_format == "NCX" else 1.0
-        return KERNELS * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes, self._computing())
+        return KERNELS * LAUNCH + max(passes * self.problem.tensor_bytes / self.machine.bytes_per_us, self._computing())
 
     def _computing(self) -> float:
         """Microseconds of the products."""

@@ -112,8 +112,8 @@ class FilterPlanner(DepthwisePlanner):
         """Splits of all positions: as many as there are blocks at a time, of which an SM runs `occupancy`."""
         geometry, sharing = self.problem.geometry, Sharing.of(self.problem, plan.lanes)
         most = max(geometry.batch * prod(plan.tiles(geometry.y)) // sharing.parts, 1)
-        waves = [max(self.machine.processors * count // sharing.group_blocks, 1) for count in (1, 2, 3, 4, 6, 8)]
-        few = [1 << i for i in range(self.machine.processors.bit_length())]
+        waves = [max(self.machine.sms * count // sharing.group_blocks, 1) for count in (1, 2, 3, 4, 6, 8)]
+        few = [1 << i for i in range(self.machine.sms.bit_length())]
         options = [count for count in (*few, *waves) if count <= most]
-        wanted = max(self.machine.processors * occupancy // sharing.group_blocks, 1)
+        wanted = max(self.machine.sms * occupancy // sharing.group_blocks, 1)
         return decisions.draw("blocks", options, min(wanted, most))

@@ -65,28 +65,28 @@ class Cost:
 
     def microseconds(self, split_k: int, in_cluster: int, stages: int) -> float:
         """Microseconds of the kernel, and of the one that adds up splits."""
-        machine, cycles, blocks = self.machine, self.machine.cycles, self.tiles * split_k
+        machine, mhz, blocks = self.machine, self.machine.clock_mhz, self.tiles * split_k
         cluster = in_cluster * self.copies.blocks
-        processors, occupancy = machine.processors_of(cluster), self.occupancy(stages)
-        waves = ceil(blocks / (processors * occupancy))
+        sms, occupancy = machine.sms_of(cluster), self.occupancy(stages)
+        waves = ceil(blocks / (sms * occupancy))
         # Large clusters fill some SMs before others have any block.
-        most = waves * occupancy if cluster >= 4 else ceil(blocks / processors)
+        most = waves * occupancy if cluster >= 4 else ceil(blocks / sms)
         steps, resident = self._steps(split_k), min(occupancy, most)
         shared = self._step / self.units.warp_balance(self.tile, resident)
         step = shared / self.units.issue_rate(self.tile, resident)
-        writing = WRITING[0] * cycles + WRITING[1] * self.tile.block_m * self.tile.block_n
-        late = max(step, machine.latency * cycles / self.units.stages_in_flight(self.tile, stages, self.copies))
+        writing = WRITING[0] * mhz + WRITING[1] * self.tile.block_m * self.tile.block_n
+        late = max(step, machine.latency_us * mhz / self.units.stages_in_flight(self.tile, stages, self.copies))
         times = (
-            waves * (machine.latency * cycles + steps * late + writing),
+            waves * (machine.latency_us * mhz + steps * late + writing),
             most * (steps * shared + SHARED_WRITING * writing),
-            blocks * steps * self._loaded / machine.processors / machine.l2_bytes,
-            self.moved / machine.bytes * cycles,
+            blocks * steps * self._loaded / machine.sms / machine.l2_bytes_per_cycle,
+            self.moved / machine.bytes_per_us * mhz,
         )
-        found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / cycles
+        found: float = sum(time**HIDING for time in times) ** (1 / HIDING) / mhz
         copying = 1.0 if self.copies.by_tma or not self.units.uses_wgmma(self.tile) else COPYING
         found = LAUNCH + found * copying * CLUSTERED ** log2(cluster)
         if in_cluster > 1:
-            found += ACCUMULATOR_BYTES * self.tile.block_m * self.tile.block_n / CLUSTER_BYTES / cycles
+            found += ACCUMULATOR_BYTES * self.tile.block_m * self.tile.block_n / CLUSTER_BYTES / mhz
         return found + self._adding(split_k // in_cluster)
 
     def occupancy(self, stages: int) -> int:
@@ -130,4 +130,4 @@ class Cost:
         if count == 1:
             return 0.0
         sums = self.groups * sum(shape.m * shape.n for shape in self.shapes)
-        return LAUNCH + ACCUMULATOR_BYTES * count * sums / self.machine.bytes + ADDING * count
+        return LAUNCH + ACCUMULATOR_BYTES * count * sums / self.machine.bytes_per_us + ADDING * count

@@ -118,7 +118,7 @@ class GemmPlanner:
             tile = self.units.tiles[number]
             for copies in self.copy_modes(tile):
                 cost = self.cost(tile, copies)
-                enough = max(MOST_BLOCKS * self.machine.processors // cost.tiles, 1)
+                enough = max(MOST_BLOCKS * self.machine.sms // cost.tiles, 1)
                 for split_k in (each for each in self.split_k(tile) if each <= enough):
                     for in_cluster, stages in itertools.product(
                         self.cluster_splits(split_k, copies), self._most_stages(cost)
@@ -246,4 +246,4 @@ class GemmPlanner:
         }
         packed = [sizes[what] for what in operands(self.problem) if not lies_in_vectors(self.problem, what)]
         passes = PACKING_PASSES * ITEM_BYTES[self.problem.dtype]
-        return sum(LAUNCH + passes * size / self.machine.bytes for size in packed)
+        return sum(LAUNCH + passes * size / self.machine.bytes_per_us for size in packed)

@@ -27,7 +27,7 @@ from tvmconvgrad.te.tensors import ceil_to
 ENOUGH_WARPS = 8
 """The warps that an SM needs so that some multiply while others wait."""
 L2_BYTES = 64
-"""Bytes that one SM loads from L2 in a cycle if the others don't (see also `GpuMachine.l2_bytes`)."""
+"""Bytes that one SM loads from L2 in a cycle if the others don't (see also `GpuMachine.l2_bytes_per_cycle`)."""
 ACCUMULATOR_BYTES = 4
 """Bytes of a sum, which is f32."""
 RESULT_PAD = 8
