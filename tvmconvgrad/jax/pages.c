@@ -2,9 +2,9 @@
  *
  * An XLA program takes one block of memory for all its intermediate arrays, a new one in each call, and our kernels'
  * results are parts of it. Linux gives new memory page by page, when a page is first written: a training step of
- * MobileNetV2 (benchmarks/frameworks/jax_training.py, a virtual Zen 4) spent 116 of its 266 ms on 318 MB in pages of 4 KiB, and 26
- * of 160 once the first of our kernels asks for huge ones. NumPy asks for its arrays, too. It is a hint, which changes
- * nothing where huge pages are never used (/sys/kernel/mm/transparent_hugepage/enabled).
+ * MobileNetV2 (benchmarks/frameworks/jax_training.py, a virtual Zen 4) spent 116 of its 266 ms on 318 MB in pages of
+ * 4 KiB, and 26 of 160 once the first of our kernels asks for huge ones. NumPy asks for its arrays, too. It is a hint,
+ * which changes nothing where huge pages are never used (/sys/kernel/mm/transparent_hugepage/enabled).
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -171,12 +171,12 @@ class DataAccess:
         """The number of output phases along each axis, if taps are innermost in the filter and those of all phases make
         one run there, whose elements go to panels of different phases; otherwise empty.
 
-        Runs of 2x2 taps are left out: channels are strided by so few elements then that vectors along them are as fast,
-        or faster (ConvNeXt's stage4_halve, data: 1.12 times; an AMD EPYC with Zen 5)."""
+        Runs of at most `MAX_STRIDE` taps are left out: channels are strided by so few elements then that vectors along
+        them are as fast, or faster (ConvNeXt's stage4_halve, data: 1.12 times; an AMD EPYC with Zen 5)."""
         problem, tile = self.sizes.problem, self.tile
         if problem.gradient is not Gradient.DATA or not problem.filter_axes.endswith("X") or tile.groups > 1:
             return ()
-        if prod(problem.geometry.k) <= MAX_STRIDE:
+        if prod(problem.geometry.k) <= MAX_STRIDE or problem.flips_filter or problem.whole.k != problem.geometry.k:
             return ()
         parts = phase_convolutions(problem, tile.n, tile.positions)
         if len(parts) != 1 or any(parts[0].over_y) or self.sizes.n % tile.n:
@@ -241,9 +241,9 @@ class DataAccess:
     @property
     def planned_k_cache_blocks(self) -> int:
         """The number of cache blocks of K that a plan has: those by which its tile was chosen. If they need a scratch
-        accumulator, and L2 does not deliver twice what the tile reads, so many that a panel fits L1: adding more of
-        them up costs less than waiting for L2. ConvNeXt's stage4_expand and ResNeXt's conv5a_expand in NCX took 0.88
-        and 0.85 of the time (an AMD EPYC with Zen 5)."""
+        accumulator, and L2 does not deliver twice what the tile reads, so many that a panel fits L1, or as many as
+        there are: adding more of them up costs less than waiting for L2. ConvNeXt's stage4_expand and ResNeXt's
+        conv5a_expand in NCX took 0.88 and 0.85 of the time (an AMD EPYC with Zen 5)."""
         found = self.k_cache_blocks
         streams = 2 * self.panel_rate(self.tile.positions) <= self.machine.l2_bytes_per_cycle
         if streams or not self.has_scratch_accumulator(found):
@@ -252,8 +252,8 @@ class DataAccess:
 
     @property
     def _density(self) -> float:
-        """The share of all pairs of position and tap that are computed: at the others a tile reads nothing but
-        padding."""
+        """The computed pairs of position and tap, as a share of all: at the others a tile reads nothing but padding. It
+        is above 1 where none do and tiles round positions up."""
         computed = sum(size.computed(self.tile) for size in self.sizes.sums)
         return computed / max(
             sum(prod(axis.positions * axis.taps for axis in size.axes) for size in self.sizes.sums), 1

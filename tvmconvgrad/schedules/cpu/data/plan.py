@@ -147,13 +147,13 @@ class DataPlanner:
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then
-        used at once. Not where a run of the filter has taps of several phases, of which a panel has one."""
+        used at once. Not where a run of the filter has taps of several phases, and there is room for all panels."""
         access = partitioning.access
         if access.filter_in_place:
             return Packs.IN_PLACE
         if access.tile.vector_axis is not DataAxis.N:
             return Packs.BEFORE
-        interleaves = access.phases_of_one_run and access.has_room(prod(self.sizes.problem.filter_shape))
+        interleaves = bool(access.phases_of_one_run) and self._has_room(access, Packs.BEFORE)
         alone = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_fits_half_l2
         by_work_item = alone and not interleaves
         return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]

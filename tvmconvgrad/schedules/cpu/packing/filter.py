@@ -58,7 +58,8 @@ def pack_filter(
     A panel has, for one block of N channels, all taps and all K channels, contiguous. (g, *taps, c, o) becomes
     (g // groups, N // width, K // block_k, *taps, K % block_k, N % width, g % groups), the order in which a register
     tile reads it. A filter with taps innermost is transposed. N may have the channels of several output phases, whose
-    taps interleave in the filter: all panels together then pack the taps of all `phases`, along each axis, as one run.
+    taps interleave in the filter: if all panels are packed together, the taps of all `phases`, along each axis, are
+    packed as one run.
     """
     rank, groups = len(sch.get_loops(block)) - 3, packed.groups
     along = filter_axes.endswith(packed.n_axis)
@@ -70,7 +71,8 @@ def pack_filter(
     g0, g1 = sch.split(g, [None, groups])
     n0, n1 = sch.split(n, [None, packed.width])
     k0, k1 = sch.split(k, [None, packed.block_k])
-    if phases and at is None:
+    merges = bool(phases) and at is None
+    if merges:
         *r, n0 = sch.split(n0, [*phases, None])
         taps = [loop for both in zip(taps, r) for loop in both]
     outer = [g0, n0]
@@ -80,8 +82,8 @@ def pack_filter(
         k1, *pairs = sch.split(k1, [None, packed.run])
     if groups == 1 and taps_innermost:
         square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
-        outer.append(k0)
-        sch.reorder(*outer, k1, square, *taps, n1, *pairs, g1)
+        outer += [k0, square] if merges else [k0]  # runs of all phases leave fewer blocks of N for work items
+        sch.reorder(*outer, k1, *([] if merges else [square]), *taps, n1, *pairs, g1)
         sch.annotate(sch.fuse(*taps), TRANSPOSE, 1)
     elif pairs and groups > 1:
         outer += [k0, *taps]

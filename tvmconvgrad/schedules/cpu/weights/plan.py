@@ -73,7 +73,7 @@ class WeightsPlan:
     @property
     def prefetches_blocks(self) -> bool:
         """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
-        is in memory by now. With vectors over c, the next tiles read the same."""
+        is in memory by now. Not with vectors over c, where the next tiles along o read the same."""
         packed = self.c_block > 0 and self.packs[0] is Packs.BEFORE
         return packed and self.tile.vector_axis is WeightsAxis.O and not self.tile.tile_rows
 

@@ -26,8 +26,8 @@ Why it is fast.
 4. A tile is added up in place, in the result, if that is f32 and the tile's vectors are contiguous in it. If the filter
    is large, or if the call accumulates, the tile prefetches its part of it. Otherwise it is added up in a scratch
    accumulator, which each work item converts at the end; with split-K or several groups, a pass of its own does.
-5. A step prefetches what a later one reads in place, or from x that was packed before all work items
-   (transforms/prefetch.py). What a work item packs next is prefetched while it sums
+5. A step prefetches what a later one reads in place, or, with vectors over o, from x that was packed before all work
+   items (transforms/prefetch.py). What a work item packs next is prefetched while it sums
    (transforms/software_pipelining.py).
 6. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands
    keep their 16 bits, and it adds up the same position of two images (tir/passes/pairs.py). With an odd number of
