@@ -166,8 +166,7 @@ def test_a_tile_fetches_its_part_of_a_filter_beyond_the_cache(level: str, channe
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("1x1 data", "data-positions"),  # packed by work items
-        ("depthwise data", "data-channels"),
+        ("depthwise data", "data-channels"),  # packed by work items, with too few FMAs for prefetches beside them
         ("depthwise filters", "weights-o"),
     ],
 )

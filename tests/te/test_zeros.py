@@ -17,7 +17,7 @@ def test_gaps_and_their_conditions_are_those_that_trying_finds() -> None:
         begin, numbers = random.randint(-3, 3), (random.randint(1, most) for most in (4, 12, 9, 4, 6))
         axis = Reads(range(begin, begin + random.randint(1, 9)), *numbers)
         meets = [
-            any(0 <= i * axis.step - axis.pad + j * axis.other < axis.size for j in range(axis.count))
+            any(0 <= i * axis.step - axis.pad + j * axis.inner_step < axis.size for j in range(axis.count))
             for i in axis.elements
         ]
         assert axis.has_gaps == (not all(meets))
