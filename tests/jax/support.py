@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 import tvmconvgrad.jax as cgj
-from tvmconvgrad.jax.convolution import Convolution
+from tvmconvgrad.jax.problems.convolution import Convolution
 
 
 @dataclass

@@ -17,8 +17,8 @@ from jax import lax
 from tests.jax.support import by_xla, described, draw
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.jax.computing import compute
-from tvmconvgrad.jax.convolution import Convolution
-from tvmconvgrad.jax.reading import Reading, read
+from tvmconvgrad.jax.problems.convolution import Convolution
+from tvmconvgrad.jax.problems.reading import Reading, read
 from tvmconvgrad.reference import reference
 
 

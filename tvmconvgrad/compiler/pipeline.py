@@ -37,7 +37,7 @@ from tvmconvgrad.tir.passes.prefetch import with_prefetches
 from tvmconvgrad.tir.passes.staging import staged
 from tvmconvgrad.tir.passes.strided_stores import with_strided_masked_stores
 from tvmconvgrad.tir.passes.tiles import with_tiles
-from tvmconvgrad.tir.passes.transposition import transposed
+from tvmconvgrad.tir.passes.transposition.loops import transposed
 from tvmconvgrad.tir.rewriting import rewritten
 
 NAME = "tvmconvgrad"

@@ -7,8 +7,8 @@ Kernels are built while JAX compiles, and a first call waits for them. `cgj.repo
 `cgj.disable()` gives all convolutions back to XLA.
 """
 
-from tvmconvgrad.jax.convolution import Convolution
 from tvmconvgrad.jax.enabling import disable, enable, enabled
+from tvmconvgrad.jax.problems.convolution import Convolution
 from tvmconvgrad.jax.reporting import Report, Row, report
 
 __all__ = ["Convolution", "Report", "Row", "disable", "enable", "enabled", "report"]

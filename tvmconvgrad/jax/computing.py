@@ -7,8 +7,8 @@ from typing import Any
 
 from jax import lax
 
-from tvmconvgrad.jax.convolution import LHS, OUT, RHS
-from tvmconvgrad.jax.reading import Reading
+from tvmconvgrad.jax.problems.convolution import LHS, OUT, RHS
+from tvmconvgrad.jax.problems.reading import Reading
 from tvmconvgrad.spec.values import Shape
 
 Array = Any

@@ -15,9 +15,9 @@ from tvmconvgrad.frontends.layers import is_allowed
 from tvmconvgrad.jax import private
 from tvmconvgrad.jax.building import ask
 from tvmconvgrad.jax.computing import compute
-from tvmconvgrad.jax.convolution import RHS, Convolution
 from tvmconvgrad.jax.handler import TARGET
-from tvmconvgrad.jax.reading import Reading, read
+from tvmconvgrad.jax.problems.convolution import RHS, Convolution
+from tvmconvgrad.jax.problems.reading import Reading, read
 from tvmconvgrad.jax.settings import Settings
 from tvmconvgrad.runtime import threads
 from tvmconvgrad.spec import Problem

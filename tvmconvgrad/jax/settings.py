@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tvmconvgrad.frontends.algorithms import parse_algorithm, target_of
 from tvmconvgrad.frontends.layers import check_layers
-from tvmconvgrad.jax.convolution import Convolution
+from tvmconvgrad.jax.problems.convolution import Convolution
 from tvmconvgrad.machines.targets import Target
 
 Layers = Callable[[Convolution], bool]

@@ -1,8 +1,8 @@
 """A pass for transposing copies: the source is contiguous along one axis, and the copy along another.
 
 Element by element such a copy takes several cycles for each. Here it goes by blocks of S x L elements
-(transposed_copy.py chooses S and L): S vectors are loaded along the source, transposed in registers, and stored along
-the copy (transposed_block.py).
+(copies.py chooses S and L): S vectors are loaded along the source, transposed in registers, and stored along
+the copy (blocks.py).
 
 * If a block is longer along the source than along the copy, a vector is stored in parts of S elements; if it is
   shorter, a vector is loaded in such parts. Two rows that are interleaved in the copy need one shuffle for each half.
@@ -32,8 +32,8 @@ from tvm import tirx
 from tvmconvgrad.tir.annotations import TRANSPOSE
 from tvmconvgrad.tir.passes.rows import Row
 from tvmconvgrad.tir.passes.statements import begins_of, index, is_guarded, is_whole, sequence, step_of, without_binds
-from tvmconvgrad.tir.passes.transposed_block import stored_block, transposed_block
-from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
+from tvmconvgrad.tir.passes.transposition.blocks import stored_block, transposed_block
+from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
 
 Block: TypeAlias = "Callable[[tvm.ir.Expr, tvm.ir.Expr], tirx.Stmt]"

@@ -11,7 +11,7 @@ from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.passes import shuffles
 from tvmconvgrad.tir.passes.statements import index, is_guarded
-from tvmconvgrad.tir.passes.transposed_copy import TransposedCopy
+from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
 from tvmconvgrad.tir.rewriting import replaced
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvmconvgrad import spec
 from tvmconvgrad.frontends.parts import Part
-from tvmconvgrad.jax.convolution import LHS, OUT, RHS
+from tvmconvgrad.jax.problems.convolution import LHS, OUT, RHS
 
 
 @dataclass(frozen=True)

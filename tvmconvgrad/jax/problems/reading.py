@@ -15,10 +15,10 @@ from typing import Any
 
 from tvmconvgrad.computed_once import computed_once
 from tvmconvgrad.frontends.parts import Part
-from tvmconvgrad.jax.arrangement import Arrangement, arrangement
-from tvmconvgrad.jax.convolution import LHS, OUT, RHS, Convolution
-from tvmconvgrad.jax.roles import OPERATORS, ROLES, Roles
-from tvmconvgrad.jax.window import Window, window
+from tvmconvgrad.jax.problems.arrangement import Arrangement, arrangement
+from tvmconvgrad.jax.problems.convolution import LHS, OUT, RHS, Convolution
+from tvmconvgrad.jax.problems.roles import OPERATORS, ROLES, Roles
+from tvmconvgrad.jax.problems.window import Window, window
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.attributes import DATA_FORMATS
 from tvmconvgrad.spec.problem import tensor_bytes

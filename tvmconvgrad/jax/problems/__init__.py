@@ -1,0 +1,1 @@
+"""Which of the specification's problems a convolution of JAX is: begin with reading.py."""
