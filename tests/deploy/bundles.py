@@ -20,7 +20,7 @@ from tvmconvgrad.machines.host import host_architecture
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4") if host_architecture() == "x86_64" else ("native",)
 TARGETS = [f"llvm -mcpu={level}" for level in LEVELS]
 DTYPE_NAMES = ("f32", "f16")
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE = 300.0  # seconds: what takes longer hangs
 STRICT = ("-Wall", "-Wextra", "-Werror")
 Reference = Callable[[Convolution, str, Tensors], Array]
@@ -77,7 +77,7 @@ def check_program(
     library = [str(bundle / f"lib{name}.a")] if static else [f"-L{bundle}", f"-l{name}", f"-Wl,-rpath,{bundle}"]
     defines = [f'-DHEADER="{name}.h"', f"-DPREFIX={name}", f"-DCAPS={name.upper()}"]
     words = [cc or compiler(), "-std=gnu11", "-O1", "-g", *STRICT, *options, *defines, f"-I{bundle}", "-pthread"]
-    run([*words, str(HERE / source), *library, "-lm", "-o", str(output)])
+    run([*words, str(PROGRAMS / source), *library, "-lm", "-o", str(output)])
 
 
 def run(command: Sequence[object], **environment: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.bundles import DTYPE_NAMES, LAYERS, PATIENCE, check_program, compiler, run, write_examples
+from tests.deploy.bundles import DTYPE_NAMES, LAYERS, PATIENCE, PROGRAMS, check_program, compiler, run, write_examples
 from tvmconvgrad.machines.host import host_architecture
 from tvmconvgrad.machines.targets import parse_target
 
@@ -54,7 +54,7 @@ def test_every_task_has_its_own_memory(check: str, tmp_path: Path) -> None:
     defines = [f"-D{name}={value}" for name, value in (PIECES | sizes).items()]
     folders = [f"-I{csrc.FOLDER}", f"-I{Path(bundle.__file__).parent}"]
     options = ["-std=gnu11", "-O1", "-g", "-pthread", check, *defines, *folders]
-    run([compiler(), *options, Path(__file__).with_name("stress_call.c"), "-o", tmp_path / "stress"])
+    run([compiler(), *options, PROGRAMS / "stress_call.c", "-o", tmp_path / "stress"])
     assert clean(tmp_path / "stress") == "ok\n"
 
 
