@@ -19,9 +19,8 @@ from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
 from tvmconvgrad.spec import Gradient
-from tvmconvgrad.te.data_gradient import phase_convolutions
 from tvmconvgrad.te.tensors import ceil_to
-from tvmconvgrad.tir.passes.limits import LEAST_SIDE, MAX_STRIDE
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
 LEAST_FMAS = 48
 """FMAs that an iteration of the innermost loop should have on CPUs with 16 vector registers. Their tiles are small, and
@@ -166,25 +165,6 @@ class DataAccess:
             problem, self.blocking(in_place=True)
         )
 
-    @cached_property
-    def phases_of_one_run(self) -> tuple[int, ...]:
-        """The number of output phases along each axis, if taps are innermost in the filter and those of all phases make
-        one run there, whose elements go to panels of different phases; otherwise empty.
-
-        Runs of at most `MAX_STRIDE` taps are left out: channels are strided by so few elements then that vectors along
-        them are as fast, or faster (ConvNeXt's stage4_halve, data: 1.12 times; an AMD EPYC with Zen 5)."""
-        problem, tile = self.sizes.problem, self.tile
-        if problem.gradient is not Gradient.DATA or not problem.filter_axes.endswith("X") or tile.groups > 1:
-            return ()
-        if prod(problem.geometry.k) <= MAX_STRIDE or problem.flips_filter or problem.whole.k != problem.geometry.k:
-            return ()
-        parts = phase_convolutions(problem, tile.n, tile.positions)
-        if len(parts) != 1 or any(parts[0].over_y) or self.sizes.n % tile.n:
-            return ()
-        groups = parts[0].phase_groups
-        one_run = all(group.period == group.phases and group.r_begin == 0 for group in groups)
-        return tuple(group.phases for group in groups) if one_run and prod(g.phases for g in groups) > 1 else ()
-
     @property
     def filter_fits_half_l2(self) -> bool:
         """Whether the filter fits half of L2, beside data."""
@@ -248,16 +228,7 @@ class DataAccess:
         streams = 2 * self.panel_rate(self.tile.positions) <= self.machine.l2_bytes_per_cycle
         if streams or not self.has_scratch_accumulator(found):
             return found
-        return max(ceil(self._whole_panel * self._density / self.machine.l1_blocks), found)
-
-    @property
-    def _density(self) -> float:
-        """The computed pairs of position and tap, as a share of all: at the others a tile reads nothing but padding. It
-        is above 1 where none do and tiles round positions up."""
-        computed = sum(size.computed(self.tile) for size in self.sizes.sums)
-        return computed / max(
-            sum(prod(axis.positions * axis.taps for axis in size.axes) for size in self.sizes.sums), 1
-        )
+        return max(ceil(self._whole_panel * self.sizes.density(self.tile) / self.machine.l1_blocks), found)
 
     @property
     def _whole_panel(self) -> int:

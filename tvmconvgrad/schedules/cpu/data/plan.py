@@ -153,7 +153,7 @@ class DataPlanner:
             return Packs.IN_PLACE
         if access.tile.vector_axis is not DataAxis.N:
             return Packs.BEFORE
-        interleaves = bool(access.phases_of_one_run) and self._has_room(access, Packs.BEFORE)
+        interleaves = bool(self.sizes.phases_of_one_run(access.tile)) and self._has_room(access, Packs.BEFORE)
         alone = partitioning.position_partitions(partition_tiles) == 1 and not access.filter_fits_half_l2
         by_work_item = alone and not interleaves
         return (Packs.BEFORE, Packs.WORK_ITEM)[decisions.draw("packs_filter", (0, 1), int(by_work_item))]

@@ -17,11 +17,13 @@ Loop nest. A work item is a partition of positions, groups and N; a block of M i
           result[M block, N block] += sum                   # epilogue
 
 Why it is fast.
-1. A panel is packed in the order in which it is read. It stays in L1 for a partition of positions, and the partition's
+1. A panel is packed in the order in which it is read; where taps are innermost in the filter, those of all output
+   phases as one run (`DataSizes.phases_of_one_run`). It stays in L1 for a partition of positions, and the partition's
    data of that cache block of K in L2, where it fits.
 2. K is split into cache blocks so short that a panel fits L1. A panel may take a share of L2 instead (`PANEL` in
    access.py), so that K has few cache blocks, in three cases:
-   - a result in 16 bits or in NCX, which would be added up in an f32 scratch accumulator and converted at the end
+   - a result in 16 bits or in NCX, which would be added up in an f32 scratch accumulator and converted at the end; but
+     if K has several cache blocks all the same, and L2 does not deliver twice what a tile reads, panels fit L1
    - a result that is written by non-temporal stores
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
@@ -159,7 +161,7 @@ class DataRule(PlannedRule[DataPlanner]):
                 packed = FilterPanels(
                     access.sizes.n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1
                 )
-                pack_filter(sch, panel, packed, problem.filter_axes, at, access.phases_of_one_run)
+                pack_filter(sch, panel, packed, problem.filter_axes, at, access.sizes.phases_of_one_run(tile))
             else:
                 sch.compute_inline(panel)
         for nest in nests:

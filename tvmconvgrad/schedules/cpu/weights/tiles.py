@@ -27,13 +27,13 @@ block2 and block3 became 1.29 times as fast in the mean (AVX-512, tensors larger
 
 OPERANDS, VECTORS_OF_TAPS, DISPLACED = (0.25, 0.25), (0.5, 0.5), 0.5
 """What loading a row's and a column's operand costs, in FMAs. VECTORS_OF_TAPS: vectors over c, where each tap has other
-vectors of x. With a single tap only for bf16 pairs, and without AVX-512: otherwise six layers in bf16 and NCX with no
-more channels c than o would take vectors over c, and 1.05 to 1.15 times as long; four for `x86-64-v3`, and 1.05 to 1.10
-times (an AMD EPYC with Zen 5). DISPLACED: a vector of rows that conflict in L1 (`WeightsAccess.rows_displace`) while
-data from memory passes through, so that it comes from L2 again; with this term weights gradients of 1x1 layers with
-many channels became 1.38 to 1.41 times as fast on Zen 5 (tensors in memory). Sums that change with half and with twice,
-and their times beside today's: OPERANDS 3, 0.89 and 8, 0.96; VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1,
-1.02 (benchmarks/constants.py)."""
+vectors of x. With a single tap they cost as much as OPERANDS, if f32 is multiplied with AVX-512. If that held
+elsewhere, six layers in bf16 and NCX, with no more channels c than o, would take vectors over c, and 1.05 to 1.15 times
+as long; four for `x86-64-v3`, and 1.05 to 1.10 times (an AMD EPYC with Zen 5). DISPLACED: a vector of rows that
+conflict in L1 (`WeightsAccess.rows_displace`) while data from memory passes through, so that it comes from L2 again;
+with this term weights gradients of 1x1 layers with many channels became 1.38 to 1.41 times as fast on Zen 5 (tensors in
+memory). Sums that change with half and with twice, and their times beside today's: OPERANDS 3, 0.89 and 8, 0.96;
+VECTORS_OF_TAPS 4, 1.05 and 2, 1.28; DISPLACED 0 and 1, 1.02 (benchmarks/constants.py)."""
 
 ENOUGH, ENOUGH_BY_BROADCASTS = 12, 15
 """So many sums keep the FMA units busy (`tile_efficiency`). BY_BROADCASTS: without operands that broadcast, since in a

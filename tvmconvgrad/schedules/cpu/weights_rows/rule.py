@@ -156,7 +156,7 @@ def _nest_tile(sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: S
         sch.unroll(positions[-1])
     if plan.prefetch:
         sch.annotate(positions[-1], PREFETCH_READS, 1)
-        for loop in (*((row, *k1[-2:-1]) if rank > 1 else ()), c1, o1):
+        for loop in (c1, o1) if rank == 1 else (row, *k1[-2:-1], c1, o1):
             sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
     sch.reverse_compute_at(sums, k0[-1], preserve_unit_loops=True)
     lane, *taps = sch.get_loops(sums)[-len(sch.get(sums).writes[0].region) :]
