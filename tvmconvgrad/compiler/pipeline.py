@@ -33,6 +33,7 @@ from tvmconvgrad.tir.passes.conditions import with_condition
 from tvmconvgrad.tir.passes.masking import with_masked_loads
 from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
+from tvmconvgrad.tir.passes.peeling import peeled
 from tvmconvgrad.tir.passes.prefetch import with_prefetches
 from tvmconvgrad.tir.passes.staging import staged
 from tvmconvgrad.tir.passes.strided_stores import with_strided_masked_stores
@@ -73,6 +74,7 @@ def _lower_loops() -> list[Any]:
         tirx.transform.VectorizeLoop(),
         tirx.transform.StorageRewrite(),
         s_tir.transform.HoistIfThenElse(),
+        _rewriting("PeelLoops", tirx.AttrStmt, peeled),
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),

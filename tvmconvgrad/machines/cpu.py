@@ -98,6 +98,12 @@ class CpuMachine:
         return self.multiplies_pairs and (in_tile_registers or 2 * self.dots_per_fma > 1)
 
     @property
+    def masked_loads(self) -> bool:
+        """Whether an instruction loads some lanes of a vector, and zeros for the others (AVX, AVX-512). On other CPUs
+        LLVM would test each lane."""
+        return self.lanes >= 8
+
+    @property
     def fmas_in_flight(self) -> float:
         """The number of independent FMAs that keep the units busy."""
         return self.fmas * self.fma_latency

@@ -28,6 +28,9 @@ inner one in the copy (tir/passes/transposition/loops.py)."""
 MASK = "pragma_mask"
 """On a loop over a vector's lanes: it adds products to a sum, and some lanes may be padding (tir/passes/masking.py)."""
 
+PEEL = "pragma_peel"
+"""On a loop: its first and last iteration stand apart (tir/passes/peeling.py)."""
+
 PAIRS = "pragma_pairs"
 """On a loop over a vector's lanes: each lane adds two bf16 products to its sum (tir/passes/pairs.py)."""
 

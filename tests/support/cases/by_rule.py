@@ -55,6 +55,9 @@ ROWS = [
     Convolution(2, 4, 4, 4, (3, 5), (13, 15), (3, 3), (1, 1), (1, 1), (6, 6), (6, 6)),
     Convolution(1, 2, 2, 2, (40,), (16,), (37,), (1,), (1,), (7,), (5,)),
     Convolution(2, 3, 3, 3, (11, 13), (7, 9), (3, 3), (1, 1), (2, 3), (0, 1), (0, 1)),
+    # several tiles of rows, in some of which only dilated taps meet pads
+    Convolution(1, 2, 2, 2, (42, 33), (42, 33), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    Convolution(1, 2, 2, 2, (70, 17), (70, 17), (5, 3), (1, 1), (9, 1), (18, 1), (18, 1)),
     # strides along both, with and without dilation; one tap
     Convolution(2, 6, 6, 6, (9, 37), (5, 19), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 3, 3, 3, (9, 41), (9, 13), (3, 3), (1, 3), (1, 2), (1, 0), (1, 0)),
@@ -96,6 +99,7 @@ def _by_channels() -> list[Case]:
 def _rows() -> list[Case]:
     convolution, transposed = "ConvolutionBackpropFilters", "ConvTransposeBackpropFilters"
     f32 = [(convolution, "OIX", "f32"), (transposed, "IOX", "f32")]
+    f32 += [("ConvolutionBackpropData", "OIX", "f32"), ("ConvTransposeBackpropData", "IOX", "f32")]
     kinds = [*f32, (convolution, "XIO", "bf16"), (convolution, "OIX", "f16")]
     return [Case(operator, conv, "NCX", axes, dtype) for conv in ROWS for operator, axes, dtype in kinds]
 

@@ -64,6 +64,10 @@ def tile_efficiency(
     if not fits_registers(machine, rows, columns, spare):
         return 0.0
     loading = (costs[0] * rows + costs[1] * columns) * min(machine.fmas / 2, 1.0)
-    idle = max(0.0, 1 - fmas / (enough * machine.fmas_in_flight / 8)) ** 2
     loaded = machine.loads_per_cycle / (rows + columns) * fmas / machine.fmas
-    return min((1 - idle) * fmas / (fmas + loading), loaded) * lanes / machine.lanes
+    return min(busy(machine, fmas, enough) * fmas / (fmas + loading), loaded) * lanes / machine.lanes
+
+
+def busy(machine: CpuMachine, sums: int, enough: float) -> float:
+    """The share of time for which the units are busy, by the number of sums in the tile; `enough` as above."""
+    return 1 - max(0.0, 1 - sums / (enough * machine.fmas_in_flight / 8)) ** 2

@@ -127,9 +127,19 @@ class _Lanes:
             return self._each(condition, stride, begin)
         first, step = linear
         if stride == 1:
-            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
+            return self._is_negative(first, step)
         lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(stride, self.count)
         return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
+
+    def _is_negative(self, first: Expr, step: int) -> Expr:
+        """For each lane, whether `first + lane * step` is negative, in 32 bits: a vector of 64-bit numbers takes two
+        registers. A `first` that is far from zero is replaced by a nearer one of the same sign."""
+        far = 1 << 30
+        if abs(step) * self.count >= far:
+            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
+        near = self.analyzer.simplify(tirx.min(tirx.max(first, index(-far)), index(far)))
+        numbers = tirx.Ramp(tirx.Cast("int32", near), tirx.IntImm("int32", step), self.count)
+        return numbers < tirx.Broadcast(tirx.IntImm("int32", 0), self.count)
 
     def _each(self, value: Expr, stride: int = 1, begin: int = 0) -> Expr:
         """A value that is not linear in the lane, computed lane by lane."""

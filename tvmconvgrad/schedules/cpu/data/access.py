@@ -1,7 +1,8 @@
-"""How a register tile reads its operands and writes its results: in place, packed, transposed.
+"""How a register tile reads its operands, in place or packed, and how many cache blocks of K it adds up.
 
-Packing an operand costs as much as many products, and writing a result against the memory's order costs even more.
-Which of them a tile needs follows from its vectorised axis. So all of this is asked of every tile before one is chosen.
+Packing an operand costs as much as many products, and writing a result against the memory's order (results.py) costs
+even more. Which of them a tile needs follows from its vectorised axis. So all of this is asked of every tile before one
+is chosen.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 
-from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import SHARED, workspace_room
-from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
+from tvmconvgrad.schedules.cpu.costs import workspace_room
+from tvmconvgrad.schedules.cpu.data import masked
+from tvmconvgrad.schedules.cpu.data.results import DataResults
+from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
 from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
-from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
@@ -60,19 +62,8 @@ results in more pages, a panel may take its share of L2, too: DCGAN's judge4 (da
 
 
 @dataclass(frozen=True)
-class DataAccess:
+class DataAccess(DataResults):
     """What a register tile reads and writes, for sums of these sizes on a machine."""
-
-    machine: CpuMachine
-    sizes: DataSizes
-    tile: DataTile
-
-    @property
-    def has_contiguous_vectors(self) -> bool:
-        """Whether the tile's vectors are contiguous in the user's data and result."""
-        return (self.sizes.problem.data_format == "NXC") != (self.tile.vector_axis is DataAxis.M)
-
-    # ---- what is read ----
 
     @cached_property
     def pairs(self) -> bool:
@@ -137,6 +128,8 @@ class DataAccess:
         its memory, and the rows that a tile reads side by side cause no conflict misses in L1. Tile registers need K
         blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
+        if self.masks_data:
+            return True
         if not self.has_contiguous_vectors or tile.vector_axis is DataAxis.GROUPS:
             return False
         if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
@@ -150,6 +143,11 @@ class DataAccess:
             if not near or F32_BYTES * tile.positions < LEAST_RUN:
                 return False
         return data_is_plain(problem, self.blocking(in_place=True))
+
+    @property
+    def masks_data(self) -> bool:
+        """Whether data is read in place with its padding, by masked loads."""
+        return self.tile.vector_axis is DataAxis.M and masked.takes(self.machine, self.sizes)
 
     @cached_property
     def filter_in_place(self) -> bool:
@@ -192,7 +190,7 @@ class DataAccess:
         """Whether a workspace of so many packed elements takes no more memory than the tensors."""
         return self.bytes * elements <= workspace_room(self.sizes.problem)
 
-    # ---- what is written ----
+    # ---- cache blocks of K ----
 
     @cached_property
     def may_block_k(self) -> bool:
@@ -255,95 +253,3 @@ class DataAccess:
         stride = geometry.strides[-1] if self.has_strided_results else 1
         positions = geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
         return F32_BYTES * stride * sizes.problem.output_shape[-1] >= PAGE_BYTES and positions > TLB_PAGES
-
-    @property
-    def has_strided_results(self) -> bool:
-        """Whether the results of one output phase are strided along the last axis."""
-        problem = self.sizes.problem
-        return problem.gradient is Gradient.DATA and problem.geometry.strides[-1] > 1
-
-    @cached_property
-    def transposes_result(self) -> bool:
-        """Whether tiles are transposed in registers, to be written along positions (NCX) or along a group's channels
-        (NXC). All tiles must be whole: others are written element by element."""
-        tile = self.tile
-        by_channels = self.sizes.problem.data_format == "NXC"
-        if tile.vector_axis not in ((DataAxis.GROUPS,) if by_channels else (DataAxis.N, DataAxis.GROUPS)):
-            return False
-        lanes = tile.groups if tile.vector_axis is DataAxis.GROUPS else tile.n
-        side = min(tile.n if by_channels else tile.positions, lanes)
-        whole = self.sizes.problem.geometry.groups % tile.groups == 0 and all(
-            size.positions[-1] % tile.positions == 0 and size.n % tile.n == 0 for size in self.sizes.sums
-        )
-        return side >= LEAST_SIDE and whole
-
-    @property
-    def writes_rows(self) -> bool:
-        """Whether tiles are written by rows (tir/passes/rows.py): some vector may reach beyond the end of a row of the
-        result, or of a position's channels."""
-        sizes, tile = self.sizes, self.tile
-        if tile.vector_axis is DataAxis.N:
-            in_order = {size.n for size in sizes.sums} == {sizes.n}
-            # of 16 bits also a stride apart: LLVM's own conditional store may write one element more
-            by_rows = self.has_contiguous_vectors or sizes.problem.output_dtype != "f32"
-            return by_rows and in_order and sizes.n % tile.n > 0
-        if tile.vector_axis is not DataAxis.M:
-            return False
-        # With fewer channels in NXC several positions share a cache line, and LLVM's own code is as fast.
-        cut = sizes.n >= LEAST_SIDE and any(size.positions[-1] % tile.positions for size in sizes.sums)
-        return self.has_contiguous_vectors or cut
-
-    @property
-    def writes_whole_lines(self) -> bool:
-        """Whether a tile's vectors are contiguous in the result and none reaches beyond its end."""
-        sizes, tile, geometry = self.sizes, self.tile, self.sizes.problem.geometry
-        if tile.vector_axis is DataAxis.GROUPS:
-            return sizes.n == 1 and geometry.groups % tile.groups == 0
-        if tile.vector_axis is DataAxis.M:
-            return self.has_contiguous_vectors and not self.has_strided_results
-        if geometry.groups > 1 and sizes.n * F32_BYTES % CACHE_LINE:
-            return False  # groups share a cache line, which is fetched and written back for each of them
-        vector = largest_divisor(tile.n, self.machine.lanes)
-        return all(size.n % tile.n == 0 and (size.n == sizes.n or sizes.n % vector == 0) for size in sizes.sums)
-
-    @property
-    def may_store_non_temporally(self) -> bool:
-        """Whether tiles may be written by non-temporal stores: each tile fills whole cache lines, which need not be
-        read before."""
-        tile, row = self.tile, self.sizes.problem.output_shape[-1]
-        if (
-            not self.machine.non_temporal
-            or tile.vector_axis is DataAxis.K
-            or not self.has_contiguous_vectors
-            or not self.writes_whole_lines
-        ):
-            return False
-        if not self.sizes.problem.may_bypass_caches:
-            return False
-        run = tile.positions if tile.vector_axis is DataAxis.M else tile.n * tile.groups
-        return row % self.sizes.line == 0 and run % self.sizes.line == 0
-
-    @property
-    def may_stage_results(self) -> bool:
-        """Whether results may be staged, for non-temporal stores to copy: the planes of depthwise gradients in NCX, in
-        which output phases interleave. Other planes, with rows that begin within a cache line, took 1.0 to 1.25 times
-        as long with it (MobileNetV2's block3b, block5b and block2b; an AMD EPYC with Zen 4). An element without
-        products would be zeroed elsewhere, and then overwritten."""
-        sizes, by_rows = self.sizes, self.tile.vector_axis is DataAxis.M
-        planes = by_rows and sizes.is_depthwise and sizes.problem.data_format == "NCX" and self.has_strided_results
-        if not planes or not self.machine.non_temporal or not sizes.problem.may_bypass_caches:
-            return False
-        return sizes.fills_result and sizes.plane <= self.machine.l2_blocks
-
-    @property
-    def stores_non_temporally(self) -> bool:
-        """Whether results are written by non-temporal stores unless a search says otherwise: if they are larger than
-        a core's share of L3. A smaller one should stay in the cache for its reader.
-
-        Depthwise sums are bound by memory. So their result stays in the cache as long as all tensors may, if each
-        vector is a whole cache line; otherwise each line that is written in parts would be read from memory first.
-        """
-        stays = self.sizes.is_depthwise and self.machine.lanes >= self.sizes.line
-        fits = self.sizes.problem.tensor_bytes <= SHARED * self.machine.l3
-        able = self.may_store_non_temporally or self.may_stage_results
-        return able and self.sizes.has_large_output(self.machine.l3) and not (stays and fits)

@@ -9,6 +9,7 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from tvmconvgrad.schedules.cpu import blocks, tile_registers
 from tvmconvgrad.schedules.cpu.blocks import LoopNest
+from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
@@ -48,6 +49,9 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if stored is not None and tile.tile_rows:
         row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
         tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
+    elif access.masks_data:
+        strides = access.sizes.read_strides
+        masked.schedule_tile(sch, inside, k_loops, register_tile, access.machine.lanes, strides)
     else:
         blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
     for each, loop in zip(sums, block_loops):
@@ -55,7 +59,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if tile.vector_axis is DataAxis.K:
         _add_lanes(sch, total, inside[-1])
     sch.reverse_compute_at(written, inside[-1], preserve_unit_loops=True)
-    if plan.prefetch:
+    if plan.prefetch and not access.masks_data:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, PREFETCH_EACH, tile.rows * tile.positions)
     return DataNest(block, work_items, n_block, k_loops[0], written)

@@ -12,7 +12,7 @@ from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BEST_TILES, STARTING
-from tvmconvgrad.schedules.cpu.data import tile_registers
+from tvmconvgrad.schedules.cpu.data import masked, tile_registers
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
@@ -41,7 +41,7 @@ class DataPlan:
     packs_filter: Packs
     """Where panels are packed, likewise."""
     prefetch: int
-    """Prefetch distance of data that is read in place, in positions; 0: none."""
+    """Prefetch distance of data that is read in place, in positions, or of rows with vectors over them; 0: none."""
     k_cache_blocks: int
     """The number of cache blocks of K, which are added to the result one after the other."""
     summation_blocks: int | None
@@ -73,9 +73,9 @@ class DataPlanner:
         is_strided = problem.gradient is Gradient.FORWARD and geometry.strides[-1] > 1 and geometry.k[-1] > 1
         if self.vector_axis is DataAxis.K:
             return self._may_sum_lanes()
-        return not (self.vector_axis is DataAxis.GROUPS and geometry.groups == 1) and not (
-            self.vector_axis is DataAxis.M and is_strided
-        )
+        if self.vector_axis is DataAxis.M:
+            return not is_strided or masked.takes(self.machine, self.sizes)
+        return self.vector_axis is not DataAxis.GROUPS or geometry.groups > 1
 
     def _may_sum_lanes(self) -> bool:
         """Whether the channels of K are contiguous in the data and in the filter, in whole vectors."""
@@ -111,8 +111,9 @@ class DataPlanner:
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
         prefetch = 0
-        if packs is Packs.IN_PLACE and tile.vector_axis is DataAxis.N:
-            prefetch = decisions.draw("prefetch", [0, tile.positions, 2 * tile.positions], tile.positions)
+        if packs is Packs.IN_PLACE and (tile.vector_axis is DataAxis.N or access.masks_data):
+            ahead = masked.rows_ahead(self.sizes) if access.masks_data else tile.positions
+            prefetch = decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead)
         block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
         if access.may_block_k:
@@ -168,6 +169,8 @@ class DataPlanner:
     ) -> Packs:
         """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
         access, partitions = partitioning.access, partitioning.partitions
+        if access.masks_data:
+            return Packs.IN_PLACE
         places, default = [Packs.BEFORE], Packs.BEFORE
         if partitioning.work_items_correspond(partition_tiles, n_partitions):
             places.append(Packs.WORK_ITEM)

@@ -27,9 +27,10 @@ Why it is fast.
    - a result that is written by non-temporal stores
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
-3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1.
-   With vectors over N it is prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all
-   of them; what a work item packs next is prefetched while products are added up (transforms/software_pipelining.py).
+3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1; f32
+   of depthwise layers in NCX also with padding (masked.py). With vectors over N, and there, it is prefetched
+   (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what a work item packs next
+   is prefetched while products are added up (transforms/software_pipelining.py).
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py).
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
    (tir/passes/non_temporal.py). Tiles of a strided depthwise gradient in NCX do not, but a work item's channels do
@@ -130,7 +131,10 @@ class DataRule(PlannedRule[DataPlanner]):
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = elide_padding(prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)}), expression)
+        module = prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)})
+        # Masks leave out padding along the last two axes.
+        eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
+        module = elide_padding(module, eliding)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(

@@ -35,9 +35,6 @@ those on CPUs without mask registers. Most vectors cross a cache line. Sums that
 their times beside today's: LOADING 0 and 0; LOADING_MANY 1, 0.92 and 1, 0.94; for `x86-64-v3`, LOADING_MANY_UNMASKED
 1, 1.16 and 1, 1.35 (benchmarks/constants.py)."""
 
-MASKED_LANES = 8
-"""CPUs with vectors of at least so many f32 have masked loads (AVX, AVX-512). On others LLVM would test each lane."""
-
 AHEAD = 1024
 """Prefetch distance in elements, rounded up to whole rows. With half of it 2 sums change, and take 0.97 times as long;
 with twice, 2 and 1.06 (benchmarks/constants.py)."""
@@ -143,7 +140,7 @@ class RowsPlanner:
     def _in_place(self) -> bool:
         """Whether data is read in place: it is f32, the CPU has masked loads, and the stride is at most
         `MAX_STRIDE`."""
-        in_place = self.problem.dtype == "f32" and self.machine.lanes >= MASKED_LANES
+        in_place = self.problem.dtype == "f32" and self.machine.masked_loads
         return in_place and self.problem.geometry.strides[-1] <= MAX_STRIDE
 
     def _prefetch(self, cache_block: int) -> int:

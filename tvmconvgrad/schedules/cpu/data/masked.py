@@ -1,0 +1,114 @@
+"""Depthwise sums in NCX whose data is read in place, with its padding, by masked loads (tir/passes/masking.py).
+
+A depthwise sum has few products for each element, so that packing its data takes longer than they do.
+
+    for row of tiles:                     # the first and the last one stand apart (tir/passes/peeling.py)
+      for tile of that row:
+        tile = 0                          # rows x vectors of positions, in registers
+        for tap along the last axis:
+          for row, vector, tap of a column:    # unrolled: a vector is loaded once for all taps of a column
+            tile[row, vector] += data[row + tap, vector + tap along the last axis] * filter[tap]
+
+A vector's mask depends on its place along the last axis, and is computed once for all rows. Whether a row is padding is
+known when the program is built, but for middle tiles with padding: they have it where there is more than a tile's rows.
+
+Beside the sums of packed data, MobileNetV2's block1_depthwise (data) took 0.37 of the time, block4b_depthwise 0.32, and
+ConvNeXt's stage3_depthwise 0.39 (an AMD EPYC with Zen 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
+
+from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
+from tvmconvgrad.schedules.cpu import blocks
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile, SumAxis
+from tvmconvgrad.schedules.cpu.micro_kernel import ENOUGH_IF_SHORT, SPARE, busy
+from tvmconvgrad.spec import Gradient
+from tvmconvgrad.tir.annotations import MASK, PEEL, PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
+from tvmconvgrad.tir.passes.limits import MAX_STRIDE
+
+LEAST_SUMS = 4
+"""The sums that should have registers beside a column of taps: ConvNeXt's stage3_depthwise (data), whose seven taps
+leave none for `x86-64-v3`, took 1.5 times as long as with packed data (an AMD EPYC with Zen 5)."""
+
+LOADING, MASKING = 0.5, 4.0
+"""What loading a vector costs, and computing a mask, in FMAs. Most vectors cross a cache line."""
+
+AHEAD = 3072
+"""Prefetch distance in elements, rounded up to whole rows. With half and twice of it MobileNetV2's block1_depthwise
+took 1.57 and 0.78 times as long, block2b_depthwise 1.07 and 0.95, block3b_depthwise 0.97 and 1.07 (data, an AMD EPYC
+with Zen 5)."""
+
+
+def takes(machine: CpuMachine, sizes: DataSizes) -> bool:
+    """Whether the data of sums with vectors over positions is read in place, by masked loads."""
+    problem, geometry = sizes.problem, sizes.problem.geometry
+    if problem.data_format != "NCX" or problem.dtype != "f32" or not machine.masked_loads:
+        return False
+    if problem.gradient is Gradient.FORWARD and geometry.strides[-1] > MAX_STRIDE:
+        return False
+    return sizes.is_depthwise and sizes.is_product and _fits(machine, sizes, LEAST_SUMS)
+
+
+def efficiency(machine: CpuMachine, sizes: DataSizes, tile: DataTile) -> float:
+    """The share of peak FLOPs that a tile may reach; 0 if it spills."""
+    phases, columns, used = tile.vectors(machine.lanes)
+    vectors, sums = columns // tile.rows, phases * columns
+    if not _fits(machine, sizes, sums):
+        return 0.0
+    down, along = max(_axes(sizes), key=lambda axes: axes[0].taps)
+    rows = len({row * down.stride + tap * down.step for row in range(tile.rows) for tap in range(down.taps)})
+    fmas, loads = sums * down.taps, rows * vectors * along.stride
+    share = fmas / (fmas + LOADING * loads + MASKING * vectors)
+    return busy(machine, sums, ENOUGH_IF_SHORT) * share * used / machine.lanes
+
+
+def rows_ahead(sizes: DataSizes) -> int:
+    """The prefetch distance in rows. None where there is one row, which a core's own prefetcher follows."""
+    return -(-AHEAD // sizes.problem.input_shapes[0][-1]) if sizes.problem.geometry.rank > 1 else 0
+
+
+def schedule_tile(
+    sch: Schedule,
+    m_blocks: Sequence[LoopRV],
+    k_loops: Sequence[LoopRV],
+    tile: Sequence[LoopRV],
+    lanes: int,
+    strides: Sequence[int],
+) -> None:
+    """Schedule the loops of a tile and those around it, from (image, *rows, tile of a row) inwards. Neighbouring
+    positions read elements that are `strides` apart."""
+    block, *taps, k = k_loops
+    *channels_and_rows, row = tile
+    vector, lane = sch.split(row, [None, gcd(blocks.extent(sch, row), lanes)])
+    unrolled = [k, *channels_and_rows, vector, *taps[-2:-1]]
+    sch.reorder(block, *taps[:-2], taps[-1], *unrolled, lane)
+    for loop in unrolled:
+        sch.unroll(loop)
+    sch.annotate(lane, MASK, 1)
+    if len(taps) > 1:
+        sch.annotate(m_blocks[-2], PEEL, 1)
+    sch.annotate(block, PREFETCH_READS, 1)
+    for loop in (*channels_and_rows[2:], vector):
+        sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
+    for loop in taps[-2:-1]:
+        sch.annotate(loop, PREFETCH_EACH, min(strides[-2], blocks.extent(sch, loop)))
+    sch.annotate(lane, PREFETCH_LINE, max(CACHE_LINE // F32_BYTES // strides[-1], 1))
+
+
+def _fits(machine: CpuMachine, sizes: DataSizes, sums: int) -> bool:
+    """Whether so many sums fit the registers, beside the vectors that a column of taps reads, and the filter's elements
+    if FMAs cannot broadcast them from memory."""
+    each = 1 if machine.broadcasts else 2
+    return all(sums + each * down.taps + SPARE <= machine.registers for down, _ in _axes(sizes))
+
+
+def _axes(sizes: DataSizes) -> list[tuple[SumAxis, SumAxis]]:
+    """The last two axes of each sum; an axis of one position and one tap stands for one that is not there."""
+    single = SumAxis(1, 1, 0, 1, 0, 1)
+    return [(size.axes[-2] if len(size.axes) > 1 else single, size.axes[-1]) for size in sizes.sums]
