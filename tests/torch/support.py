@@ -10,6 +10,7 @@ import torch
 
 from tvmconvgrad.torch.dispatch.override import Override, overrides
 from tvmconvgrad.torch.state import state
+from tvmconvgrad.torch.steps.first import FirstStep
 from tvmconvgrad.torch.steps.step import Step
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -18,6 +19,7 @@ FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 def forget_layers() -> None:
     state._known.clear()
     state._sizes.clear()
+    state._first_step = FirstStep()
     state.foreign.clear()
 
 

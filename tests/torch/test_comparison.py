@@ -10,9 +10,10 @@ import torch
 import tvmconvgrad.torch as cgt
 from tests.torch.support import called, forget_layers
 from tvmconvgrad.frontends.parts import Part
+from tvmconvgrad.torch import reporting
 from tvmconvgrad.torch.dispatch.override import overrides
 from tvmconvgrad.torch.state import PATIENCE, SIZES_AT_ONCE
-from tvmconvgrad.torch.steps import findings
+from tvmconvgrad.torch.steps import findings, first
 from tvmconvgrad.torch.steps.building import Build
 from tvmconvgrad.torch.steps.comparison import CALLS_EACH, Comparison
 
@@ -139,6 +140,7 @@ def test_nobody_waits_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     with cgt.enabled():
         for ours, theirs in zip(backward(), expected, strict=True):
             assert torch.equal(ours, theirs)
+        backward()
         rows = cgt.report().rows
     assert len(rows) == 3
     assert all(row.by == "PyTorch" and "/nowhere/python" in row.why for row in rows), rows
@@ -147,15 +149,40 @@ def test_nobody_waits_for_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_programs_whose_sizes_change_for_ever_do_not_build_for_ever() -> None:
     """The kernels of a layer's first sizes are built at once, those of others when a size comes again and again."""
     with cgt.enabled(), torch.no_grad():
+        torch.conv2d(torch.ones(1, 8, 12, 12), W)  # the first step
         for width in range(12, 12 + 2 * SIZES_AT_ONCE):
             torch.conv2d(torch.ones(1, 8, 12, width), W)
-        asked = [step.build is not None and step.build._future is not None for step in called()]
-        assert asked == [True] * SIZES_AT_ONCE + [False] * SIZES_AT_ONCE
+        assert asked() == [True] * SIZES_AT_ONCE + [False] * SIZES_AT_ONCE
         assert cgt.report().rows[-1].why == "a further size of the input, which came a few times only"
         for _ in range(PATIENCE):
             torch.conv2d(torch.ones(1, 8, 12, 12 + SIZES_AT_ONCE), W)
-        asked = [step.build is not None and step.build._future is not None for step in called()]
-        assert asked == [True] * (SIZES_AT_ONCE + 1) + [False] * (SIZES_AT_ONCE - 1)
+        assert asked() == [True] * (SIZES_AT_ONCE + 1) + [False] * (SIZES_AT_ONCE - 1)
+
+
+def asked() -> list[bool]:
+    return [step.build is not None and step.build._future is not None for step in called()]
+
+
+def test_nothing_is_built_before_the_first_layer_comes_again() -> None:
+    """Layers that come several times in the first step wait, too."""
+    with cgt.enabled():
+        torch.conv2d(X, W)
+        for _ in range(3):
+            torch.conv2d(X[:1], W)
+        assert asked() == [False, False]
+        assert {row.why for row in cgt.report().rows} == {reporting._FIRST_STEP}
+        torch.conv2d(X, W)
+        assert asked() == [True, False]
+        torch.conv2d(X[:1], W)
+        assert asked() == [True, True]
+
+
+def test_kernels_are_built_though_the_first_layer_never_comes_again() -> None:
+    with cgt.enabled():
+        torch.conv2d(X, W)
+        for _ in range(first.MOST_CALLS):
+            torch.conv2d(X[:1], W)
+        assert asked() == [False, True]
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, f'{{"of": 1, "ours_ms": 1{0:0400}, "theirs_ms": 1}}'])

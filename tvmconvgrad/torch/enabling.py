@@ -9,6 +9,7 @@ import torch
 
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.common.warnings import say
+from tvmconvgrad.frontends.algorithms import target_of
 from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.torch.dispatch.override import OverrideWarning, others
 from tvmconvgrad.torch.layers import memory_formats
@@ -81,9 +82,11 @@ def _parsed(
     settings = parse_settings(algorithm, dtypes, devices, layers)
     memory_formats.check_version()
     tensors.meet_torch(torch)  # so that kernels use no more threads than PyTorch
-    threads.get_num_threads()  # what is wrong with variables and with the findings is said here and not in a step
+    # What is wrong with variables and findings is said here, and what takes long is read here, not in a step.
+    threads.get_num_threads()
     registry.is_building_allowed()
     findings.load()
+    target_of(algorithm)
     for other in others():
         say(other, OverrideWarning)
     return settings

@@ -12,6 +12,7 @@ from tvmconvgrad.torch.dispatch.override import others
 from tvmconvgrad.torch.state import state
 from tvmconvgrad.torch.steps.step import Step
 
+_FIRST_STEP = "kernels are built after the first step: call the model again, or call warmup()"
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
 
 
@@ -85,6 +86,8 @@ def _why(step: Step) -> str:
         return ""
     if step.comparison.is_ours is False:
         return "PyTorch's kernel is faster"
+    if not is_there and not step.first_step.is_over:
+        return _FIRST_STEP
     if not is_there:
         return _FURTHER_SIZE if step.is_waiting else "its kernel is being built"
     return "both compute in turn" if step.comparison.is_ours is None else ""

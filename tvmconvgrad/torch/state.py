@@ -10,6 +10,7 @@ from tvmconvgrad.common import process
 from tvmconvgrad.frontends.stack import SettingsStack
 from tvmconvgrad.torch.layers.layer import Backward, Forward
 from tvmconvgrad.torch.settings import Settings
+from tvmconvgrad.torch.steps.first import FirstStep
 from tvmconvgrad.torch.steps.step import Step
 
 MOST_LAYERS, MOST_SETTINGS = 4096, 16
@@ -17,8 +18,9 @@ MOST_LAYERS, MOST_SETTINGS = 4096, 16
 all layers, or the oldest settings, are forgotten: a program whose shapes never repeat must not fill the memory, nor one
 that makes a new function for `enable(layers=...)` in every step."""
 SIZES_AT_ONCE, PATIENCE = 8, 3
-"""Kernels are built at the first call for the first SIZES_AT_ONCE combinations of a layer's pass, batch and image size.
-For a later one they are built after PATIENCE calls, since some programs have another size in every step."""
+"""Once the first step is over (steps/first.py), kernels are built at the next call for the first SIZES_AT_ONCE
+combinations of a layer's pass, batch and image size. For a later one they are built after PATIENCE calls, since some
+programs have another size in every step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,7 @@ class State:
         self._sizes: dict[Any, int] = {}
         """The number of sizes in which each convolution was called, by `Convolution.without_sizes`."""
         self._known: dict[Any, Called] = {}
+        self._first_step = FirstStep()
 
     @property
     def settings(self) -> Settings | None:
@@ -93,6 +96,7 @@ class State:
         sizes = self._sizes[layer.conv.without_sizes] = self._sizes.get(layer.conv.without_sizes, 0) + 1
         for step in layer.steps:
             step.patience = PATIENCE if sizes > SIZES_AT_ONCE else 0
+            step.first_step = self._first_step
         return layer
 
     def _follow(self) -> None:

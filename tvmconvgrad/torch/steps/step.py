@@ -14,6 +14,7 @@ from tvmconvgrad.spec.values import Shape
 from tvmconvgrad.torch.devices import Device
 from tvmconvgrad.torch.steps.building import Build
 from tvmconvgrad.torch.steps.comparison import Comparison
+from tvmconvgrad.torch.steps.first import FirstStep
 
 Tensor = torch.Tensor
 Copier = Callable[[Tensor], Tensor]
@@ -53,6 +54,8 @@ class Step:
         self.calls = 0
         self.patience = 0
         """How many calls PyTorch computes before the build starts."""
+        self.first_step = FirstStep()
+        """The program's; no build starts before it is over."""
         self._has_run = False
 
     @property
@@ -72,6 +75,8 @@ class Step:
         be loaded meanwhile.
         """
         self.calls += 1
+        if not self.first_step.is_over:
+            self.first_step.count(self)
         kernel = self._chosen()
         return None if kernel is None or (not self._has_run and self.device.is_recording()) else kernel
 
@@ -95,7 +100,7 @@ class Step:
     @property
     def is_waiting(self) -> bool:
         """Whether there were too few calls to start the build."""
-        return self.calls <= self.patience
+        return self.calls <= self.patience or not self.first_step.is_over
 
     def ask(self) -> None:
         """Start the build now, for whoever waits for it, however few calls there were, unless PyTorch computes whatever
