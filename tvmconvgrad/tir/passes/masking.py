@@ -11,7 +11,7 @@ A schedule annotates the loop over the lanes by `MASK`. A statement that would a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 
@@ -27,6 +27,7 @@ from tvmconvgrad.tir.passes.statements import conjuncts, index, step_of, without
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
+_FAR = 1 << 30
 _DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
     tirx.LT: lambda a, b: a - b,
     tirx.LE: lambda a, b: a - b - 1,
@@ -107,7 +108,7 @@ class _Lanes:
                 masks.append(tirx.EQ(elements % _all(stride, count), _all(0, count)))
             parts.append(self._part(load.source, self.analyzer.simplify(first - remainder + begin), masks))
         lanes = range(remainder, stride * count, stride)
-        return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
+        return _shuffled(parts, lanes)
 
     def _part(self, source: tirx.Buffer, first: Expr, masks: list[Expr]) -> Expr:
         """A vector of contiguous elements from `first` on, zero where one of the masks is false."""
@@ -126,26 +127,23 @@ class _Lanes:
         if linear is None:
             return self._each(condition, stride, begin)
         first, step = linear
-        if stride == 1:
-            return self._is_negative(first, step)
-        lanes = tirx.Ramp(index(begin), index(1), self.count) // _all(stride, self.count)
-        return lanes * _all(step, self.count) + tirx.Broadcast(first, self.count) < _all(0, self.count)
+        return self._are_negative(first, [step * ((begin + lane) // stride) for lane in range(self.count)])
 
-    def _is_negative(self, first: Expr, step: int) -> Expr:
-        """For each lane, whether `first + lane * step` is negative, in 32 bits: a vector of 64-bit numbers takes two
-        registers. A `first` that is far from zero is replaced by a nearer one of the same sign."""
-        far = 1 << 30
-        if abs(step) * self.count >= far:
-            return tirx.Ramp(first, index(step), self.count) < _all(0, self.count)
-        near = self.analyzer.simplify(tirx.min(tirx.max(first, index(-far)), index(far)))
-        numbers = tirx.Ramp(tirx.Cast("int32", near), tirx.IntImm("int32", step), self.count)
-        return numbers < tirx.Broadcast(tirx.IntImm("int32", 0), self.count)
+    def _are_negative(self, first: Expr, lanes: list[int]) -> Expr:
+        """For each lane, whether `first` plus the lane's number is negative, in 32 bits: a vector of 64-bit numbers
+        takes two registers. A `first` that is far from zero is replaced by a nearer one of the same sign."""
+        dtype, near = "int64", first
+        if max(map(abs, lanes)) < _FAR:
+            dtype = "int32"
+            near = tirx.Cast(dtype, self.analyzer.simplify(tirx.min(tirx.max(first, index(-_FAR)), index(_FAR))))
+        numbers = _shuffled([tirx.IntImm(dtype, lane) for lane in lanes], range(self.count))
+        return tirx.Broadcast(near, self.count) + numbers < tirx.Broadcast(tirx.IntImm(dtype, 0), self.count)
 
     def _each(self, value: Expr, stride: int = 1, begin: int = 0) -> Expr:
         """A value that is not linear in the lane, computed lane by lane."""
         numbers = [(begin + number) // stride for number in range(self.count)]
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
-        return tirx.Shuffle(parts, [tirx.IntImm("int32", number) for number in range(self.count)])
+        return _shuffled(parts, range(self.count))
 
     def _linear(self, condition: Expr) -> tuple[Expr, int] | None:
         """The first value, and the step from lane to lane, of numbers that are negative where the condition holds; None
@@ -184,6 +182,11 @@ class _Lanes:
     def _first(self, place: Expr) -> Expr:
         """An index at the first lane."""
         return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
+
+
+def _shuffled(parts: list[Expr], lanes: Sequence[int]) -> Expr:
+    """The vector of these lanes of all parts, one after the other."""
+    return tirx.Shuffle(parts, [tirx.IntImm("int32", lane) for lane in lanes])
 
 
 def _all(value: int, count: int) -> Expr:
