@@ -52,6 +52,16 @@ def test_a_condition_on_lanes(term: str, seed: int) -> None:
     assert np.array_equal(got, expected), condition
 
 
+@pytest.mark.parametrize("far", [1 << 31, 1 << 32, -(1 << 32), (1 << 33) + 5])
+@pytest.mark.parametrize("term", ["j * ({far}) + i", "j + i * ({far})"])
+def test_numbers_that_32_bits_do_not_hold(term: str, far: int) -> None:
+    source = np.arange(1, ROWS * LANES + 1, dtype=np.float32)
+    condition = f"{term.format(far=far)} < 3"
+    got, _ = masked(condition, source)
+    row, lane = np.arange(ROWS, dtype=np.int64)[:, None], np.arange(LANES, dtype=np.int64)[None]
+    assert np.array_equal(got, np.where(eval(condition, {"i": lane, "j": row}), source.reshape(ROWS, LANES), 0))
+
+
 def test_a_quotient_within_a_quotient_is_one_comparison_of_vectors() -> None:
     _, program = masked("(j * 4 + i // 2) // 5 < 2", np.ones(ROWS * LANES, np.float32))
     assert "@llvm.masked.load" in program

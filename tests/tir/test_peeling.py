@@ -51,6 +51,7 @@ def test_conditions_stay_at_the_ends_alone() -> None:
     parts = [part for part in sequence.seq if isinstance(part, tirx.For)]
     conditions = [any(call.op.same_as(IF_THEN_ELSE) for call in nodes(part, Call)) for part in parts]
     assert conditions == [True, False, True]
+    assert tirx.analysis.verify_ssa(module["main"])
 
 
 def test_other_annotations_are_left_alone() -> None:

@@ -66,7 +66,7 @@ def test_a_failed_build_leaves_later_calls_to_pytorch(monkeypatch: pytest.Monkey
     failed: Future[Any] = Future()
     failed.set_exception(RuntimeError("no compiler"))
     monkeypatch.setattr(building, "in_background", lambda *_: failed)
-    with cgt.enabled():
+    with cgt.enabled(), torch.no_grad():
         for _ in range(2):
             torch.conv2d(X, W)
     (step,) = called()

@@ -165,9 +165,9 @@ def asked() -> list[bool]:
 
 def test_nothing_is_built_before_the_first_layer_comes_again() -> None:
     """Layers that come several times in the first step wait, too."""
-    with cgt.enabled():
+    with cgt.enabled(), torch.no_grad():
         torch.conv2d(X, W)
-        for _ in range(3):
+        for _ in range(2):
             torch.conv2d(X[:1], W)
         assert asked() == [False, False]
         assert {row.why for row in cgt.report().rows} == {reporting._FIRST_STEP}
@@ -177,12 +177,44 @@ def test_nothing_is_built_before_the_first_layer_comes_again() -> None:
         assert asked() == [True, True]
 
 
-def test_kernels_are_built_though_the_first_layer_never_comes_again() -> None:
+def test_kernels_are_built_though_the_first_layers_never_come_again() -> None:
+    """As where an image is encoded once, and then decoded in many steps."""
+    with cgt.enabled(), torch.no_grad():
+        for width in (12, 11, 10):
+            torch.conv2d(X[..., :width], W)
+        for step in range(4):
+            for batch in (1, 2):
+                torch.conv2d(X[:batch, :, 3:], W)
+            assert asked() == ([False] * 3 + [step == 3] * 2)
+
+
+def test_kernels_are_built_though_each_step_has_settings_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first, "MOST_CALLS", 5)
+    for step in range(7):
+        with cgt.enabled(layers=lambda _: True), torch.no_grad():
+            torch.conv2d(X, W)
+            assert asked()[-1] == (step >= 5)
+
+
+def test_a_trainings_first_step_ends_with_its_backward_pass() -> None:
+    """Though its first layer comes several times."""
+    x, w = X.clone().requires_grad_(), W.clone().requires_grad_()
     with cgt.enabled():
+        y = torch.conv2d(x, w) + torch.conv2d(x, w)
+        assert asked() == [False]
+        torch.autograd.grad(y, (x, w), torch.ones_like(y))
+        assert asked() == [False] * 3
+        torch.conv2d(x, w)
+        assert asked() == [True, False, False]
+
+
+def test_a_program_that_asks_for_no_gradient_in_grad_mode() -> None:
+    with cgt.enabled():
+        for _ in range(first.MOST_KNOWN):
+            torch.conv2d(X, W)
+            assert asked() == [False]
         torch.conv2d(X, W)
-        for _ in range(first.MOST_CALLS):
-            torch.conv2d(X[:1], W)
-        assert asked() == [False, True]
+        assert asked() == [True]
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, f'{{"of": 1, "ours_ms": 1{0:0400}, "theirs_ms": 1}}'])

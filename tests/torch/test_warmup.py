@@ -80,7 +80,7 @@ class Heads(nn.Module):  # type: ignore[misc]
 
 def test_all_sizes_of_a_layer_are_built() -> None:
     sizes = range(5, 6 + SIZES_AT_ONCE)
-    with cgt.enabled():
+    with cgt.enabled(), torch.no_grad():
         for _ in range(2):  # the second call asks for its kernel
             torch.conv2d(torch.randn(1, 3, 40, 40), torch.randn(4, 3, 3, 3))
         cgt.warmup(Heads(), [torch.randn(1, 3, size, size) for size in sizes], backward=False, progress=False)

@@ -75,6 +75,7 @@ def _lower_loops() -> list[Any]:
         tirx.transform.StorageRewrite(),
         s_tir.transform.HoistIfThenElse(),
         _rewriting("PeelLoops", tirx.AttrStmt, peeled),
+        s_tir.transform.ConvertSSA(),
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),

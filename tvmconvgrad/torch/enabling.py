@@ -10,6 +10,7 @@ import torch
 from tvmconvgrad.bundles import registry
 from tvmconvgrad.common.warnings import say
 from tvmconvgrad.frontends.algorithms import target_of
+from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime import tensors, threads
 from tvmconvgrad.torch.dispatch.override import OverrideWarning, others
 from tvmconvgrad.torch.layers import memory_formats
@@ -86,7 +87,8 @@ def _parsed(
     threads.get_num_threads()
     registry.is_building_allowed()
     findings.load()
-    target_of(algorithm)
+    if "cpu" in settings.devices:
+        parse_target(target_of(algorithm))
     for other in others():
         say(other, OverrideWarning)
     return settings

@@ -10,9 +10,10 @@ import torch
 from tvmconvgrad.frontends import reports
 from tvmconvgrad.torch.dispatch.override import others
 from tvmconvgrad.torch.state import state
+from tvmconvgrad.torch.steps.building import Build
 from tvmconvgrad.torch.steps.step import Step
 
-_FIRST_STEP = "kernels are built after the first step: call the model again, or call warmup()"
+_FIRST_STEP = "no kernels are built in a first step: warmup() builds them before"
 _FURTHER_SIZE = "a further size of the input, which came a few times only"
 
 
@@ -86,10 +87,10 @@ def _why(step: Step) -> str:
         return ""
     if step.comparison.is_ours is False:
         return "PyTorch's kernel is faster"
-    if not is_there and not step.first_step.is_over:
-        return _FIRST_STEP
+    if not is_there and step.build not in Build.pending and step.is_waiting:
+        return _FURTHER_SIZE if step.first_step.is_over else _FIRST_STEP
     if not is_there:
-        return _FURTHER_SIZE if step.is_waiting else "its kernel is being built"
+        return "its kernel is being built"
     return "both compute in turn" if step.comparison.is_ours is None else ""
 
 

@@ -58,6 +58,12 @@ ROWS = [
     # several tiles of rows, in some of which only dilated taps meet pads
     Convolution(1, 2, 2, 2, (42, 33), (42, 33), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
     Convolution(1, 2, 2, 2, (70, 17), (70, 17), (5, 3), (1, 1), (9, 1), (18, 1), (18, 1)),
+    # phases with surplus depth, and several in a tile; the greatest stride; the tallest filters of masked loads
+    Convolution(1, 2, 2, 2, (7, 9, 20), (4, 5, 10), (3, 3, 3), (2, 2, 2), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    Convolution(1, 2, 2, 2, (16, 36), (3, 8), (8, 8), (4, 4), (1, 1), (0, 0), (0, 0)),
+    Convolution(1, 2, 2, 2, (9, 59), (9, 15), (3, 3), (1, 4), (1, 1), (1, 0), (1, 0)),
+    Convolution(1, 2, 2, 2, (40, 18), (15, 18), (26, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
+    Convolution(1, 2, 2, 2, (40, 18), (14, 18), (27, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
     # strides along both, with and without dilation; one tap
     Convolution(2, 6, 6, 6, (9, 37), (5, 19), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
     Convolution(2, 3, 3, 3, (9, 41), (9, 13), (3, 3), (1, 3), (1, 2), (1, 0), (1, 0)),

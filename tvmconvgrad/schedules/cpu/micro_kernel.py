@@ -65,9 +65,10 @@ def tile_efficiency(
         return 0.0
     loading = (costs[0] * rows + costs[1] * columns) * min(machine.fmas / 2, 1.0)
     loaded = machine.loads_per_cycle / (rows + columns) * fmas / machine.fmas
-    return min(busy(machine, fmas, enough) * fmas / (fmas + loading), loaded) * lanes / machine.lanes
+    return min(utilization(machine, fmas, enough) * fmas / (fmas + loading), loaded) * lanes / machine.lanes
 
 
-def busy(machine: CpuMachine, sums: int, enough: float) -> float:
-    """The share of time for which the units are busy, by the number of sums in the tile; `enough` as above."""
+def utilization(machine: CpuMachine, sums: int, enough: float) -> float:
+    """The share of time for which the FMA units are busy, by the number of sums in the tile; `enough` is as in
+    `tile_efficiency`."""
     return 1 - max(0.0, 1 - sums / (enough * machine.fmas_in_flight / 8)) ** 2

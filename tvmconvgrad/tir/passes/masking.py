@@ -28,6 +28,7 @@ from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, 
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
 _FAR = 1 << 30
+"""Numbers beyond it, and numbers of lanes beyond it, might not add up in 32 bits."""
 _DIFFERENCES: dict[type, Callable[[Expr, Expr], Expr]] = {
     tirx.LT: lambda a, b: a - b,
     tirx.LE: lambda a, b: a - b - 1,
@@ -140,7 +141,9 @@ class _Lanes:
         return tirx.Broadcast(near, self.count) + numbers < tirx.Broadcast(tirx.IntImm(dtype, 0), self.count)
 
     def _each(self, value: Expr, stride: int = 1, begin: int = 0) -> Expr:
-        """A value that is not linear in the lane, computed lane by lane."""
+        """A value that is not linear in the lane, computed lane by lane; one without the lane, once."""
+        if not uses(value, self.lane):
+            return tirx.Broadcast(value, self.count)
         numbers = [(begin + number) // stride for number in range(self.count)]
         parts = [self.analyzer.simplify(replaced(value, {self.lane: index(number)})) for number in numbers]
         return _shuffled(parts, range(self.count))

@@ -38,8 +38,8 @@ class Build:
         """Start the build, unless it was started before.
 
         While nobody `waits`, one kernel is built at a time on each CPU that the program leaves idle. On two CPUs a
-        second compiler, which starts while a training on one thread takes its first step, made that 1.6 times as long
-        (MobileNetV2 on an AMD EPYC with Zen 4). Where none is idle, all compilers share a small part of them.
+        second compiler that started made a step of a training on one thread 1.6 times as long (MobileNetV2 on an AMD
+        EPYC with Zen 4). Where none is idle, all compilers share a small part of them.
         """
         if self.reason or (self._future is not None and not (waits and self in self.pending)):
             return

@@ -53,7 +53,7 @@ class Step:
         self.comparison, self._reason = comparison, reason
         self.calls = 0
         self.patience = 0
-        """How many calls PyTorch computes before the build starts."""
+        """How many calls PyTorch computes at least before the build starts."""
         self.first_step = FirstStep()
         """The program's; no build starts before it is over."""
         self._has_run = False
@@ -76,7 +76,8 @@ class Step:
         """
         self.calls += 1
         if not self.first_step.is_over:
-            self.first_step.count(self)
+            is_gradient = self.part is not Part.FORWARD
+            self.first_step.count(self, self.calls == 1, is_gradient, torch.is_grad_enabled())
         kernel = self._chosen()
         return None if kernel is None or (not self._has_run and self.device.is_recording()) else kernel
 
@@ -99,7 +100,7 @@ class Step:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there were too few calls to start the build."""
+        """Whether it is too early to start the build: there were too few calls, or this is the first step."""
         return self.calls <= self.patience or not self.first_step.is_over
 
     def ask(self) -> None:

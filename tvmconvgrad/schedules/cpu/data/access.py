@@ -144,10 +144,10 @@ class DataAccess(DataResults):
                 return False
         return data_is_plain(problem, self.blocking(in_place=True))
 
-    @property
+    @cached_property
     def masks_data(self) -> bool:
         """Whether data is read in place with its padding, by masked loads."""
-        return self.tile.vector_axis is DataAxis.M and masked.takes(self.machine, self.sizes)
+        return self.tile.vector_axis is DataAxis.M and masked.reads_in_place(self.machine, self.sizes)
 
     @cached_property
     def filter_in_place(self) -> bool:

@@ -10,10 +10,16 @@ A depthwise sum has few products for each element, so that packing its data take
             tile[row, vector] += data[row + tap, vector + tap along the last axis] * filter[tap]
 
 A vector's mask depends on its place along the last axis, and is computed once for all rows. Whether a row is padding is
-known when the program is built, but for middle tiles with padding: they have it where there is more than a tile's rows.
+known when the program is built, except in middle tiles, which meet padding only if there is more of it than a tile has
+rows.
 
-Beside the sums of packed data, MobileNetV2's block1_depthwise (data) took 0.37 of the time, block4b_depthwise 0.32, and
-ConvNeXt's stage3_depthwise 0.39 (an AMD EPYC with Zen 5).
+Beside the sums of packed data, MobileNetV2's block1_depthwise (data) took 0.60 of the time, block4b_depthwise 0.33,
+ConvNeXt's stage3_depthwise 0.70, and MobileNetV2's block3b_depthwise (forward) 0.39 (`tvmconvgrad bench all
+--data-format NCX --only data --ours-too checkout=FOLDER`, an AMD EPYC with Zen 5).
+
+Forwards of few channels were tried in the same way, with vectors of the first layers' images read in place: Inception's
+took 0.8 of the time, but EfficientNet's 1.1 and ConvNeXt's 1.4, since tiles of one channel's positions each are written
+to as many pages of memory.
 """
 
 from __future__ import annotations
@@ -27,7 +33,7 @@ from tvm.s_tir.schedule import LoopRV
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile, SumAxis
-from tvmconvgrad.schedules.cpu.micro_kernel import ENOUGH_IF_SHORT, SPARE, busy
+from tvmconvgrad.schedules.cpu.micro_kernel import ENOUGH_IF_SHORT, SPARE, utilization
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.tir.annotations import MASK, PEEL, PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
@@ -45,7 +51,7 @@ took 1.57 and 0.78 times as long, block2b_depthwise 1.07 and 0.95, block3b_depth
 with Zen 5)."""
 
 
-def takes(machine: CpuMachine, sizes: DataSizes) -> bool:
+def reads_in_place(machine: CpuMachine, sizes: DataSizes) -> bool:
     """Whether the data of sums with vectors over positions is read in place, by masked loads."""
     problem, geometry = sizes.problem, sizes.problem.geometry
     if problem.data_format != "NCX" or problem.dtype != "f32" or not machine.masked_loads:
@@ -65,40 +71,43 @@ def efficiency(machine: CpuMachine, sizes: DataSizes, tile: DataTile) -> float:
     rows = len({row * down.stride + tap * down.step for row in range(tile.rows) for tap in range(down.taps)})
     fmas, loads = sums * down.taps, rows * vectors * along.stride
     share = fmas / (fmas + LOADING * loads + MASKING * vectors)
-    return busy(machine, sums, ENOUGH_IF_SHORT) * share * used / machine.lanes
+    return utilization(machine, sums, ENOUGH_IF_SHORT) * share * used / machine.lanes
 
 
 def rows_ahead(sizes: DataSizes) -> int:
-    """The prefetch distance in rows. None where there is one row, which a core's own prefetcher follows."""
+    """The prefetch distance in rows; 0 where there is one row, which a core's own prefetcher follows."""
     return -(-AHEAD // sizes.problem.input_shapes[0][-1]) if sizes.problem.geometry.rank > 1 else 0
 
 
 def schedule_tile(
     sch: Schedule,
+    sizes: DataSizes,
     m_blocks: Sequence[LoopRV],
     k_loops: Sequence[LoopRV],
     tile: Sequence[LoopRV],
     lanes: int,
-    strides: Sequence[int],
+    prefetches: bool,
 ) -> None:
-    """Schedule the loops of a tile and those around it, from (image, *rows, tile of a row) inwards. Neighbouring
-    positions read elements that are `strides` apart."""
+    """Schedule the loops of a tile and those around it, from (image, *rows, tile of a row) inwards."""
     block, *taps, k = k_loops
-    *channels_and_rows, row = tile
+    group, channel, *rows, row = tile
+    column = taps[-2:-1]
     vector, lane = sch.split(row, [None, gcd(blocks.extent(sch, row), lanes)])
-    unrolled = [k, *channels_and_rows, vector, *taps[-2:-1]]
+    unrolled = [k, group, channel, *rows, vector, *column]
     sch.reorder(block, *taps[:-2], taps[-1], *unrolled, lane)
     for loop in unrolled:
         sch.unroll(loop)
     sch.annotate(lane, MASK, 1)
-    if len(taps) > 1:
+    if column:
         sch.annotate(m_blocks[-2], PEEL, 1)
-    sch.annotate(block, PREFETCH_READS, 1)
-    for loop in (*channels_and_rows[2:], vector):
-        sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
-    for loop in taps[-2:-1]:
-        sch.annotate(loop, PREFETCH_EACH, min(strides[-2], blocks.extent(sch, loop)))
-    sch.annotate(lane, PREFETCH_LINE, max(CACHE_LINE // F32_BYTES // strides[-1], 1))
+    if prefetches:
+        down, along = _axes(sizes)[0]
+        sch.annotate(block, PREFETCH_READS, 1)
+        for loop in (*rows, vector):
+            sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
+        for loop in column:  # a row reads so many that the one before has not read
+            sch.annotate(loop, PREFETCH_EACH, min(down.stride, blocks.extent(sch, loop)))
+        sch.annotate(lane, PREFETCH_LINE, max(CACHE_LINE // F32_BYTES // along.stride, 1))
 
 
 def _fits(machine: CpuMachine, sizes: DataSizes, sums: int) -> bool:

@@ -50,8 +50,8 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
         tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
     elif access.masks_data:
-        strides = access.sizes.read_strides
-        masked.schedule_tile(sch, inside, k_loops, register_tile, access.machine.lanes, strides)
+        prefetches = plan.prefetch > 0
+        masked.schedule_tile(sch, access.sizes, inside, k_loops, register_tile, access.machine.lanes, prefetches)
     else:
         blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
     for each, loop in zip(sums, block_loops):

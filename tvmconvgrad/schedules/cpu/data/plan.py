@@ -74,7 +74,7 @@ class DataPlanner:
         if self.vector_axis is DataAxis.K:
             return self._may_sum_lanes()
         if self.vector_axis is DataAxis.M:
-            return not is_strided or masked.takes(self.machine, self.sizes)
+            return not is_strided or masked.reads_in_place(self.machine, self.sizes)
         return self.vector_axis is not DataAxis.GROUPS or geometry.groups > 1
 
     def _may_sum_lanes(self) -> bool:
@@ -110,10 +110,7 @@ class DataPlanner:
         n_partitions = decisions.draw_divisor("n_partitions", n_blocks, partitioning.n_partitions(group_partitions))
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
-        prefetch = 0
-        if packs is Packs.IN_PLACE and (tile.vector_axis is DataAxis.N or access.masks_data):
-            ahead = masked.rows_ahead(self.sizes) if access.masks_data else tile.positions
-            prefetch = decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead)
+        prefetch = self._draw_prefetch(decisions, access) if packs is Packs.IN_PLACE else 0
         block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
         if access.may_block_k:
@@ -145,6 +142,13 @@ class DataPlanner:
             n_partitions,
             inner_group_blocks,
         )
+
+    def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
+        """The prefetch distance of data that is read in place."""
+        ahead = access.tile.positions if access.tile.vector_axis is DataAxis.N else 0
+        if access.masks_data:
+            ahead = masked.rows_ahead(self.sizes)
+        return decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead) if ahead else 0
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:
         """Where panels are packed: by each work item if they are large and no two work items share one; each is then

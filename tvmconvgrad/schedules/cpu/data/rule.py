@@ -28,10 +28,11 @@ Why it is fast.
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1; f32
-   of depthwise layers in NCX also with padding (masked.py). With vectors over N, and there, it is prefetched
+   of depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is prefetched
    (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what a work item packs next
    is prefetched while products are added up (transforms/software_pipelining.py).
-4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py).
+4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
+   two axes where masked loads read data in place.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
    (tir/passes/non_temporal.py). Tiles of a strided depthwise gradient in NCX do not, but a work item's channels do
    together: they are staged in the core's caches, and then copied (tir/passes/staging.py). MobileNetV2's
@@ -132,7 +133,7 @@ class DataRule(PlannedRule[DataPlanner]):
         schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
         module = prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)})
-        # Masks leave out padding along the last two axes.
+        # Masks stand for padding along the last two axes.
         eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
         module = elide_padding(module, eliding)
         if plan.tile.groups == 1:

@@ -92,7 +92,7 @@ def _rows(machine: CpuMachine, sizes: DataSizes, width: int, sums: Sequence[Sequ
     MobileNetV2's block2_depthwise (data), which are not, took 1.3 times as long in parts of rows (an AMD EPYC with
     Zen 5). They divide the rows of all `sums`, given by their positions."""
     in_order = sums and all(width >= positions[-1] for positions in sums)
-    if masked.takes(machine, sizes):
+    if masked.reads_in_place(machine, sizes):
         in_order = in_order or sizes.problem.gradient is Gradient.FORWARD or sizes.problem.geometry.strides[-1] == 1
     if sizes.problem.data_format != "NCX" or sizes.problem.geometry.rank == 1 or not in_order:
         return [1]
