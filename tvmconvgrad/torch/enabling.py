@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from tvmconvgrad.bundles import registry
+from tvmconvgrad.cache import sources
 from tvmconvgrad.common.warnings import say
 from tvmconvgrad.frontends.algorithms import target_of
 from tvmconvgrad.machines.targets import parse_target
@@ -88,7 +89,7 @@ def _parsed(
     registry.is_building_allowed()
     findings.load()
     if "cpu" in settings.devices:
-        parse_target(target_of(algorithm))
+        sources.digest(*parse_target(target_of(algorithm)).backend.sources)
     for other in others():
         say(other, OverrideWarning)
     return settings

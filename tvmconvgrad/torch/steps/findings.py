@@ -1,8 +1,8 @@
 """The times that earlier runs have measured, in a file of JSON lines beside the user's tuning logs.
 
 Each line has the times of one part of a layer. If there are several, the last one counts. A line holds for one GPU,
-or one CPU and number of threads, and for one version of PyTorch and of the schedules. If the file cannot be read or
-written, a warning says so, and each run measures its layers again.
+or one CPU and number of threads, for one version of PyTorch, and for kernels of one text of this package: others may be
+faster. If the file cannot be read or written, a warning says so, and each run measures its layers again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 
+from tvmconvgrad.cache import sources
 from tvmconvgrad.cache.folder import CacheFolderError
 from tvmconvgrad.common import process
 from tvmconvgrad.common.warnings import cause, say
 from tvmconvgrad.files.regular_file import read_regular
+from tvmconvgrad.machines.backends import BACKENDS
 from tvmconvgrad.machines.targets import Target
-from tvmconvgrad.records.choice import VERSION
 from tvmconvgrad.records.logs import TuningWarning, user_folder
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.torch.devices import Device
@@ -52,12 +53,13 @@ process.forgets(forget)
 
 
 def _key(problem: Problem, device: Device, target: Target | None, copies: Sequence[bool]) -> str:
+    of_device = device.facts(target)
     facts = {
         "problem": json.loads(problem.key),
-        **device.facts(target),
+        **of_device,
         "copies": copies,
         "torch": torch.__version__,
-        "schedules": VERSION,
+        "sources": sources.digest(*BACKENDS[of_device["target"].split()[0]].sources),
     }
     return json.dumps(facts, sort_keys=True)
 
