@@ -8,11 +8,13 @@ from __future__ import annotations
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 
-SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 1152, 192, 4
+SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 288, 192, 4
 """So many products are added up one after the other at most; the second number is for results of at most FEW_CHANNELS
-channels, which XLA adds up in short chains. Without such blocks, errors were up to 2.7 times XLA's, and up to 4.3 times
-for few channels (benchmarks/frameworks/jax_convolutions.py --errors). Dense layers in blocks of 288 took 1.01 to 1.02
-times as long, and in blocks of 1152 as long as without (bench all --only data, an AMD EPYC with Zen 4)."""
+channels, which XLA adds up in short chains, and of all sums those with more products have two blocks. Without such
+blocks, errors were up to 2.7 times XLA's, and up to 4.3 times for few channels
+(benchmarks/frameworks/jax_convolutions.py --errors). With blocks of 1152 errors of single layers were up to 3.5 times
+PyTorch's, with these up to 1.97 times (benchmarks/frameworks/torch_errors.py); 154 data gradients take 1.004 times as
+long in the mean (bench all --only data, an AMD EPYC with Zen 5)."""
 
 
 def summation_blocks(sizes: DataSizes, tile: DataTile, block_k: int, k_cache_blocks: int) -> int:
@@ -27,5 +29,7 @@ def summation_blocks(sizes: DataSizes, tile: DataTile, block_k: int, k_cache_blo
     longest = SHORT_SUMMATION_BLOCK if sizes.n <= FEW_CHANNELS else SUMMATION_BLOCK
     products = max((size.products for size in sizes.sums), default=1) // k_cache_blocks
     blocks, needed = -(-sizes.k // block_k) // k_cache_blocks, -(-products // longest)
+    if products > SHORT_SUMMATION_BLOCK:
+        needed = max(needed, 2)
     count = least_divisor(blocks, needed)
     return count if count <= 4 * needed else largest_divisor(blocks, needed)
