@@ -53,7 +53,7 @@ def warmup(
             _pass(model, example_inputs, named_inputs, backward)
             for step in state.steps():
                 if step.calls > calls.get(step, 0):
-                    step.ask()  # also in sizes beyond those that are built without many calls
+                    step.ask()  # also in sizes whose kernels would be built after several calls
         _wait(progress)
         for _ in range(_PASSES):
             if not any(_is_open(step) for step in state.steps()):

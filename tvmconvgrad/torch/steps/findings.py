@@ -1,8 +1,8 @@
 """The times that earlier runs have measured, in a file of JSON lines beside the user's tuning logs.
 
 Each line has the times of one part of a layer. If there are several, the last one counts. A line holds for one GPU,
-or one CPU and number of threads, for one version of PyTorch, and for kernels of one text of this package: others may be
-faster. If the file cannot be read or written, a warning says so, and each run measures its layers again.
+or one CPU and number of threads, for one version of PyTorch, and for one text of the kernels' sources: newer kernels
+may be faster. If the file cannot be read or written, a warning says so, and each run measures its layers again.
 """
 
 from __future__ import annotations

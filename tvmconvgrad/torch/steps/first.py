@@ -1,8 +1,6 @@
-"""The first step of a training, in which nothing is built."""
+"""The first step of a program, in which nothing is built."""
 
 from __future__ import annotations
-
-from typing import Any
 
 MOST_CALLS = 2000
 """A first step has at most so many calls: each may be of another layer, if every step has settings of its own."""
@@ -13,8 +11,8 @@ asks for gradients."""
 
 
 class FirstStep:
-    """The first step of a program, in which PyTorch computes, and nothing is built: compilers, and asking for kernels,
-    would slow it down, and a program that ends with it needs none.
+    """PyTorch computes the first step, and nothing is built: compilers, and asking for kernels, would slow it down, and
+    a program that ends with it needs none.
 
     In a training it ends with the first forward after a gradient. Without gradients it ends when the part of a layer
     that was called first comes again, or when as many calls in a row as there are parts have brought no new one:
@@ -23,12 +21,13 @@ class FirstStep:
 
     def __init__(self) -> None:
         self.is_over = False
-        self._first: Any = None
+        self._first: object = None
         self._calls, self._parts, self._known = 0, 0, 0
         self._has_gradients = False
 
-    def count(self, part: Any, is_new: bool, is_gradient: bool, may_train: bool) -> None:
-        """Note a call of a part of a layer: whether it is the first one of that part, and in PyTorch's grad mode."""
+    def count(self, part: object, is_new: bool, is_gradient: bool, may_train: bool) -> None:
+        """Note a call of a part of a layer. `is_new`: it is the first call of this part; `may_train`: it is made in
+        PyTorch's grad mode."""
         self._calls += 1
         again = part is self._first
         if is_new:

@@ -9,12 +9,12 @@ from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 
 SUMMATION_BLOCK, SHORT_SUMMATION_BLOCK, FEW_CHANNELS = 288, 192, 4
-"""So many products are added up one after the other at most; the second number is for results of at most FEW_CHANNELS
-channels, which XLA adds up in short chains, and of all sums those with more products have two blocks. Without such
-blocks, errors were up to 2.7 times XLA's, and up to 4.3 times for few channels
-(benchmarks/frameworks/jax_convolutions.py --errors). With blocks of 1152 errors of single layers were up to 3.5 times
-PyTorch's, with these up to 1.97 times (benchmarks/frameworks/torch_errors.py); 154 data gradients take 1.004 times as
-long in the mean (bench all --only data, an AMD EPYC with Zen 5)."""
+"""So many products are added up one after the other at most. The second number is for results of at most FEW_CHANNELS
+channels, which XLA adds up in short chains; any sum of more products than it has two blocks at least. Without blocks,
+errors were up to 2.7 times XLA's, and up to 4.3 times for few channels (benchmarks/frameworks/jax_convolutions.py
+--errors). With blocks of 1152, errors of single layers were up to 3.5 times PyTorch's; with these they are up to 1.97
+times (benchmarks/frameworks/torch_errors.py), and 154 data gradients take 1.004 times as long in the mean (bench all
+--only data, an AMD EPYC with Zen 5)."""
 
 
 def summation_blocks(sizes: DataSizes, tile: DataTile, block_k: int, k_cache_blocks: int) -> int:
