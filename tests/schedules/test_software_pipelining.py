@@ -56,25 +56,55 @@ def test_filter_gradients_fetch_what_the_next_cache_block_packs(
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("side", (7, 14))
+def test_rows_shorter_than_a_line_are_fetched_together(side: int, cpu: Cpu) -> None:
+    import tvmconvgrad as cg
+
+    op = cg.ConvolutionBackpropFilters(
+        strides=(1, 1),
+        pads_begin=(0, 0),
+        pads_end=(0, 0),
+        dilations=(1, 1),
+        filter_shape=(256, 128, 1, 1),
+        data_format="NCX",
+        filter_format="OIX",
+    )
+    problem = op.problem((8, 128, side, side), (8, 256, side, side), dtype="f32")
+    wanted = {"packs": 0, "blocks": 3, "c_partitions": 1, "o_partitions": 1}
+    module = scheduled(problem, cpu, "weights-o", wanted, merges=False)
+    for name, source in (("x_padded", "input_forward"), ("y_padded", "output_delta")):
+        assert_fetches_next(module, name, source)
+
+
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("filter_format", ("XIO", "OIX"))
 @pytest.mark.parametrize(("kernel", "channels"), DATA, ids=str)
-def test_data_gradients_fetch_the_next_panel(kernel: tuple[int, int], channels: tuple[int, int], cpu: Cpu) -> None:
+def test_data_gradients_fetch_the_next_panel(
+    kernel: tuple[int, int], channels: tuple[int, int], filter_format: str, cpu: Cpu
+) -> None:
     import tvmconvgrad as cg
 
     op = cg.ConvolutionBackpropData(
-        strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), output_shape=(1, 14, 14, channels[0])
+        strides=(1, 1),
+        pads_begin=(0, 0),
+        pads_end=(0, 0),
+        dilations=(1, 1),
+        output_shape=(1, 14, 14, channels[0]),
+        filter_format=filter_format,
     )
     size = tuple(15 - k for k in kernel)
-    problem = op.problem((1, *size, channels[1]), (*kernel, *channels), dtype="f32")
+    shape = (*kernel, *channels) if filter_format == "XIO" else (*channels[::-1], *kernel)
+    problem = op.problem((1, *size, channels[1]), shape, dtype="f32")
     module = scheduled(problem, cpu, "data-channels", {"packs_filter": 1})
     assert_fetches_next(module, "w_padded", "filter")
 
 
-def scheduled(problem: Problem, cpu: Cpu, rule: str, wanted: dict[str, int]) -> IRModule:
+def scheduled(problem: Problem, cpu: Cpu, rule: str, wanted: dict[str, int], merges: bool = True) -> IRModule:
     """With those of the decisions that the rule draws for the problem."""
     from tvmconvgrad import schedules
     from tvmconvgrad.spec.reducing.merging import merged
 
-    problem = merged(problem)
+    problem = merged(problem) if merges else problem
     drawn = schedules.schedule(problem, cpu.target, rule).candidates
     return schedules.schedule(problem, cpu.target, rule, {k: v for k, v in wanted.items() if k in drawn}).module
 

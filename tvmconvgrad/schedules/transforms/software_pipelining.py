@@ -62,24 +62,23 @@ def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
 
 @dataclass(frozen=True)
 class _Runs:
-    """A grid of runs of a tensor: from element `first` on, `counts` runs along each axis, `strides` elements from each
-    other; a run has so many cache `lines`."""
+    """A grid of runs of a tensor: from element `first` on, so many `counts` of them along each of the grid's axes,
+    outermost first, `strides` elements from each other. A run has so many cache `lines`."""
 
     source: tirx.Buffer
-    first: Sequence[Index]
+    first: Index
     counts: Sequence[int]
     strides: Sequence[int]
     lines: int
 
-    def prefetch_row(self, number: Index) -> tirx.Stmt:
+    def prefetch_run(self, number: Index) -> tirx.Stmt:
         """Prefetch the run with a number."""
-        place: list[Index] = []
-        for first, count, stride in reversed(list(zip(self.first, self.counts, self.strides))):
-            place.insert(0, first + number % count * stride)
+        place = self.first
+        for count, stride in reversed(list(zip(self.counts, self.strides))):
+            place = place + number % count * stride
             number = number // count
-        *outer, row = place
-        offsets = range(0, self.strides[-1], self.strides[-1] // self.lines)
-        prefetches = [prefetch(self.source, [*outer, row + offset], cache=2) for offset in offsets]
+        axes, line = [tirx.const(0, "int64")] * (len(self.source.shape) - 1), _line(self.source)
+        prefetches = [prefetch(self.source, [*axes, place + line * each], cache=2) for each in range(self.lines)]
         return tirx.SeqStmt(prefetches) if len(prefetches) > 1 else prefetches[0]
 
 
@@ -96,7 +95,7 @@ def _pipelined(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) 
     for loop in serial[: chosen + 1]:
         step = step * _extent(loop) + (loop.loop_var if _extent(loop) > 1 else 0)
     each, number = -(-total // steps[chosen]), tirx.Var("run", "int64")
-    prefetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.prefetch_row(step * each + number))
+    prefetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.prefetch_run(step * each + number))
 
     def with_prefetches(loop: tirx.For) -> tirx.For:
         here = loop.loop_var.same_as(serial[chosen].loop_var)
@@ -112,32 +111,53 @@ def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
     loads, own = nodes(realize.block.body, TensorLoad), nodes(pack, tirx.For)
     if not loads:
         return None  # it is all padding
+    source = loads[-1].source
     bound = dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values))
     places = [replaced(place, bound) for place in loads[-1].indices]
     begin = {loop.loop_var: tirx.const(0, "int64") for loop in own}
     first = _next_round([replaced(place, begin) for place in places], around)
-    *outer, row = (_grid(place, own) for place in places)
-    line = CACHE_LINE * 8 // int(DataType(str(loads[-1].source.dtype)).bits)
-    if first is None or row is None or row[0] < line:
+    grid = _grid(_element(source, places), own, _line(source))
+    if first is None or grid is None or grid[0][0] < _line(source):
         return None
-    grids = [each for each in outer if each is not None]
-    lines = largest_divisor(-(-row[0] // line), MOST_LINES)
-    counts, strides = zip(*grids, (-(-row[0] // line) // lines, lines * line))
-    return _Runs(loads[-1].source, first, counts, strides, lines) if len(counts) == len(first) else None
+    (run, _), *outer = grid
+    lines = largest_divisor(-(-run // _line(source)), MOST_LINES)
+    outer.insert(0, (-(-run // _line(source)) // lines, lines * _line(source)))
+    counts, strides = zip(*reversed(outer))
+    return _Runs(source, _element(source, first), counts, strides, lines)
 
 
-def _grid(place: Index, loops: Sequence[tirx.For]) -> tuple[int, int] | None:
-    """(count, distance) of the elements that some loops read along an axis; None if that is not linear in them."""
-    analyzer, last, steps = Analyzer(), 0, []
+def _line(source: tirx.Buffer) -> int:
+    """The elements of a cache line."""
+    return CACHE_LINE * 8 // int(DataType(str(source.dtype)).bits)
+
+
+def _element(source: tirx.Buffer, places: Sequence[Index]) -> Index:
+    """The number of the element that lies at some places along the axes."""
+    number: Index = tirx.const(0, "int64")
+    for place, size in zip(places, source.shape):
+        number = number * size + place
+    return number
+
+
+def _grid(element: Index, loops: Sequence[tirx.For], line: int) -> list[tuple[int, int]] | None:
+    """(count, distance) of the elements that some loops read: of a run of them, of runs, and so on; None if the
+    element's number is not linear in the loops. The gaps in a run are shorter than a cache line."""
+    analyzer, steps = Analyzer(), []
     for loop in loops:
-        step = analyzer.simplify(replaced(place, {loop.loop_var: loop.loop_var + 1}) - place)
+        step = analyzer.simplify(replaced(element, {loop.loop_var: loop.loop_var + 1}) - element)
         if not isinstance(step, tirx.IntImm) or not isinstance(loop.extent, tirx.IntImm):
             return None
         if int(step) and int(loop.extent) > 1:
-            steps.append(abs(int(step)))
-            last += steps[-1] * (int(loop.extent) - 1)
-    stride = min(steps, default=1)
-    return last // stride + 1, stride
+            steps.append((abs(int(step)), int(loop.extent)))
+    grid = [(1, 1)]
+    for step, extent in sorted(steps):
+        count, stride = grid[-1]
+        gap = line if stride == 1 else 1
+        if step % stride == 0 and step < count * stride + gap:  # they overlap, or go on where the others end
+            grid[-1] = (count + step // stride * (extent - 1), stride)
+        else:
+            grid.append((extent, step))
+    return grid
 
 
 def _next_round(places: Sequence[Index], loops: Sequence[tirx.For]) -> list[Index] | None:

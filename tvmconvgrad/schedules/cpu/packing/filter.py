@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 SQUARE = 16
 """So many rows of the filter are read side by side to be transposed: few enough for the core's prefetcher to follow
-each. With half of it 58 sums change, and take 0.99 times as long; with twice, 51 and 1.00 (benchmarks/constants.py)."""
+each. With all of a panel's rows, 64, DeepLab's aspp_dilated18 (forward, NCX) took 1.6 times as long; with half of it
+3D U-Net's down4_2 1.3 times (an AMD EPYC with Zen 5)."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def pack_filter(
         k1, *pairs = sch.split(k1, [None, packed.run])
     if groups == 1 and taps_innermost:
         square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
-        outer += [k0, square] if merges else [k0]  # runs of all phases leave fewer blocks of N for work items
-        sch.reorder(*outer, k1, *([] if merges else [square]), *taps, n1, *pairs, g1)
+        outer += [k0, square]
+        sch.reorder(*outer, k1, *taps, n1, *pairs, g1)
         sch.annotate(sch.fuse(*taps), TRANSPOSE, 1)
     elif pairs and groups > 1:
         outer += [k0, *taps]
