@@ -59,6 +59,8 @@ class CpuMachine:
     """Cycles that a core takes to read a byte from memory."""
     masked_stores: bool = False
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
+    masks_16_bits: bool = False
+    """Whether an instruction loads some lanes of a vector of 16-bit elements (AVX512BW)."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
     by_element: bool = False
@@ -97,11 +99,10 @@ class CpuMachine:
         for four FMAs, and docs/targets.md has what that gained."""
         return self.multiplies_pairs and (in_tile_registers or 2 * self.dots_per_fma > 1)
 
-    @property
-    def masked_loads(self) -> bool:
-        """Whether an instruction loads some lanes of a vector, and zeros for the others (AVX, AVX-512). On other CPUs
-        LLVM would test each lane."""
-        return self.lanes >= 8
+    def loads_masked(self, dtype: str) -> bool:
+        """Whether an instruction loads some lanes of a vector of this type, and zeros for the others (AVX, AVX-512). On
+        other CPUs LLVM would test each lane."""
+        return self.lanes >= 8 if dtype == "f32" else self.masks_16_bits
 
     @property
     def fmas_in_flight(self) -> float:
@@ -139,6 +140,7 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
             "lanes": 16,
             "registers": 32,
             "masked_stores": True,
+            "masks_16_bits": bool(codegen.llvm_cpu_has_features("avx512bw", target)),
             "broadcasts": True,
             "multiplies_pairs": pairs,
             "tile_registers": pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),

@@ -13,6 +13,7 @@ from tvm_ffi.structural import structural_map, structural_walk
 _PARTS = ["iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_buffers", "match_buffers", "annotations"]
 
 IF_THEN_ELSE = Op.get("prim.if_then_else")
+REINTERPRET = Op.get("tirx.reinterpret")
 
 Node = TypeVar("Node", Expr, tirx.Stmt)
 Found = TypeVar("Found")

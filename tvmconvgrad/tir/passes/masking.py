@@ -24,7 +24,7 @@ from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import MASK
 from tvmconvgrad.tir.passes.statements import conjuncts, index, step_of, without_binds
-from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, REINTERPRET, nodes, replaced, rewritten, uses
 
 _OPERATIONS = {tirx.Add: operator.add, tirx.Mul: operator.mul}
 _FAR = 1 << 30
@@ -70,15 +70,26 @@ class _Lanes:
         if type(value) in _OPERATIONS:
             return _OPERATIONS[type(value)](self.vector(value.a), self.vector(value.b))
         if isinstance(value, tvm.ir.Call) and value.op.same_as(IF_THEN_ELSE):
-            condition, load, _ = value.args
-            stride = step_of(load.indices, self.lane)
-            return self._load(load, conjuncts(condition), stride) if stride else self._each(value)
-        if isinstance(value, TensorLoad):
-            stride = step_of(value.indices, self.lane)
-            return self._load(value, [], stride) if stride else self._each(value)
+            condition, loaded, _ = value.args
+            loads = nodes(loaded, TensorLoad)
+            strided = all(step_of(load.indices, self.lane) for load in loads)
+            return self._converted(loaded, conjuncts(condition)) if strided else self._each(value)
         if isinstance(value, tirx.FloatImm):
             return tirx.Broadcast(value, self.count)
-        raise TypeError(f"cannot vectorise {value}: expected +, *, a constant, a load, or if_then_else")
+        return self._converted(value, [])
+
+    def _converted(self, value: Expr, conditions: list[Expr]) -> Expr:
+        """The vector of a load's lanes, which may be converted from 16 bits; zeros where a condition does not hold."""
+        if isinstance(value, TensorLoad):
+            stride = step_of(value.indices, self.lane)
+            return self._load(value, conditions, stride) if stride else self._each(value)
+        if isinstance(value, tirx.Cast):
+            return tirx.Cast(f"{value.ty}x{self.count}", self._converted(value.value, conditions))
+        if isinstance(value, tirx.LShift):  # from bf16's bits to those of f32
+            return self._converted(value.a, conditions) << tirx.Broadcast(value.b, self.count)
+        if isinstance(value, tvm.ir.Call) and value.op.same_as(REINTERPRET):
+            return tirx.reinterpret(f"{value.ty}x{self.count}", self._converted(value.args[0], conditions))
+        raise TypeError(f"cannot vectorise {value}: expected +, *, a constant, a load, a conversion, or if_then_else")
 
     def _load(self, load: TensorLoad, conditions: list[Expr], stride: int) -> Expr:
         (place,) = load.indices

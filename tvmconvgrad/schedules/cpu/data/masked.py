@@ -30,11 +30,12 @@ from math import gcd
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import LoopRV
 
-from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
+from tvmconvgrad.machines.cpu import CACHE_LINE, CpuMachine
 from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile, SumAxis
 from tvmconvgrad.schedules.cpu.micro_kernel import ENOUGH_IF_SHORT, SPARE, utilization
 from tvmconvgrad.spec import Gradient
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.tir.annotations import MASK, PEEL, PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
@@ -42,10 +43,18 @@ LEAST_SUMS = 4
 """The sums that should have registers beside a column of taps: ConvNeXt's stage3_depthwise (data), whose seven taps
 leave none for `x86-64-v3`, took 1.5 times as long as with packed data (an AMD EPYC with Zen 5)."""
 
-LOADING, MASKING = 0.5, 4.0
-"""What loading a vector costs, and computing a mask, in FMAs. Most vectors cross a cache line. They rank tiles as
-ConvNeXt's stage1_depthwise (data) was measured in them: 1.08 ms in 14 rows of 16 positions, 1.19 in 8 rows, 1.29 in 7,
-1.74 in 4, and 1.74 in 2 rows of 64 (an AMD EPYC with Zen 5)."""
+LOADING = 0.5
+MASKING, MASKING_WHOLE_ROWS = 4.0, 2.0
+ENDING = 4.0
+"""What a vector costs, in FMAs: to load it, where most cross a cache line; its mask, which is a constant in tiles of
+whole rows; and to store it, where a row's last tile has fewer positions than others, so that each row is tested. They
+rank most tiles as they were measured (milliseconds, data, an AMD EPYC with Zen 5; rows x positions of a tile):
+
+    block3b_depthwise, 28 positions a row    f32: 7 x 32 0.45, 14 x 16 0.54; bf16: 0.45, 0.76; f16: 0.31, 0.44
+    block2b_depthwise, 56                    f32: 2 x 64 1.65, 14 x 16 2.69; bf16: 1.34, 1.74; f16: 1.03, 1.33
+    block1_depthwise, 112                    f32: 2 x 112 1.34, 14 x 16 1.77; bf16: 1.02, 1.11; f16: 0.92, 0.89
+    ConvNeXt's stage2_depthwise, 28          f32: 7 x 32 0.59, 14 x 16 0.55; bf16: 0.67, 0.66; f16: 0.60, 0.61
+    ConvNeXt's stage1_depthwise, 56          f32: 2 x 64 1.77, 14 x 16 1.16; bf16: 1.69, 1.35; f16: 1.65, 1.31"""
 
 AHEAD = 3072
 """Prefetch distance in elements, rounded up to whole rows. With half and twice of it MobileNetV2's block1_depthwise
@@ -56,7 +65,7 @@ with Zen 5)."""
 def reads_in_place(machine: CpuMachine, sizes: DataSizes) -> bool:
     """Whether the data of sums with vectors over positions is read in place, by masked loads."""
     problem, geometry = sizes.problem, sizes.problem.geometry
-    if problem.data_format != "NCX" or problem.dtype != "f32" or not machine.masked_loads:
+    if problem.data_format != "NCX" or not machine.loads_masked(problem.dtype):
         return False
     if problem.gradient is Gradient.FORWARD and geometry.strides[-1] > MAX_STRIDE:
         return False
@@ -72,7 +81,10 @@ def efficiency(machine: CpuMachine, sizes: DataSizes, tile: DataTile) -> float:
     down, along = max(_axes(sizes), key=lambda axes: axes[0].taps)
     rows = len({row * down.stride + tap * down.step for row in range(tile.rows) for tap in range(down.taps)})
     fmas, loads = sums * down.taps, rows * vectors * along.stride
-    share = fmas / (fmas + LOADING * loads + MASKING * vectors)
+    positions = max(size.positions[-1] for size in sizes.sums)
+    masking = MASKING_WHOLE_ROWS if tile.positions >= positions else MASKING
+    ending = ENDING if tile.positions < positions and positions % tile.positions else 0.0
+    share = fmas / (fmas + LOADING * loads + masking * vectors + ending * sums / along.taps)
     return utilization(machine, sums, ENOUGH_IF_SHORT) * share * used / machine.lanes
 
 
@@ -109,7 +121,7 @@ def schedule_tile(
             sch.annotate(loop, PREFETCH_EACH, blocks.extent(sch, loop))
         for loop in column:  # a row reads so many that the one before has not read
             sch.annotate(loop, PREFETCH_EACH, min(down.stride, blocks.extent(sch, loop)))
-        sch.annotate(lane, PREFETCH_LINE, max(CACHE_LINE // F32_BYTES // along.stride, 1))
+        sch.annotate(lane, PREFETCH_LINE, max(CACHE_LINE // ITEM_BYTES[sizes.problem.dtype] // along.stride, 1))
 
 
 def _fits(machine: CpuMachine, sizes: DataSizes, sums: int) -> bool:

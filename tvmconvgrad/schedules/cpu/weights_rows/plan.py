@@ -138,9 +138,9 @@ class RowsPlanner:
         return replace(tile, rows=largest_divisor(cache_block[-2], tile.rows))
 
     def _in_place(self) -> bool:
-        """Whether data is read in place: it is f32, the CPU has masked loads, and the stride is at most
+        """Whether data is read in place: the CPU has masked loads for its type, and the stride is at most
         `MAX_STRIDE`."""
-        in_place = self.problem.dtype == "f32" and self.machine.masked_loads
+        in_place = self.machine.loads_masked(self.problem.dtype)
         return in_place and self.problem.geometry.strides[-1] <= MAX_STRIDE
 
     def _prefetch(self, cache_block: int) -> int:
