@@ -11,8 +11,10 @@ import tvm
 from tvm import te, tirx
 from tvm.s_tir import Schedule
 
+from tests.support.cases.case import DTYPES
 from tvmconvgrad.compiler import pipeline
 from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.te.tensors import as_f32
 from tvmconvgrad.tir.annotations import MASK
 
 ROWS, LANES = 6, 8
@@ -21,12 +23,16 @@ TERMS = ["i // {q}", "(j * {p} + i // {q}) // {r}", "(j * {p} + i) // {r} - i //
 
 
 def masked(condition: str, source: Any) -> tuple[Any, str]:
-    """The elements of `source` in rows of vectors, zero where a condition on row `j` and lane `i` fails; LLVM's
+    """The elements of `source` in rows of vectors, in f32, zero where a condition on row `j` and lane `i` fails; LLVM's
     program."""
-    a = te.placeholder(source.shape, "float32", "a")
+    is_bf16 = source.dtype == DTYPES["bf16"]
+    source = source.view(np.uint16) if is_bf16 else source
+    a = te.placeholder(source.shape, str(source.dtype), "a")
 
     def element(j: Any, i: Any) -> Any:
-        return tirx.if_then_else(eval(condition, {"i": i, "j": j}), a(j * LANES + i), tirx.const(0.0, "float32"))
+        taken = a(j * LANES + i)
+        taken = as_f32(taken) if is_bf16 else taken.astype("float32")
+        return tirx.if_then_else(eval(condition, {"i": i, "j": j}), taken, tirx.const(0.0, "float32"))
 
     out = te.compute((ROWS, LANES), element, name="out")
     sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
@@ -38,16 +44,16 @@ def masked(condition: str, source: Any) -> tuple[Any, str]:
     return result.numpy(), module.mod.inspect_source("ll")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("seed", "dtype"), zip(range(6), 2 * ("f32", "f16", "bf16")))
 @pytest.mark.parametrize("term", TERMS)
-def test_a_condition_on_lanes(term: str, seed: int) -> None:
+def test_a_condition_on_lanes(term: str, seed: int, dtype: str) -> None:
     draw = random.Random(seed)
     term = term.format(p=draw.randint(1, 9), q=draw.choice([2, 4]), r=draw.choice([3, 5, 6, 10]))
     row, lane = np.arange(ROWS)[:, None], np.arange(LANES)[None]
     values = eval(term, {"i": lane, "j": row}) + 0 * row
     condition = f"{term} {draw.choice(['<', '<=', '>', '>='])} {draw.choice(sorted(set(values.flat)))}"
     source = np.arange(1, ROWS * LANES + 1, dtype=np.float32)
-    got, _ = masked(condition, source)
+    got, _ = masked(condition, source.astype(DTYPES[dtype]))
     expected = np.where(eval(condition, {"i": lane, "j": row}), source.reshape(ROWS, LANES), 0)
     assert np.array_equal(got, expected), condition
 
@@ -62,6 +68,7 @@ def test_numbers_that_32_bits_do_not_hold(term: str, far: int) -> None:
     assert np.array_equal(got, np.where(eval(condition, {"i": lane, "j": row}), source.reshape(ROWS, LANES), 0))
 
 
-def test_a_quotient_within_a_quotient_is_one_comparison_of_vectors() -> None:
-    _, program = masked("(j * 4 + i // 2) // 5 < 2", np.ones(ROWS * LANES, np.float32))
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_quotient_within_a_quotient_is_one_comparison_of_vectors(dtype: str) -> None:
+    _, program = masked("(j * 4 + i // 2) // 5 < 2", np.ones(ROWS * LANES, DTYPES[dtype]))
     assert "@llvm.masked.load" in program

@@ -18,11 +18,19 @@ RULES = {"w": ("weights-o", "weights-c"), "x": ("data-channels",), "y": ("data-c
 
 
 def code(
-    mcpu: str, operator: str, rule: str, dtype: str = "bf16", batch: int = 2, rows: int = 10, dilation: int = 1
+    mcpu: str,
+    operator: str,
+    rule: str,
+    dtype: str = "bf16",
+    batch: int = 2,
+    rows: int = 10,
+    dilation: int = 1,
+    data_format: str = "NXC",
+    groups: int = 1,
 ) -> str:
     apart = (dilation, dilation)
-    conv = Convolution(batch, 1, 64, 64, (rows, 11), (rows, 11), (3, 3), (1, 1), apart, apart, apart)
-    problem = Case(operator, conv, dtype=dtype).call.problem()
+    conv = Convolution(batch, groups, 64, 64, (rows, 11), (rows, 11), (3, 3), (1, 1), apart, apart, apart)
+    problem = Case(operator, conv, data_format, dtype=dtype).call.problem()
     return llvm.build(problem, target_of(mcpu), rule).assembly()
 
 
@@ -46,6 +54,17 @@ def test_cpus_that_have_it(mcpu: str, operator: str) -> None:
         assert count(found.splitlines(), ADDS)
         loops = [loop for loop in simple_loops(found) if count(loop, ADDS)]
         assert sum(map(saves, loops)) <= 0.25 * sum(count(loop, ADDS) for loop in loops)
+
+
+@pytest.mark.parametrize("mcpu", ("cooperlake", "znver4", "neoverse-v1"))
+@pytest.mark.parametrize(
+    ("operator", "rule", "groups"),
+    [("ConvolutionBackpropFilters", "weights-rows", 64), ("ConvolutionBackpropData", "data-positions", 1)],
+)
+def test_vectors_over_positions(operator: str, rule: str, groups: int, mcpu: str) -> None:
+    found = code(mcpu, operator, rule, data_format="NCX", groups=groups)
+    assert count(found.splitlines(), r"vdpbf16ps\s|bfdot\s")
+    assert not count(found.splitlines(), r"vfmadd\d+ps\s|fmla\s+v\d+\.4s")
 
 
 @pytest.mark.parametrize("operator", OPERATORS)

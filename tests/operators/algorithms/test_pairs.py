@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import layouts
-from tests.support.cases.case import DTYPES, OPERATORS, Case, assert_same
+from tests.support.cases.case import DTYPES, OPERATORS, ROLES, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
 from tests.support.cases.random_cases import random_cases
 from tests.support.cases.sampling import covering, every, in_turn
@@ -24,6 +24,7 @@ from tvmconvgrad.machines.targets import Target, parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.tir.annotations import PAIRS
 
 HAS_PAIRS = "avx512_bf16" in host_features()
 TARGETS = {"native": "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16", "emulated": "llvm -mcpu=neoverse-v1"}
@@ -31,7 +32,6 @@ WAYS = [
     pytest.param("native", marks=pytest.mark.skipif(not HAS_PAIRS, reason="this CPU has no AVX512_BF16")),
     pytest.param("emulated", marks=[pytest.mark.slow, needs_emulator]),
 ]
-RULES = ("data-channels", "data-groups", "weights-o", "weights-c")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
     # pairs of images; of halves of the only one, without a row in common and with one; of three
@@ -57,14 +57,21 @@ CONVOLUTIONS = [
     Convolution(1, 32, 256, 256, (9, 9), (5, 5), (3, 3), (2, 2), ONE, ONE, ONE),
     Convolution(1, 1, 16, 24, (40,), (36,), (3,), (1,), (2,), (0,), (0,)),
     Convolution(1, 1, 10, 24, (4, 5, 6), (4, 5, 6), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    # pairs of positions of single channels: rows of one vector and of several, an odd stride, more pads than taps
+    Convolution(2, 5, 5, 5, (9, 40), (9, 40), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(2, 3, 3, 3, (13, 70), (5, 24), (3, 3), (3, 3), ONE, ONE, (2, 2)),
+    Convolution(1, 4, 4, 4, (6, 7), (10, 11), (3, 3), ONE, ONE, (3, 3), (3, 3)),
 ]
 
 
 def cases() -> list[Case]:
-    """All convolutions and operators, in the layouts in turn."""
+    """All convolutions and operators, in the layouts in turn; of depthwise ones weights gradients alone, since data
+    gradients have no two channels to pair."""
     found: list[Case] = []
     for conv in CONVOLUTIONS:
         for operator in OPERATORS:
+            if conv.groups == conv.c > 1 and ROLES[operator][1] != "w":
+                continue
             formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]
             chosen = [("NXC", "XIO"), formats[(len(found) // 2) % len(formats)]]
             found += [Case(operator, conv, *each, "bf16") for each in dict.fromkeys(chosen)]
@@ -79,8 +86,10 @@ class Way:
     emulation: Emulation | None
 
     def rules(self, case: Case) -> list[str]:
-        """The rules that pair products and take a case."""
-        return [rule for rule in schedules.applicable(reduced(case.call.problem()), self.target) if rule in RULES]
+        """The rules that take a case, and multiply pairs in it."""
+        problem = case.call.problem()
+        found = schedules.applicable(reduced(problem), self.target)
+        return [rule for rule in found if PAIRS in schedules.schedule(problem, self.target, rule).module.script()]
 
     def computed(self, case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
         """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""

@@ -107,6 +107,7 @@ def _rows() -> list[Case]:
     f32 = [(convolution, "OIX", "f32"), (transposed, "IOX", "f32")]
     f32 += [("ConvolutionBackpropData", "OIX", "f32"), ("ConvTransposeBackpropData", "IOX", "f32")]
     kinds = [*f32, (convolution, "XIO", "bf16"), (convolution, "OIX", "f16")]
+    kinds += [("ConvolutionBackpropData", "OIX", "bf16"), ("ConvolutionBackpropData", "XIO", "f16")]
     return [Case(operator, conv, "NCX", axes, dtype) for conv in ROWS for operator, axes, dtype in kinds]
 
 

@@ -3,7 +3,7 @@
 A condition that differs between lanes would be tested for each lane, and a vector that is loaded whole might reach
 beyond the tensor. LLVM's masked loads read only the lanes for which the condition holds, without a branch, and give
 zeros for the others. For strided lanes, all elements between the first and the last are loaded, and the lanes are
-picked from them by a shuffle.
+picked from them by a shuffle. Elements of 16 bits are converted behind the load, zeros included.
 
 A schedule annotates the loop over the lanes by `MASK`. A statement that would add only zeros is left out.
 """
@@ -11,7 +11,7 @@ A schedule annotates the loop over the lanes by `MASK`. A statement that would a
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from math import prod
 
@@ -46,24 +46,27 @@ def with_masked_loads(module: IRModule) -> IRModule:
         if marked.attr_key != MASK:
             return marked
         loop = marked.body
-        return _Lanes(loop.loop_var, int(loop.extent), known).store(without_binds(loop.body))
+        return Lanes(loop.loop_var, int(loop.extent), known).store(without_binds(loop.body))
 
     return rewritten(module, (tirx.AttrStmt, masked))
 
 
-class _Lanes:
+class Lanes:
     """Turns statements of one lane into statements on vectors: `lane` is the loop's variable, below `count`."""
 
-    def __init__(self, lane: tirx.Var, count: int, known: dict[tirx.Var, Expr]) -> None:
+    def __init__(self, lane: tirx.Var, count: int, known: Mapping[tirx.Var, Expr]) -> None:
         self.lane, self.count, self.known = lane, count, known
         self.analyzer = Analyzer()
 
     def store(self, statement: tirx.BufferStore) -> tirx.Stmt:
         """The store of all lanes; an empty statement if it would add only zeros."""
-        guards = [call for call in nodes(statement.value, tvm.ir.Call) if call.op.same_as(IF_THEN_ELSE)]
-        if any(self.analyzer.can_prove(tirx.Not(guard.args[0])) for guard in guards):
+        if self.adds_zeros(statement.value):
             return tirx.Evaluate(0)
         return tirx.BufferStore(statement.buffer, self.vector(statement.value), [self._ramp(*statement.indices)])
+
+    def adds_zeros(self, value: Expr) -> bool:
+        """Whether a condition never holds, so that a product is zero."""
+        return any(self.analyzer.can_prove(tirx.Not(guard.args[0])) for guard in guards_of(value))
 
     def vector(self, value: Expr) -> Expr:
         """The vector of a value's lanes."""
@@ -196,6 +199,11 @@ class _Lanes:
     def _first(self, place: Expr) -> Expr:
         """An index at the first lane."""
         return self.analyzer.simplify(replaced(place, {self.lane: index(0)}))
+
+
+def guards_of(value: Expr) -> list[tvm.ir.Call]:
+    """What of a value is zero under a condition."""
+    return [call for call in nodes(value, tvm.ir.Call) if call.op.same_as(IF_THEN_ELSE)]
 
 
 def _shuffled(parts: list[Expr], lanes: Sequence[int]) -> Expr:

@@ -3,7 +3,8 @@ of AVX512_BF16, or BFDOT of AArch64.
 
     sum[lane] += a[lane, 0] * b[lane, 0] + a[lane, 1] * b[lane, 1]
 
-The two elements of a lane's pair are contiguous; one operand may be the same pair for all lanes. Both stay in 16 bits.
+The two elements of a lane's pair are contiguous, or neighbours in a strided row; one operand may be the same pair for
+all lanes. Both stay in 16 bits. What lies in the user's tensor may be padding, and is loaded by a mask (masking.py).
 
 A schedule annotates the loop over the lanes by `PAIRS`; the only loop inside of it is the one over a pair. TVM's code
 generator has no type for LLVM's bfloat, so the instruction is called through functions in LLVM IR.
@@ -11,6 +12,7 @@ generator has no type for LLVM's bfloat, so the instruction is called through fu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -18,6 +20,7 @@ from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.target import codegen
 
 from tvmconvgrad.tir.annotations import PAIRS
+from tvmconvgrad.tir.passes.masking import Lanes, guards_of
 from tvmconvgrad.tir.passes.statements import index, step_of, with_functions, without_binds
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten
 
@@ -75,6 +78,7 @@ def with_pairs(module: IRModule) -> IRModule:
     """`module` with each annotated loop replaced by one statement on vectors, and with the functions that these
     call."""
     instruction = _instruction(module)
+    known = {bind.var: bind.value for bind in nodes(module, tirx.Bind)}
     widths: set[int] = set()
 
     def loop(marked: tirx.AttrStmt) -> tirx.Stmt:
@@ -86,7 +90,7 @@ def with_pairs(module: IRModule) -> IRModule:
             return tirx.For(lanes.loop_var, lanes.min, lanes.extent, tirx.ForKind.VECTORIZED, lanes.body)
         assert instruction is not None
         widths.add(int(lanes.extent))
-        return _add(lanes, body, instruction.by_element)
+        return _add(lanes, body, instruction.by_element, known)
 
     module = rewritten(module, (tirx.AttrStmt, loop))
     return with_functions(module, map(instruction.functions, sorted(widths))) if instruction and widths else module
@@ -98,30 +102,47 @@ def _instruction(module: IRModule) -> _Instruction | None:
     return next((each for each in _INSTRUCTIONS if codegen.llvm_cpu_has_features(each.feature, targets[0])), None)
 
 
-def _add(lanes: tirx.For, pair: tirx.For, by_element: bool) -> tirx.Stmt:
+def _add(lanes: tirx.For, pair: tirx.For, by_element: bool, known: Mapping[tirx.Var, Expr]) -> tirx.Stmt:
     """What all lanes add, each in a loop over a pair."""
     store = without_binds(pair.body)
     count, (place,) = int(lanes.extent), store.indices
-    loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
+    operands = _operands(store)
+    element = tirx.Var("element", "int64")
+    elements = Lanes(element, 2 * count, known)
+    in_elements = {lanes.loop_var: element // 2, pair.loop_var: element % 2}
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
+    if elements.adds_zeros(store.value):
+        return tirx.Evaluate(0)
 
-    def is_shared(load: TensorLoad) -> bool:
-        # not "a step of 0": a shared pair's index may have the lane in a quotient that is the same for all of them
-        return step_of(load.indices, lanes.loop_var) != 2
+    def is_shared(value: Expr) -> bool:
+        # or None: a shared pair's index may have the lane in a quotient that is the same for all of them
+        return not guards_of(value) and not step_of(value.indices, lanes.loop_var)
 
-    def operand(load: TensorLoad) -> Expr:
-        pairs = 1 if is_shared(load) else count
-        bits = tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), 2 * pairs)])
-        if not is_shared(load):
-            return tirx.reinterpret(f"uint32x{count}", bits)
-        element = tirx.reinterpret("uint32", bits)
-        return element if by_element else tirx.Broadcast(element, count)
+    def contiguous(load: TensorLoad, size: int) -> Expr:
+        return tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), size)])
+
+    def operand(value: Expr) -> Expr:
+        if is_shared(value):
+            both = tirx.reinterpret("uint32", contiguous(value, 2))
+            return both if by_element else tirx.Broadcast(both, count)
+        if not guards_of(value) and step_of(value.indices, lanes.loop_var) == 2:
+            return tirx.reinterpret(f"uint32x{count}", contiguous(value, 2 * count))
+        whole = elements.analyzer.simplify(replaced(value, in_elements))
+        return tirx.reinterpret(f"uint32x{count}", elements.vector(whole))
 
     sums = tirx.Ramp(replaced(place, begin), index(1), count)
     total = tirx.call_extern(
         f"float32x{count}",
-        f"add_shared_pair_{count}" if by_element and any(map(is_shared, loads)) else f"add_pairs_{count}",
+        f"add_shared_pair_{count}" if by_element and any(map(is_shared, operands)) else f"add_pairs_{count}",
         tirx.BufferLoad(store.buffer, [sums]),
-        *map(operand, sorted(loads, key=is_shared)),  # a shared pair comes last: LLVM reads it from memory there
+        *map(operand, sorted(operands, key=is_shared)),  # a shared pair comes last: LLVM reads it from memory there
     )
     return tirx.BufferStore(store.buffer, total, [sums])
+
+
+def _operands(store: tirx.BufferStore) -> list[Expr]:
+    """Both factors that a store multiplies: loads, some of which are zero under a condition."""
+    guards = guards_of(store.value)
+    guarded = [load for guard in guards for load in nodes(guard, TensorLoad)]
+    loads = [load for load in nodes(store.value, TensorLoad) if not load.source.same_as(store.buffer)]
+    return [*guards, *(load for load in loads if not any(load.same_as(each) for each in guarded))]

@@ -68,12 +68,15 @@ class DataAccess(DataResults):
     @cached_property
     def pairs(self) -> bool:
         """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
-        vectors over groups, K must be long enough for pairs to be transposed in registers."""
+        vectors over groups, K must be long enough for pairs to be transposed in registers; vectors over positions are
+        contiguous."""
         able = self.machine.takes_pairs(in_tile_registers=bool(self.tile.tile_rows))
         if not able or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
             return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
+        if self.tile.vector_axis is DataAxis.M:
+            return self.has_contiguous_vectors and self.sizes.read_strides[-1] == 1 and self.sizes.k > 1
         return self.tile.vector_axis is DataAxis.N and self.sizes.k > 1
 
     @property
@@ -84,7 +87,7 @@ class DataAccess(DataResults):
     def block_k(self, in_place: bool) -> int:
         """BLOCK_K in channels, for data that is read in place or packed."""
         if self.tile.vector_axis is DataAxis.M:
-            return 1
+            return 2 if self.pairs else 1
         if self.tile.vector_axis is DataAxis.K:
             return self.machine.lanes
         run = largest_divisor if in_place else nearest_run
@@ -131,6 +134,8 @@ class DataAccess(DataResults):
         if self.masks_data:
             return True
         if not self.has_contiguous_vectors or tile.vector_axis is DataAxis.GROUPS:
+            return False
+        if tile.vector_axis is DataAxis.M and self.pairs:
             return False
         if tile.tile_rows and self.block_k(in_place=True) < LEAST_CHANNELS:
             return False

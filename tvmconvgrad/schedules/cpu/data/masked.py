@@ -1,4 +1,5 @@
-"""Depthwise sums in NCX whose data is read in place, with its padding, by masked loads (tir/passes/masking.py).
+"""Depthwise sums in NCX whose data is read in place, with its padding, by masked loads (tir/passes/masking.py): f32 with
+AVX or AVX-512, 16 bits with AVX-512.
 
 A depthwise sum has few products for each element, so that packing its data takes longer than they do.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES, CpuMachine
+from tvmconvgrad.machines.cpu import BF16_BYTES, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import ADDING_LANES, BEST_TILES, BORDERED, PACKING, SHARED
 from tvmconvgrad.schedules.cpu.micro_kernel import vector_widths
 from tvmconvgrad.schedules.decisions import Decisions
@@ -66,6 +66,7 @@ class RowsTile:
     o: int
     rows: int
     lanes: int
+    """Positions of a vector: with dot-product pairs, twice as many as it has sums."""
 
     @property
     def sums(self) -> int:
@@ -78,6 +79,8 @@ class RowsPlan:
     """All numbers of the schedule."""
 
     tile: RowsTile
+    pairs: bool
+    """Whether operands are bf16 dot-product pairs of neighbouring positions."""
     in_place: bool
     """Whether data is read in place; otherwise it is packed with its padding."""
     cache_block: tuple[int, ...]
@@ -131,11 +134,21 @@ class RowsPlanner:
         in_place = self._in_place()
         prefetch = self._prefetch(cache_block[-1] * tile.lanes) if in_place else 0
         whole_rows = self._has_whole_rows(tile.lanes)
-        return RowsPlan(tile, in_place, cache_block, split_k, g_partitions, whole_rows, prefetch)
+        return RowsPlan(tile, self.pairs, in_place, cache_block, split_k, g_partitions, whole_rows, prefetch)
 
     def _with_rows(self, tile: RowsTile, cache_block: tuple[int, ...]) -> RowsTile:
         """The tile with a number of rows that divides the cache block's."""
         return replace(tile, rows=largest_divisor(cache_block[-2], tile.rows))
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an instruction adds up the products of two neighbouring positions."""
+        return self.problem.dtype == "bf16" and self.machine.takes_pairs()
+
+    @property
+    def _run(self) -> int:
+        """The positions of a lane."""
+        return 2 if self.pairs else 1
 
     def _in_place(self) -> bool:
         """Whether data is read in place: the CPU has masked loads for its type, and the stride is at most
@@ -163,7 +176,7 @@ class RowsPlanner:
         cache block if it is prefetched."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
-        vector = F32_BYTES * tile.lanes
+        vector = (BF16_BYTES if self.pairs else F32_BYTES) * tile.lanes
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
         if self._reads_ahead:
@@ -184,7 +197,8 @@ class RowsPlanner:
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
         *_, height = (1, *geometry.y[:-1])
-        rows = [(rows, lanes) for lanes in vector_widths(self.machine) for rows in divisors(height)]
+        widths = [self._run * width for width in vector_widths(self.machine)]
+        rows = [(rows, lanes) for lanes in widths for rows in divisors(height)]
         rows = [(rows, lanes) for rows, lanes in rows if rows <= self._most_rows(lanes)]
         taps = product(*map(divisors, geometry.k))
         sizes = product(taps, divisors(c_group), divisors(o_group), rows)
@@ -213,14 +227,15 @@ class RowsPlanner:
         positions = geometry.batch * prod(geometry.y[:-1]) * last
         fmas = positions * prod(self.problem.filter_shape) / tile.lanes
         moving = (PACKING if self._in_place() else BORDERED) * (prod(self.problem.x_shape) + prod(self.problem.y_shape))
-        return fmas / self.machine.fmas / self._efficiency(tile) + moving + self._adding(tile, positions)
+        at_a_time = self.machine.fmas * (self.machine.dots_per_fma if self.pairs else 1)
+        return fmas / at_a_time / self._efficiency(tile) + moving + self._adding(tile, positions)
 
     def _adding(self, tile: RowsTile, positions: int) -> float:
         """Cycles of one core, about, to add each cache block's tiles to memory, and to add up each split's lanes."""
         sums = prod(self.problem.filter_shape)
         cache_blocks = positions / (tile.lanes * self._cache_block(tile))
-        near = F32_BYTES * tile.lanes * sums <= self.machine.l2_blocks // 2
-        lanes = ADDING_LANES * tile.lanes * min(self._least_split_k, math.ceil(cache_blocks))
+        near = F32_BYTES * tile.lanes // self._run * sums <= self.machine.l2_blocks // 2
+        lanes = ADDING_LANES * tile.lanes // self._run * min(self._least_split_k, math.ceil(cache_blocks))
         return sums * (cache_blocks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
 
     @property

@@ -20,8 +20,10 @@ Loop nest. A work item is a split of K with a partition of groups:
 Why it is fast.
 1. A step of the innermost loop takes several rows of positions, so that several taps use a row of x that is loaded
    once.
-2. f32 is read in place and prefetched, on CPUs with AVX or AVX-512 and at strides up to 4. Masked loads give zeros for
-   padding and behind the end of a row; elements a stride apart are picked from several loads (tir/passes/masking.py).
+2. Data is read in place and prefetched, on CPUs with AVX (f32) or AVX-512 and at strides up to 4. Masked loads give
+   zeros for padding and behind the end of a row; elements a stride apart are picked from several loads
+   (tir/passes/masking.py). An instruction for bf16 adds the products of two neighbouring positions, which lie in pairs
+   as they are.
    With a single tap all positions are one row. Cache blocks are then so short that L2 also holds the next one, which
    is prefetched.
 3. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors
@@ -51,7 +53,7 @@ from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Expression
-from tvmconvgrad.tir.annotations import MASK, PREFETCH_EACH, PREFETCH_READS
+from tvmconvgrad.tir.annotations import MASK, PAIRS, PREFETCH_EACH, PREFETCH_READS
 
 FEW_LANES = 4
 """To add up the lanes of a vector, it is first reduced to a vector of so many."""
@@ -73,7 +75,7 @@ class RowsRule(PlannedRule[RowsPlanner]):
         """Nest the sum, pack x and dy or read them in place, then prefetch, elide padding and map the result."""
         tile = plan.tile
         writes_result = problem.output_dtype == "f32"
-        blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, in_place=writes_result)
+        blocking = Blocking(c=tile.c, o=tile.o, position=tile.lanes, pairs=plan.pairs, in_place=writes_result)
         expression = express(problem, replace(blocking, x_by_phases=not plan.in_place))
         sch = Schedule(expression.prim_func())
         nest = _nest_sum(sch, problem.geometry.rank, plan)
@@ -116,14 +118,17 @@ def _nest_sum(sch: Schedule, rank: int, plan: RowsPlan) -> LoopNest:
     total = sch.get_sblock("sum")
     positions = sch.get_loops(total)[3 + rank :]
     vectors, lane = sch.split(positions[-1], [None, plan.tile.lanes])
+    pair: list[LoopRV] = []
+    if plan.pairs:
+        lane, *pair = sch.split(lane, [None, 2])
     positions = [*positions[:-1], vectors]
-    cache_blocks = blocks.split_cache_blocks(sch, positions, plan.cache_block, [lane])
+    cache_blocks = blocks.split_cache_blocks(sch, positions, plan.cache_block, [lane, *pair])
     adding, split_k = total, int(plan.split_k > 1)
     if split_k:
         split, cache_blocks = sch.split(cache_blocks, [plan.split_k, None])
         adding = sch.rfactor(split, 0)
         sch.parallel(sch.get_loops(total)[0])
-        cache_blocks, lane = sch.get_loops(adding)[4 + rank], sch.get_loops(adding)[-1]
+        cache_blocks, lane = sch.get_loops(adding)[4 + rank], sch.get_loops(adding)[-1 - len(pair)]
     sums = sch.rfactor(lane, split_k + rank + 3)
     cache_blocks = sch.get_loops(sums)[3 + rank + split_k]
     tile = sch.rfactor(cache_blocks, 0)
@@ -136,7 +141,9 @@ def _nest_tile(sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: S
     g, *rest = sch.get_loops(tile)
     k, (c, o), rest = rest[:rank], rest[rank : rank + 2], rest[rank + 2 :]
     split = rest[:1] if plan.split_k > 1 else []
-    cache_block, *positions, lane = rest[len(split) :]
+    cache_block, *positions = rest[len(split) :]
+    pair = [positions.pop()] if plan.pairs else []
+    lane = positions.pop()
     g_partition, g0 = sch.split(g, [plan.g_partitions, None])
     c0, c1 = sch.split(c, [None, plan.tile.c])
     o0, o1 = sch.split(o, [None, plan.tile.o])
@@ -145,13 +152,13 @@ def _nest_tile(sch: Schedule, rank: int, plan: RowsPlan, tile: SBlockRV, sums: S
     positions = [*positions[:-2], rows, positions[-1]]
     work_items = [*split, g_partition]
     register_tile = [row, *k1, c1, o1, lane]
-    sch.reorder(*work_items, cache_block, g0, c0, o0, *k0, *positions, *register_tile)
+    sch.reorder(*work_items, cache_block, g0, c0, o0, *k0, *positions, *register_tile, *pair)
     if plan.in_place:
         for loop in register_tile[:-1]:
             sch.unroll(loop)
-        sch.annotate(lane, MASK, 1)
+        sch.annotate(lane, PAIRS if plan.pairs else MASK, 1)
     else:
-        blocks.vectorize_tile(sch, register_tile, plan.tile.lanes)
+        blocks.vectorize_tile(sch, register_tile, plan.tile.lanes, plan.pairs)
     if plan.whole_rows:
         sch.unroll(positions[-1])
     if plan.prefetch:
