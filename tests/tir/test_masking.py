@@ -44,7 +44,7 @@ def masked(condition: str, source: Any) -> tuple[Any, str]:
     return result.numpy(), module.mod.inspect_source("ll")
 
 
-@pytest.mark.parametrize(("seed", "dtype"), zip(range(6), 2 * ("f32", "f16", "bf16")))
+@pytest.mark.parametrize(("seed", "dtype"), [*zip(range(6), 2 * ("f32", "f16", "bf16"))])
 @pytest.mark.parametrize("term", TERMS)
 def test_a_condition_on_lanes(term: str, seed: int, dtype: str) -> None:
     draw = random.Random(seed)

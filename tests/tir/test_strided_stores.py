@@ -8,7 +8,7 @@ from tests.support.cases.case import Case
 from tests.support.cases.convolution import Convolution
 
 
-def program(mcpu: str, stride: int) -> str:
+def program(mcpu: str, stride: int, dtype: str) -> str:
     """LLVM's program of a data gradient by channels whose results lie a stride apart."""
     import tvmconvgrad
     from tvmconvgrad.compiler import llvm
@@ -17,20 +17,23 @@ def program(mcpu: str, stride: int) -> str:
     sizes = ((4, 16 * stride), (4, 16), (1, stride), (1, stride))
     case = Case("ConvolutionBackpropData", Convolution(1, 1, 64, 16, *sizes, (1, 1), (0, 0), (0, 0)), "NCX", "OIX")
     operator = getattr(tvmconvgrad, case.operator)(**case.attributes)
-    problem = operator.problem(*case.call.shapes, dtype="f32")
+    problem = operator.problem(*case.call.shapes, dtype=dtype)
     built = llvm.build(problem, parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu"), "data-channels")
     return str(built.executable.mod.inspect_source("ll"))
 
 
-@pytest.mark.parametrize(("mcpu", "stride", "masked"), [
-    ("x86-64-v4", 2, True),
-    ("x86-64-v4", 4, True),
-    ("x86-64-v4", 1, False),
-    ("x86-64-v4", 5, False),
-    ("x86-64-v3", 2, False),
+@pytest.mark.parametrize(("mcpu", "stride", "dtype", "masked"), [
+    ("x86-64-v4", 2, "f32", True),
+    ("x86-64-v4", 4, "f32", True),
+    ("x86-64-v4", 1, "f32", False),
+    ("x86-64-v4", 5, "f32", False),
+    ("x86-64-v3", 2, "f32", False),
+    ("x86-64-v4", 2, "f16", True),
+    ("x86-64-v4", 3, "bf16", True),
+    ("x86-64-v3 -mattr=+avx512f", 2, "f16", False),  # without AVX512BW
 ])  # fmt: skip
-def test_where_stores_are_masked(mcpu: str, stride: int, masked: bool) -> None:
-    assert ("call void @llvm.masked.store" in program(mcpu, stride)) == masked
+def test_where_stores_are_masked(mcpu: str, stride: int, dtype: str, masked: bool) -> None:
+    assert ("call void @llvm.masked.store" in program(mcpu, stride, dtype)) == masked
 
 
 def test_columns_whose_first_positions_differ_from_work_item_to_work_item() -> None:

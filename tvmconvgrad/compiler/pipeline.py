@@ -38,7 +38,7 @@ from tvmconvgrad.tir.passes.prefetch import with_prefetches
 from tvmconvgrad.tir.passes.staging import staged
 from tvmconvgrad.tir.passes.strided_stores import with_strided_masked_stores
 from tvmconvgrad.tir.passes.tiles import with_tiles
-from tvmconvgrad.tir.passes.transposition.loops import transposed
+from tvmconvgrad.tir.passes.transposition.loops import with_transpositions
 from tvmconvgrad.tir.rewriting import rewritten
 
 NAME = "tvmconvgrad"
@@ -97,7 +97,7 @@ def _vectorize() -> list[Any]:
     return [
         _rewriting("AlignArgumentsToElements", tirx.AttrStmt, aligned_to_elements),
         _rewriting("KeepTilesOnStack", tirx.AllocBuffer, kept_on_stack),
-        _rewriting("InsertTranspositions", tirx.AttrStmt, transposed),
+        _pass("InsertTranspositions", with_transpositions),
         _pass("InsertPairs", with_pairs),
         _pass("InsertTiles", with_tiles),
         _pass("InsertMaskedLoads", with_masked_loads),

@@ -60,7 +60,7 @@ class CpuMachine:
     masked_stores: bool = False
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     masks_16_bits: bool = False
-    """Whether an instruction loads some lanes of a vector of 16-bit elements (AVX512BW)."""
+    """Whether an instruction loads or stores some lanes of a vector of 16-bit elements (AVX512BW)."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
     by_element: bool = False
@@ -95,13 +95,13 @@ class CpuMachine:
 
     def takes_pairs(self, in_tile_registers: bool = False) -> bool:
         """Whether bf16 operands stay pairs: in tile registers, or where the instruction for two products is faster than
-        two FMAs. Otherwise bf16 is converted to f32 as it is packed: an Intel Xeon with AMX takes as long for one as
-        for four FMAs, and docs/targets.md has what that gained."""
+        two FMAs. Otherwise bf16 is converted to f32 as it is packed or loaded: an Intel Xeon with AMX takes as long for
+        one as for four FMAs, and docs/targets.md has what that gained."""
         return self.multiplies_pairs and (in_tile_registers or 2 * self.dots_per_fma > 1)
 
     def loads_masked(self, dtype: str) -> bool:
-        """Whether an instruction loads some lanes of a vector of this type, and zeros for the others (AVX, AVX-512). On
-        other CPUs LLVM would test each lane."""
+        """Whether an instruction loads some lanes of a vector of this type, and zeros for the others (AVX, AVX-512;
+        for 16 bits AVX512BW). On other CPUs LLVM would test each lane."""
         return self.lanes >= 8 if dtype == "f32" else self.masks_16_bits
 
     @property
@@ -131,6 +131,11 @@ def has_masked_stores(target: tvm.target.Target) -> bool:
     return bool(codegen.llvm_cpu_has_features("avx512f", target))
 
 
+def masks_16_bits(target: tvm.target.Target) -> bool:
+    """Whether an instruction loads or stores some lanes of a vector of 16-bit elements on an `llvm` target."""
+    return bool(codegen.llvm_cpu_has_features("avx512bw", target))
+
+
 def _vectors(target: tvm.target.Target) -> dict[str, Any]:
     """What vectors a target has, by the names of `CpuMachine`'s fields."""
     if has_masked_stores(target):
@@ -140,7 +145,7 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
             "lanes": 16,
             "registers": 32,
             "masked_stores": True,
-            "masks_16_bits": bool(codegen.llvm_cpu_has_features("avx512bw", target)),
+            "masks_16_bits": masks_16_bits(target),
             "broadcasts": True,
             "multiplies_pairs": pairs,
             "tile_registers": pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),

@@ -14,7 +14,7 @@ from tests.support.cases import layouts
 from tests.support.cases.case import DTYPES, OPERATORS, ROLES, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
 from tests.support.cases.random_cases import random_cases
-from tests.support.cases.sampling import covering, every, in_turn
+from tests.support.cases.sampling import covering, in_turn
 from tests.support.cpu.emulation import Emulation, needs_emulator
 from tests.support.oracles import reference
 from tvmconvgrad import schedules
@@ -32,6 +32,7 @@ WAYS = [
     pytest.param("native", marks=pytest.mark.skipif(not HAS_PAIRS, reason="this CPU has no AVX512_BF16")),
     pytest.param("emulated", marks=[pytest.mark.slow, needs_emulator]),
 ]
+RULES = {"data-channels", "data-groups", "data-positions", "weights-o", "weights-c", "weights-rows"}
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
     # pairs of images; of halves of the only one, without a row in common and with one; of three
@@ -64,13 +65,17 @@ CONVOLUTIONS = [
 ]
 
 
+def has_pairs(conv: Convolution, operator: str) -> bool:
+    """Whether products can be paired: data gradients of depthwise layers have no two channels that meet."""
+    return conv.groups < conv.c or conv.c == 1 or ROLES[operator][1] == "w"
+
+
 def cases() -> list[Case]:
-    """All convolutions and operators, in the layouts in turn; of depthwise ones weights gradients alone, since data
-    gradients have no two channels to pair."""
+    """All convolutions and operators, in the layouts in turn."""
     found: list[Case] = []
     for conv in CONVOLUTIONS:
         for operator in OPERATORS:
-            if conv.groups == conv.c > 1 and ROLES[operator][1] != "w":
+            if not has_pairs(conv, operator):
                 continue
             formats = [(d, f) for d in layouts.DATA_FORMATS for f in layouts.filter_formats(operator)]
             chosen = [("NXC", "XIO"), formats[(len(found) // 2) % len(formats)]]
@@ -132,12 +137,20 @@ def test_sums_are_the_same(case: Case, way: Way) -> None:
         way.check(case, rule)
 
 
+@pytest.mark.parametrize("way", WAYS[:1], indirect=True)
+def test_each_rule_that_pairs_is_among_them(way: Way) -> None:
+    assert {rule for case in cases() for rule in way.rules(case)} == RULES
+
+
 @pytest.mark.parametrize("way", WAYS[1:], indirect=True)
+@pytest.mark.parametrize("data_format", layouts.DATA_FORMATS)
 @pytest.mark.parametrize("operator", OPERATORS[:2])
 @pytest.mark.parametrize("conv", CONVOLUTIONS, ids=str)
-def test_sums_are_the_same_under_emulation(conv: Convolution, operator: str, way: Way) -> None:
-    case = Case(operator, conv, dtype="bf16")
-    for rule in way.rules(case):
+def test_sums_are_the_same_under_emulation(conv: Convolution, operator: str, data_format: str, way: Way) -> None:
+    case = Case(operator, conv, data_format, dtype="bf16")
+    rules = way.rules(case)
+    assert rules or not has_pairs(conv, operator)
+    for rule in rules:
         way.check(case, rule)
 
 
@@ -160,9 +173,10 @@ def test_random_attributes(case: Case, way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[:1], indirect=True)
-@pytest.mark.parametrize("operator", every(3, OPERATORS))
-def test_every_number_that_a_search_may_draw(operator: str, way: Way) -> None:
-    case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
+@pytest.mark.parametrize(("operator", "data_format"), in_turn(3, OPERATORS, layouts.DATA_FORMATS))
+def test_every_number_that_a_search_may_draw(operator: str, data_format: str, way: Way) -> None:
+    conv = Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE)
+    case = Case(operator, conv, data_format, dtype="bf16")
     for rule in way.rules(case):
         candidates = schedules.schedule(case.call.problem(), way.target, rule).candidates
         assert candidates
@@ -189,10 +203,11 @@ def test_infinities_of_one_image_reach_what_they_meet_and_nothing_else(
             assert_same(way.computed(case, rule, tensors), expected)
 
 
+@pytest.mark.parametrize("data_format", layouts.DATA_FORMATS)
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_numbers_below_the_least_normal_one_are_zeros(operator: str, way: Way) -> None:
+def test_numbers_below_the_least_normal_one_are_zeros(operator: str, data_format: str, way: Way) -> None:
     """That is how the instruction is defined, whatever a process has set; f32, and CPUs without it, keep them."""
-    case = Case(operator, CONVOLUTIONS[0], dtype="bf16")
+    case = Case(operator, CONVOLUTIONS[0], data_format, dtype="bf16")
     tensors = operands(case.convolution, case.result)
     tensors[case.inputs[0]] *= np.float32(2.0**-133)
     for rule in way.rules(case):

@@ -47,6 +47,25 @@ CASES += [
     for size in (1, 2, 3)
     for dtype in ("bf16", "f16")
 ]
+# rows that are read and stored by masks: of one vector, of several, a stride apart
+CASES += [
+    Case(operator, Convolution(2, 3, 3, 3, x, y, (3, 3), strides, (1, 1), (1, 1), (1, 1)), "NCX", "OIX", dtype)
+    for operator in ("ConvolutionBackpropData", "ConvolutionBackpropFilters")
+    for x, y, strides in (((9, 14), (9, 14), (1, 1)), ((9, 41), (9, 41), (1, 1)), ((9, 37), (5, 19), (2, 2)))
+    for dtype in ("f32", "bf16", "f16")
+]
+# rows of which the last vector, or half of it, has one element, or others
+CASES += [
+    Case(
+        "ConvolutionBackpropData",
+        Convolution(1, 2, 2, 2, (3, x), (3, x), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+        "NCX",
+        "OIX",
+        dtype,
+    )
+    for x in (2, 5, 7, 9, 13, 17, 18, 25, 26, 33)
+    for dtype in ("bf16", "f16")
+]
 MANY = random_cases(seed=77, count=120)
 TILED = [
     Case(operator, Convolution(2, 1, c, o, (7, 9), (7, 9), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)), *formats)
@@ -66,18 +85,28 @@ TILED += [
     for dtype in ("bf16", "f16")
 ]
 
+# a bias of fewer channels than vectors have lanes
+BIASED = [
+    Case("ConvolutionBackpropData", Convolution(1, 1, c, 8, (6,), (6,), (3,), (1,), (1,), (1,), (1,)), d, f, dtype)
+    for c in (5, 13, 29)
+    for d, f in (("NXC", "XIO"), ("NCX", "OIX"))
+    for dtype in DTYPES
+]
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="mprotect is needed")
 
 
 def run_between_forbidden_pages(case: Case) -> None:
     """Both inputs and the result end at a forbidden page, then begin at one."""
     how = {"target": "llvm -mcpu=native -algorithm=auto", "schedule": WINOGRAD[case.operator]} if case in TILED else {}
-    kernel = replace(case.call, **how).compile()
+    biases = {"bias": np.arange(case.convolution.c).astype(DTYPES[case.dtype])} if case in BIASED else {}
+    kernel = replace(case.call, options=dict.fromkeys(biases, True), **how).compile()
     inputs = case.arrays(operands(case.convolution, case.result))
-    expected = kernel(*inputs)
+    expected = kernel(*inputs, **biases)
     for at_end in (True, False):
         out = guarded(expected.shape, DTYPES[case.dtype], at_end=at_end)
-        kernel(*(guarded_copy(array, at_end=at_end) for array in inputs), out=out)
+        bias = {name: guarded_copy(array, at_end=at_end) for name, array in biases.items()}
+        kernel(*(guarded_copy(array, at_end=at_end) for array in inputs), out=out, **bias)
         assert np.array_equal(out, expected)
 
 
@@ -94,6 +123,10 @@ def check(name: str) -> None:
 
 def test_tails() -> None:
     check("CASES")
+
+
+def test_biases() -> None:
+    check("BIASED")
 
 
 def test_tiles() -> None:

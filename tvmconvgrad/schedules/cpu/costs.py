@@ -18,8 +18,8 @@ PACKING = 0.7
 1.05 times as long; with twice, 11 and 1.27 (benchmarks/constants.py)."""
 
 BORDERED = 1.0
-"""To pack rows of positions that include padding. With half of it 4 sums change, and take 1.05 times as long; with
-twice, 1 and 1.22 (benchmarks/constants.py)."""
+"""To pack rows of positions that include padding, or are converted. With half of it 4 sums change, and take 1.05 times
+as long; with twice, 1 and 1.22 (benchmarks/constants.py)."""
 
 TRANSPOSING = 1.5
 """To pack data by transposing it in registers. With half of it 7 sums change, and take 1.37 times as long; with twice,
@@ -29,8 +29,9 @@ PACKING_POSITIONS, WRITING_POSITIONS = 0.45, 0.25
 """To transpose between NCX and a tile with vectors over channels: data that is packed, and results, beside their
 `WRITE_BACK`, in blocks whose shorter side fills a vector. 13 data gradients of 1x1 layers in NCX and f32, made to use
 those vectors, took 0.25 to 0.7 cycles for each element of data and result beside their products (an Intel Xeon with
-AMX). bf16 dot-product pairs keep `TRANSPOSING`: with these numbers nine 1x1 layers took them, and 1.1 to 2.0 times as
-long, on that Xeon, which no longer multiplies pairs. They were not measured on other CPUs."""
+AMX). Of bf16 pairs 235 data gradients and forwards in NCX take vectors over channels, or over positions, by these
+numbers: 1.014 times as long as the faster of both, in the mean; with `TRANSPOSING` in their place 1.021 times (an AMD
+EPYC with Zen 5). Tile registers keep it: there they were not measured."""
 
 CUT_LINES = 0.03
 """To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.

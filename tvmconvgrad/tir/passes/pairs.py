@@ -4,7 +4,8 @@ of AVX512_BF16, or BFDOT of AArch64.
     sum[lane] += a[lane, 0] * b[lane, 0] + a[lane, 1] * b[lane, 1]
 
 The two elements of a lane's pair are contiguous, or neighbours in a strided row; one operand may be the same pair for
-all lanes. Both stay in 16 bits. What lies in the user's tensor may be padding, and is loaded by a mask (masking.py).
+all lanes. Both stay in 16 bits. What lies outside of the user's tensor is padding, which a mask leaves out
+(masking.py).
 
 A schedule annotates the loop over the lanes by `PAIRS`; the only loop inside of it is the one over a pair. TVM's code
 generator has no type for LLVM's bfloat, so the instruction is called through functions in LLVM IR.
@@ -111,11 +112,9 @@ def _add(lanes: tirx.For, pair: tirx.For, by_element: bool, known: Mapping[tirx.
     elements = Lanes(element, 2 * count, known)
     in_elements = {lanes.loop_var: element // 2, pair.loop_var: element % 2}
     begin = {lanes.loop_var: index(0), pair.loop_var: index(0)}
-    if elements.adds_zeros(store.value):
-        return tirx.Evaluate(0)
 
     def is_shared(value: Expr) -> bool:
-        # or None: a shared pair's index may have the lane in a quotient that is the same for all of them
+        # None, too: a shared pair's index may have the lane in a quotient that is the same for all of them
         return not guards_of(value) and not step_of(value.indices, lanes.loop_var)
 
     def contiguous(load: TensorLoad, size: int) -> Expr:
@@ -127,9 +126,17 @@ def _add(lanes: tirx.For, pair: tirx.For, by_element: bool, known: Mapping[tirx.
             return both if by_element else tirx.Broadcast(both, count)
         if not guards_of(value) and step_of(value.indices, lanes.loop_var) == 2:
             return tirx.reinterpret(f"uint32x{count}", contiguous(value, 2 * count))
-        whole = elements.analyzer.simplify(replaced(value, in_elements))
-        return tirx.reinterpret(f"uint32x{count}", elements.vector(whole))
+        return tirx.reinterpret(f"uint32x{count}", elements.vector(whole(value)))
 
+    def whole(value: Expr) -> Expr:
+        return elements.analyzer.simplify(replaced(value, in_elements))
+
+    # a condition that never holds may be a zero by now
+    if len(operands) < 2 or any(isinstance(whole(each), tirx.IntImm) for each in operands):
+        return tirx.Evaluate(0)
+    if elements.adds_zeros(store.value):
+        return tirx.Evaluate(0)
+    assert len(operands) == 2 and not all(map(is_shared, operands))
     sums = tirx.Ramp(replaced(place, begin), index(1), count)
     total = tirx.call_extern(
         f"float32x{count}",

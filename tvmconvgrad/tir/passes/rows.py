@@ -2,8 +2,9 @@
 
 If a part of a row is padding, or lies beyond its end, a condition would be tested for each element. Here a row is
 copied by vectors. A condition on loads selects lanes. A condition on stores is tested for both ends of a vector, then
-of its halves, and so on. In the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for
-such stores goes through memory, and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
+of its halves, and so on; if it is known which elements are stored, and the CPU has masked stores, one of them takes
+them. In the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for such stores goes
+through memory, and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
 
 In the source, too, neighbours may be strided, as in one phase of a strided convolution's row. LLVM would load them one
 by one. Here all elements between the first and the last are loaded, and a shuffle picks the lanes:
@@ -13,7 +14,7 @@ by one. Here all elements between the first and the last are loaded, and a shuff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 import tvm
@@ -37,16 +38,20 @@ from tvmconvgrad.tir.passes.statements import (
     undivided,
     without_binds,
 )
-from tvmconvgrad.tir.rewriting import nodes, replaced
+from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 _MOST_UNROLLED = 8
+
+HALF = 8
+"""The f32 of half a vector of AVX-512. Where LLVM 22 truncates to 16 bits as it stores, and stores a single element of
+a vector, or of half of it, by a mask, it may write another one."""
 
 
 class Row:
     """copy[.. + a] = source[.. + a * stride] for a in `loop`: zero under some conditions, or stored only under some."""
 
-    def __init__(self, loop: tirx.For, body: tirx.Stmt) -> None:
-        self.a, self.extent = loop.loop_var, int(loop.extent)
+    def __init__(self, loop: tirx.For, body: tirx.Stmt, masked: Collection[str] = ()) -> None:
+        self.a, self.extent, self.masked = loop.loop_var, int(loop.extent), masked
         self.side = next((side for side in SIDES if side <= self.extent), 1)
         self.stride = 1
         self.conditions: list[tvm.ir.Expr] = []
@@ -79,7 +84,11 @@ class Row:
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """The stores of vectors of `size` elements. If the conditions hold for the first and the last element, all are
-        stored; otherwise each vector is tested alone, then each half of it, down to single elements."""
+        stored; otherwise each vector is tested alone, then each half of it, down to single elements. If it is known how
+        many of a vector's elements are stored, one masked store may take them."""
+        known = self._known(begins[0], size) if len(begins) == 1 and self._may_mask() else None
+        if known is not None and (known % HALF != 1 or str(self.store.buffer.dtype) == "float32"):
+            return self._masked(index(begins[0]), size, known)
         ends = (begins[0], begins[-1] + size - 1)
         holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
         condition = Analyzer().simplify(tirx.all(*holds))
@@ -93,6 +102,53 @@ class Row:
         if len(begins) == 1:
             parts = [([begins[0]], half), ([begins[0] + half], half)]
         return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*part) for part in parts]))
+
+    def _may_mask(self) -> bool:
+        """Whether a masked store may take a part of a vector: one that lies in registers, to contiguous elements. Where
+        each element has a bias of its own, there is none behind the last one."""
+        loads = nodes(self.store.value, tvm.ir.TensorLoad)
+        if any(is_bias(load) and uses(load.indices[0], self.a) for load in loads):
+            return False
+        loads = [load for load in loads if not is_bias(load)]
+        contiguous = step_of(self.store.indices, self.a) == 1 and str(self.store.buffer.dtype) in self.masked
+        return contiguous and all(str(load.source.scope()) == "local" for load in loads)
+
+    def _known(self, begin: int, size: int) -> int | None:
+        """How many elements of a vector are stored, the first ones, if that is known."""
+        holds = [self._holds_at(begin + lane) for lane in range(size)]
+        if any(each is None for each in holds):
+            return None
+        count = sum(map(bool, holds))
+        return count if all(holds[:count]) else None
+
+    def _holds_at(self, element: int) -> bool | None:
+        """Whether an element is stored; None if that is not known."""
+        found = Analyzer().simplify(tirx.all(*(replaced(each, {self.a: index(element)}) for each in self.conditions)))
+        return bool(found.value) if isinstance(found, tirx.IntImm) else None
+
+    def _masked(self, begin: tvm.ir.Expr, size: int, count: int) -> tirx.Stmt:
+        """A vector of which the first `count` elements are stored."""
+        if count in (0, size):
+            return self._vector(self.store, begin, size) if count else tirx.Evaluate(0)
+        lane, dtype = tirx.Var("lane", "int64"), str(self.store.buffer.dtype)
+        lanes = tirx.decl_buffer((size,), dtype, "lanes", scope="local")
+        keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
+        store = replaced(self.store, {self.a: begin + lane})
+        value = tirx.BufferStore(lanes, store.value, [lane])
+        first = replaced(self.store.indices[0], {self.a: begin})
+        numbers = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), size)
+        arguments = (
+            tirx.BufferLoad(lanes, [tirx.Ramp(index(0), index(1), size)]),
+            tirx.address_of(tirx.BufferLoad(self.store.buffer, [first])),
+            numbers < tirx.Broadcast(tirx.IntImm("int32", count), size),
+        )
+        return tirx.SeqStmt(
+            [
+                tirx.AllocBuffer(lanes, keep),
+                tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, value),
+                tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", *arguments)),
+            ]
+        )
 
     def _vector(self, store: tirx.BufferStore, begin: tvm.ir.Expr, size: int) -> tirx.Stmt:
         if size == 1:

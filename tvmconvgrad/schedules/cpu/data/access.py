@@ -69,14 +69,14 @@ class DataAccess(DataResults):
     def pairs(self) -> bool:
         """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
         vectors over groups, K must be long enough for pairs to be transposed in registers; vectors over positions are
-        contiguous."""
+        contiguous, and so is what they read."""
         able = self.machine.takes_pairs(in_tile_registers=bool(self.tile.tile_rows))
         if not able or self.sizes.problem.dtype != "bf16":
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
             return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
         if self.tile.vector_axis is DataAxis.M:
-            return self.has_contiguous_vectors and self.sizes.read_strides[-1] == 1 and self.sizes.k > 1
+            return self.has_contiguous_vectors and self.sizes.reads_neighbours and self.sizes.k > 1
         return self.tile.vector_axis is DataAxis.N and self.sizes.k > 1
 
     @property

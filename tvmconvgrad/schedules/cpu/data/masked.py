@@ -1,5 +1,5 @@
-"""Depthwise sums in NCX whose data is read in place, with its padding, by masked loads (tir/passes/masking.py): f32 with
-AVX or AVX-512, 16 bits with AVX-512.
+"""Depthwise sums in NCX whose data is read in place, with its padding, by masked loads (tir/passes/masking.py): of f32
+with AVX or AVX-512, of 16 bits with AVX512BW.
 
 A depthwise sum has few products for each element, so that packing its data takes longer than they do.
 
@@ -82,9 +82,9 @@ def efficiency(machine: CpuMachine, sizes: DataSizes, tile: DataTile) -> float:
     down, along = max(_axes(sizes), key=lambda axes: axes[0].taps)
     rows = len({row * down.stride + tap * down.step for row in range(tile.rows) for tap in range(down.taps)})
     fmas, loads = sums * down.taps, rows * vectors * along.stride
-    positions = max(size.positions[-1] for size in sizes.sums)
-    masking = MASKING_WHOLE_ROWS if tile.positions >= positions else MASKING
-    ending = ENDING if tile.positions < positions and positions % tile.positions else 0.0
+    parts = [size.positions[-1] for size in sizes.sums if size.positions[-1] > tile.positions]
+    masking = MASKING if parts else MASKING_WHOLE_ROWS
+    ending = ENDING if any(row % tile.positions for row in parts) else 0.0
     share = fmas / (fmas + LOADING * loads + masking * vectors + ending * sums / along.taps)
     return utilization(machine, sums, ENOUGH_IF_SHORT) * share * used / machine.lanes
 

@@ -27,10 +27,10 @@ Why it is fast.
    - a result that is written by non-temporal stores
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
-3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1; f32
-   of depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is prefetched
-   (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what a work item packs next
-   is prefetched while products are added up (transforms/software_pipelining.py).
+3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1;
+   that of depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is
+   prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what a work item
+   packs next is prefetched while products are added up (transforms/software_pipelining.py).
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
    two axes where masked loads read data in place.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
@@ -41,7 +41,8 @@ Why it is fast.
    (transforms/task_fusion.py).
 7. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands
    keep their 16 bits, and it adds the products of two channels of K (tir/passes/pairs.py). Panels have these two side
-   by side. This holds for vectors over N, and over groups of 8 or more channels of K.
+   by side. This holds for vectors over N, over groups of 8 or more channels of K, and over positions in NCX that read
+   neighbours.
 8. On AArch64 a row's operand is an element of a vector: no instruction broadcasts it, which would take the place of an
    FMA. Where registers allow, an iteration of the innermost loop takes four steps along K.
 9. Long sums are added up in blocks (summation.py): rounding errors of 2304 products in one chain were twice

@@ -223,6 +223,11 @@ class DataSizes:
         forward = self.problem.gradient is Gradient.FORWARD
         return [s if forward and k > 1 else 1 for k, s in zip(geometry.k, geometry.strides)]
 
+    @property
+    def reads_neighbours(self) -> bool:
+        """Whether neighbouring positions along the last axis read neighbours in the user's tensor."""
+        return self.problem.gradient is not Gradient.FORWARD or self.problem.geometry.strides[-1] == 1
+
     @cached_property
     def halo(self) -> list[int]:
         """Along each axis, how many elements of the data a partition reads beyond positions * step."""

@@ -13,6 +13,7 @@ from tvmconvgrad.schedules.cpu.micro_kernel import vector_widths
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
@@ -103,7 +104,7 @@ class RowsPlanner:
     def is_applicable(self) -> bool:
         """Whether the rule takes this problem: NCX, depthwise or without groups. Without groups only with stride 1
         along the last axis, since every pair of channels would pick the strided elements again; and only with a single
-        tap on CPUs without mask registers, since each pair would need masks of its own."""
+        tap on CPUs without mask registers, since each pair of channels would need masks of its own."""
         geometry = self.problem.geometry
         ncx = self.problem.data_format == "NCX"
         whole = geometry.strides[-1] == 1 and (self.machine.masked_stores or prod(geometry.k) == 1)
@@ -176,7 +177,8 @@ class RowsPlanner:
         cache block if it is prefetched."""
         geometry = self.problem.geometry
         c_group, o_group = group_sizes(geometry)
-        vector = (BF16_BYTES if self.pairs else F32_BYTES) * tile.lanes
+        packed = BF16_BYTES if self.pairs else F32_BYTES
+        vector = (ITEM_BYTES[self.problem.dtype] if self._in_place() else packed) * tile.lanes
         image = prod(geometry.y[:-1]) * -(-geometry.y[-1] // tile.lanes)
         share = -(-geometry.batch * image // self._least_split_k)
         if self._reads_ahead:
@@ -235,7 +237,7 @@ class RowsPlanner:
         sums = prod(self.problem.filter_shape)
         cache_blocks = positions / (tile.lanes * self._cache_block(tile))
         near = F32_BYTES * tile.lanes // self._run * sums <= self.machine.l2_blocks // 2
-        lanes = ADDING_LANES * tile.lanes // self._run * min(self._least_split_k, math.ceil(cache_blocks))
+        lanes = ADDING_LANES * (tile.lanes // self._run) * min(self._least_split_k, math.ceil(cache_blocks))
         return sums * (cache_blocks * (ADDING_TILE if near else ADDING_FAR_TILE) + lanes)
 
     @property

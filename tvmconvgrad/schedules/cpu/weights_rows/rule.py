@@ -20,10 +20,10 @@ Loop nest. A work item is a split of K with a partition of groups:
 Why it is fast.
 1. A step of the innermost loop takes several rows of positions, so that several taps use a row of x that is loaded
    once.
-2. Data is read in place and prefetched, on CPUs with AVX (f32) or AVX-512 and at strides up to 4. Masked loads give
-   zeros for padding and behind the end of a row; elements a stride apart are picked from several loads
-   (tir/passes/masking.py). An instruction for bf16 adds the products of two neighbouring positions, which lie in pairs
-   as they are.
+2. Data is read in place and prefetched at strides up to 4: f32 on CPUs with AVX or AVX-512, 16 bits with AVX512BW.
+   Masked loads give zeros for padding and behind the end of a row; elements a stride apart are picked from several
+   loads (tir/passes/masking.py). An instruction for bf16 adds the products of two neighbouring positions
+   (tir/passes/pairs.py).
    With a single tap all positions are one row. Cache blocks are then so short that L2 also holds the next one, which
    is prefetched.
 3. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors

@@ -21,37 +21,45 @@ along both, copies a row (tir/passes/rows.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby, product
 from math import prod
 from typing import NamedTuple, TypeAlias
 
 import tvm
 from tvm import tirx
+from tvm.ir import IRModule
 
 from tvmconvgrad.tir.annotations import TRANSPOSE
 from tvmconvgrad.tir.passes.rows import Row
 from tvmconvgrad.tir.passes.statements import begins_of, index, is_guarded, is_whole, sequence, step_of, without_binds
+from tvmconvgrad.tir.passes.strided_stores import masked_types
 from tvmconvgrad.tir.passes.transposition.blocks import stored_block, transposed_block
 from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
-from tvmconvgrad.tir.rewriting import replaced
+from tvmconvgrad.tir.rewriting import replaced, rewritten
 
 Block: TypeAlias = "Callable[[tvm.ir.Expr, tvm.ir.Expr], tirx.Stmt]"
 """Makes the block that begins at these two places, along `a` and along `b`."""
 
 
-def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
-    """The annotated loops, copied by blocks; loops of the kind "vectorized" are left for TVM to vectorise."""
-    return _by_blocks(marked.body) if marked.attr_key == TRANSPOSE else marked
+def with_transpositions(module: IRModule) -> IRModule:
+    """`module` with the annotated loops, copied by blocks; loops of the kind "vectorized" are left for TVM to
+    vectorise."""
+    masked = masked_types(module)
+
+    def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
+        return _by_blocks(marked.body, masked) if marked.attr_key == TRANSPOSE else marked
+
+    return rewritten(module, (tirx.AttrStmt, transposed))
 
 
-def _by_blocks(outer: tirx.Stmt) -> tirx.Stmt:
-    """An annotated copy, which may be made under a condition, by blocks."""
+def _by_blocks(outer: tirx.Stmt, masked: Collection[str]) -> tirx.Stmt:
+    """An annotated copy, which may be made under a condition, by blocks; `masked` are the types with masked stores."""
     if isinstance(outer, tirx.IfThenElse) and outer.else_case is None:
-        return tirx.IfThenElse(outer.condition, _by_blocks(without_binds(outer.then_case)), None)
+        return tirx.IfThenElse(outer.condition, _by_blocks(without_binds(outer.then_case), masked), None)
     inner = without_binds(outer.body) if isinstance(outer, tirx.For) else None
     if isinstance(inner, tirx.BufferStore | tirx.IfThenElse) and is_whole(outer):
-        return Row(outer, inner).by_vectors() or outer
+        return Row(outer, inner, masked).by_vectors() or outer
     store = without_binds(inner.body) if isinstance(inner, tirx.For) else None
     pair = None
     if isinstance(store, tirx.For):
