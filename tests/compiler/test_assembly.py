@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
 from tests.support.cases.sampling import every
 from tests.support.cpu.assembly import count, saves, simple_loops
 from tests.support.cpu.cpus import CPUS, Build, Cpu, builds
@@ -44,3 +46,22 @@ def test_every_rule_uses_the_cpu_and_no_more(build: Build) -> None:
         if rule == build.rules[0] and build.name not in NARROW:
             assert re.search(cpu.multiplies, code)
         check_sums_stay_in_registers(code, cpu)
+
+
+@pytest.mark.parametrize(("mcpu", "fits"), [("x86-64-v3", True), ("sandybridge", False), ("x86-64-v4", False)])
+def test_sums_that_leave_room_for_one_vector_of_channels(mcpu: str, fits: bool) -> None:
+    """3 x 4 vectors of sums, with three positions' operands, take all registers of AVX2, and none of them goes to the
+    stack. Without FMA3 products take a register, too; AVX-512 has more."""
+    from tvmconvgrad import schedules
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.machines.targets import parse_target
+
+    conv = Convolution(1, 1, 32, 64, (32, 33), (32, 33), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    problem = Case("ConvolutionBackpropData", conv).call.problem()
+    target = parse_target(f"llvm -mcpu={mcpu} -mtriple=x86_64-linux-gnu")
+    tile = schedules.schedule(problem, target, "data-channels").plan["tile"]
+    assert ((tile["positions"], tile["n"]) == (3, 32)) == fits
+    if fits:
+        code = llvm.build(problem, target, "data-channels").assembly()
+        sums = max(simple_loops(code), key=lambda loop: count(loop, r"vfmadd\d+ps\s.*%ymm"))
+        assert count(sums, r"vfmadd\d+ps\s.*%ymm") >= 12 and not saves(sums)

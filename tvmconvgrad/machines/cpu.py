@@ -63,6 +63,8 @@ class CpuMachine:
     """Whether an instruction loads or stores some lanes of a vector of 16-bit elements (AVX512BW)."""
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
+    fused: bool = False
+    """Whether an instruction multiplies and adds, so that a product takes no register, on a CPU with AVX (FMA3)."""
     by_element: bool = False
     """Whether an FMA can multiply by an element of a vector register (AArch64), which then needs no broadcast."""
     multiplies_pairs: bool = False
@@ -152,7 +154,8 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
             "non_temporal": True,
         }
     if codegen.llvm_cpu_has_features("avx", target):
-        return {"lanes": 8, "registers": 16, "non_temporal": True}
+        fused = bool(codegen.llvm_cpu_has_features("fma", target))
+        return {"lanes": 8, "registers": 16, "fused": fused, "non_temporal": True}
     neon, bf16, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "bf16", "sse2"))
     if neon:
         return {"lanes": 4, "registers": 32, "by_element": True, "multiplies_pairs": bf16}

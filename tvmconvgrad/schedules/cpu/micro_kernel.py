@@ -38,6 +38,15 @@ def fits_registers(machine: CpuMachine, rows: int, columns: int, spare: int = SP
     return rows * columns + columns + spare <= machine.registers
 
 
+def holds_rows(machine: CpuMachine, rows: int, columns: int) -> bool:
+    """Whether a step holds the operands of its rows in registers, and takes one column's vector after the other, since
+    there is no room for the vectors of all columns: 3 x 4 vectors of sums then take all 16 registers of AVX, with an
+    operand for each row and one vector. AVX-512, whose FMAs broadcast an operand from memory, has room for columns."""
+    if not machine.fused or fits_registers(machine, rows, columns):
+        return False
+    return rows < columns and rows * columns + rows + 1 <= machine.registers
+
+
 def tile_efficiency(
     machine: CpuMachine,
     rows: int,
@@ -46,13 +55,14 @@ def tile_efficiency(
     costs: tuple[float, float] = LOADING,
     enough: float = ENOUGH,
     spare: int = SPARE,
+    may_hold_rows: bool = False,
 ) -> float:
     """The share of peak FLOPs that a register tile of rows x columns vectors of sums may reach; 0 if it spills.
 
     A step of the innermost loop loads `columns` vectors and `rows` scalars for rows * columns FMAs. The sums and
     vectors stay in registers; of the `spare` ones, one holds a scalar. The units idle with fewer than `enough` sums:
     with half of them, for a quarter of the time. `enough` is for CPUs with eight FMAs in flight, and is more for others
-    in proportion. `lanes` are those in use.
+    in proportion. `lanes` are those in use. `may_hold_rows` says that the schedule has the order of `holds_rows`.
 
     `costs` says what loading a row's and a column's operand costs, in FMAs (`PANELS` and others in costs.py, `OPERANDS`
     in weights/tiles.py and winograd/sizes.py), where two FMAs start in a cycle. Where one does (Zen 4), operands wait
@@ -61,7 +71,7 @@ def tile_efficiency(
     is no faster than its loads.
     """
     fmas = rows * columns
-    if not fits_registers(machine, rows, columns, spare):
+    if not fits_registers(machine, rows, columns, spare) and not (may_hold_rows and holds_rows(machine, rows, columns)):
         return 0.0
     loading = (costs[0] * rows + costs[1] * columns) * min(machine.fmas / 2, 1.0)
     loaded = machine.loads_per_cycle / (rows + columns) * fmas / machine.fmas

@@ -16,6 +16,7 @@ from tvmconvgrad.schedules.cpu.costs import workspace_room
 from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.results import DataResults
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
+from tvmconvgrad.schedules.cpu.micro_kernel import holds_rows
 from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
@@ -114,6 +115,13 @@ class DataAccess(DataResults):
             left = self.machine.registers - rows * columns - columns
             return self.machine.lanes if ELEMENTS_AHEAD * rows <= left else 1
         return 1 if self.machine.registers > 16 else max(LEAST_FMAS // (rows * columns), 1)
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether the operands of a tile's positions stay in registers while one vector of channels after the other
+        meets them (micro_kernel.py)."""
+        rows, columns, _ = self.tile.vectors(self.machine.lanes)
+        return self.tile.vector_axis is DataAxis.N and holds_rows(self.machine, rows, columns)
 
     def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
         """The blocks that the tensor expression is rounded up to, and the type of its operands."""

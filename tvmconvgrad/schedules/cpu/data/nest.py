@@ -53,7 +53,9 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         prefetches = plan.prefetch > 0
         masked.schedule_tile(sch, access.sizes, inside, k_loops, register_tile, access.machine.lanes, prefetches)
     else:
-        blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
+        vectors = blocks.vectorize_tile(sch, register_tile, access.machine.lanes, access.pairs)
+        if vectors is not None and access.holds_rows:
+            sch.reorder(vectors, row)
     for each, loop in zip(sums, block_loops):
         _add_blocks(sch, each, loop, rank, tile, access.machine.lanes)
     if tile.vector_axis is DataAxis.K:

@@ -140,7 +140,7 @@ def _efficiency(access: DataAccess) -> float:
     """The share of peak FLOPs that a tile may reach; 0 if it spills."""
     machine, tile = access.machine, access.tile
     rows, columns, used = tile.vectors(machine.lanes)
-    if not fits_registers(machine, rows, columns):
+    if not fits_registers(machine, rows, columns) and not access.holds_rows:
         return 0.0
     if tile.vector_axis is DataAxis.GROUPS:
         # Each sum has its own data, which LLVM keeps in registers for the next tap if K is one channel.
@@ -154,7 +154,7 @@ def _efficiency(access: DataAccess) -> float:
         fits = 3 * rows * columns < machine.registers
         return tile_efficiency(machine, rows, columns, used, ALONE, ENOUGH_IF_SHORT) if fits else 0.0
     enough = ENOUGH_OVER_K if tile.vector_axis is DataAxis.K else ENOUGH
-    return tile_efficiency(machine, rows, columns, used, _loading(access), enough)
+    return tile_efficiency(machine, rows, columns, used, _loading(access), enough, may_hold_rows=access.holds_rows)
 
 
 def _panel_is_far(access: DataAccess) -> bool:
