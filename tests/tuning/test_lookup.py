@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import tvmconvgrad as cg
 from tests.tuning.conftest import OP, SHAPES
 from tests.tuning.entries import make_entry
+from tvmconvgrad import schedules
 from tvmconvgrad.common import process
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.records import logs, lookup
@@ -254,6 +255,17 @@ def test_shipped_logs_are_all_of_use() -> None:
     assert found
     for path in found:
         assert logs.read(path).problems == []
+
+
+def test_shipped_choices_lead_to_the_plans_that_were_measured() -> None:
+    """Otherwise they are refused, with a warning. Who changes a cost model takes out what it makes stale."""
+    entries = [entry for path in logs.files(logs.SHIPPED) for entry in logs.read(path).entries.values() if entry.choice]
+    assert entries
+    for entry in entries:
+        choice, problem = entry.choice, Problem.from_dict(entry.problem)
+        assert choice is not None
+        scheduled = schedules.schedule(problem, parse_target(entry.target), choice.rule, dict(choice.decisions))
+        assert str(scheduled) == choice.plan, entry.problem
 
 
 def test_the_warning_is_public() -> None:
