@@ -60,14 +60,15 @@ def test_small_tiles_compute_less_where_taps_lie_far_apart() -> None:
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("row", [7, 8, 14, 16, 28])
 def test_tiles_suit_short_rows(row: int, level: str) -> None:
-    """In tiles of 6 positions a row of 8 would be computed as 12."""
+    """In tiles of 6 positions a row of 8 would be computed as 12. With AVX2 a row of 7 is computed as 9, in tiles of 3
+    x 32, which were faster (ConvNeXt's stage4_expand)."""
     operator = cg.ConvolutionBackpropData(
         strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), dilations=(1, 1), output_shape=(2, row, row, 128)
     )
     problem = operator.problem((2, row, row, 128), (3, 3, 128, 128), dtype="f32")
     made = schedule(problem, parse_target(f"llvm -mcpu={level}"), "data-channels")
     tile = made.plan["tile"]["positions"]
-    assert 7 * -(-row // tile) * tile <= 8 * row
+    assert 7 * -(-row // tile) * tile <= (9 if (row, level) == (7, "x86-64-v3") else 8) * row
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "x86-64-v4 -mattr=+avx512bf16"])
