@@ -64,7 +64,8 @@ class CpuMachine:
     broadcasts: bool = False
     """Whether an FMA can broadcast an operand from memory (AVX-512). On other CPUs that takes an instruction."""
     fused: bool = False
-    """Whether an instruction multiplies and adds, so that a product takes no register, on a CPU with AVX (FMA3)."""
+    """Whether an instruction multiplies and adds, so that a product takes no register of its own (FMA3, AVX-512,
+    AArch64)."""
     by_element: bool = False
     """Whether an FMA can multiply by an element of a vector register (AArch64), which then needs no broadcast."""
     multiplies_pairs: bool = False
@@ -149,6 +150,7 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
             "masked_stores": True,
             "masks_16_bits": masks_16_bits(target),
             "broadcasts": True,
+            "fused": True,
             "multiplies_pairs": pairs,
             "tile_registers": pairs and "+amx-bf16" in map(str, target.attrs.get("mattr", ())),
             "non_temporal": True,
@@ -158,5 +160,5 @@ def _vectors(target: tvm.target.Target) -> dict[str, Any]:
         return {"lanes": 8, "registers": 16, "fused": fused, "non_temporal": True}
     neon, bf16, sse = (bool(codegen.llvm_cpu_has_features(name, target)) for name in ("neon", "bf16", "sse2"))
     if neon:
-        return {"lanes": 4, "registers": 32, "by_element": True, "multiplies_pairs": bf16}
+        return {"lanes": 4, "registers": 32, "fused": True, "by_element": True, "multiplies_pairs": bf16}
     return {"lanes": 4, "registers": 16, "non_temporal": sse}

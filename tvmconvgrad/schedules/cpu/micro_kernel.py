@@ -41,8 +41,9 @@ def fits_registers(machine: CpuMachine, rows: int, columns: int, spare: int = SP
 def holds_rows(machine: CpuMachine, rows: int, columns: int) -> bool:
     """Whether a step holds the operands of its rows in registers, and takes one column's vector after the other, since
     there is no room for the vectors of all columns: 3 x 4 vectors of sums then take all 16 registers of AVX, with an
-    operand for each row and one vector. AVX-512, whose FMAs broadcast an operand from memory, has room for columns."""
-    if not machine.fused or fits_registers(machine, rows, columns):
+    operand for each row and one vector. FMAs that broadcast an operand from memory, or take an element of a vector,
+    need no registers for rows."""
+    if not machine.fused or machine.broadcasts or machine.by_element or fits_registers(machine, rows, columns):
         return False
     return rows < columns and rows * columns + rows + 1 <= machine.registers
 

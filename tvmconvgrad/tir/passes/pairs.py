@@ -120,6 +120,9 @@ def _add(lanes: tirx.For, pair: tirx.For, by_element: bool, known: Mapping[tirx.
     def contiguous(load: TensorLoad, size: int) -> Expr:
         return tirx.BufferLoad(load.source, [tirx.Ramp(replaced(load.indices[0], begin), index(1), size)])
 
+    def whole(value: Expr) -> Expr:
+        return elements.analyzer.simplify(replaced(value, in_elements))
+
     def operand(value: Expr) -> Expr:
         if is_shared(value):
             both = tirx.reinterpret("uint32", contiguous(value, 2))
@@ -128,13 +131,9 @@ def _add(lanes: tirx.For, pair: tirx.For, by_element: bool, known: Mapping[tirx.
             return tirx.reinterpret(f"uint32x{count}", contiguous(value, 2 * count))
         return tirx.reinterpret(f"uint32x{count}", elements.vector(whole(value)))
 
-    def whole(value: Expr) -> Expr:
-        return elements.analyzer.simplify(replaced(value, in_elements))
-
-    # a condition that never holds may be a zero by now
-    if len(operands) < 2 or any(isinstance(whole(each), tirx.IntImm) for each in operands):
-        return tirx.Evaluate(0)
-    if elements.adds_zeros(store.value):
+    # what is under a condition that never holds may be a constant by now
+    is_zero = len(operands) < 2 or any(isinstance(whole(each), tirx.IntImm) for each in operands)
+    if is_zero or elements.adds_zeros(store.value):
         return tirx.Evaluate(0)
     assert len(operands) == 2 and not all(map(is_shared, operands))
     sums = tirx.Ramp(replaced(place, begin), index(1), count)

@@ -38,11 +38,12 @@ from tvmconvgrad.tir.passes.statements import (
     undivided,
     without_binds,
 )
+from tvmconvgrad.tir.passes.strided_stores import masked_store
 from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 _MOST_UNROLLED = 8
 
-HALF = 8
+_HALF = 8
 """The f32 of half a vector of AVX-512. Where LLVM 22 truncates to 16 bits as it stores, and stores a single element of
 a vector, or of half of it, by a mask, it may write another one."""
 
@@ -87,7 +88,7 @@ class Row:
         stored; otherwise each vector is tested alone, then each half of it, down to single elements. If it is known how
         many of a vector's elements are stored, one masked store may take them."""
         known = self._known(begins[0], size) if len(begins) == 1 and self._may_mask() else None
-        if known is not None and (known % HALF != 1 or str(self.store.buffer.dtype) == "float32"):
+        if known is not None and (known % _HALF != 1 or str(self.store.buffer.dtype) == "float32"):
             return self._masked(index(begins[0]), size, known)
         ends = (begins[0], begins[-1] + size - 1)
         holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
@@ -137,16 +138,13 @@ class Row:
         value = tirx.BufferStore(lanes, store.value, [lane])
         first = replaced(self.store.indices[0], {self.a: begin})
         numbers = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), size)
-        arguments = (
-            tirx.BufferLoad(lanes, [tirx.Ramp(index(0), index(1), size)]),
-            tirx.address_of(tirx.BufferLoad(self.store.buffer, [first])),
-            numbers < tirx.Broadcast(tirx.IntImm("int32", count), size),
-        )
+        mask = numbers < tirx.Broadcast(tirx.IntImm("int32", count), size)
+        vector = tirx.BufferLoad(lanes, [tirx.Ramp(index(0), index(1), size)])
         return tirx.SeqStmt(
             [
                 tirx.AllocBuffer(lanes, keep),
                 tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, value),
-                tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", *arguments)),
+                masked_store(self.store.buffer, first, vector, mask),
             ]
         )
 

@@ -41,6 +41,12 @@ def masked_types(module: IRModule) -> frozenset[str]:
     return frozenset(["float32", *(("float16", "uint16") if all(map(masks_16_bits, targets)) else ())])
 
 
+def masked_store(buffer: tirx.Buffer, first: Expr, vector: Expr, mask: Expr) -> tirx.Stmt:
+    """A store of those lanes of a vector for which the mask is true, to `buffer` from element `first` on."""
+    address = tirx.address_of(tirx.BufferLoad(buffer, [first]))
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", vector, address, mask))
+
+
 def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
     """The masked stores that cover all elements from the first lane's to the last one's; a single lane is stored
     alone."""
@@ -56,9 +62,7 @@ def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
         taken = [tirx.IntImm("int32", element // stride) for element in range(begin, begin + lanes)]
         elements = tirx.Ramp(tirx.IntImm("int64", begin), tirx.IntImm("int64", 1), lanes)
         mask = tirx.EQ(elements % _all(stride, lanes), _all(0, lanes))
-        address = tirx.address_of(tirx.BufferLoad(store.buffer, [place.base + begin]))
-        arguments = (tirx.Shuffle([value], taken), address, mask)
-        yield tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", *arguments))
+        yield masked_store(store.buffer, place.base + begin, tirx.Shuffle([value], taken), mask)
 
 
 def _all(value: int, lanes: int) -> Expr:

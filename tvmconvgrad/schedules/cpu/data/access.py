@@ -70,7 +70,7 @@ class DataAccess(DataResults):
     def pairs(self) -> bool:
         """Whether operands are bf16 dot-product pairs: an instruction adds up the products of two K channels. With
         vectors over groups, K must be long enough for pairs to be transposed in registers; vectors over positions are
-        contiguous, and so is what they read."""
+        contiguous in the user's data."""
         able = self.machine.takes_pairs(in_tile_registers=bool(self.tile.tile_rows))
         if not able or self.sizes.problem.dtype != "bf16":
             return False

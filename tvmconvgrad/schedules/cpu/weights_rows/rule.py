@@ -22,11 +22,10 @@ Why it is fast.
    once.
 2. Data is read in place and prefetched at strides up to 4: f32 on CPUs with AVX or AVX-512, 16 bits with AVX512BW.
    Masked loads give zeros for padding and behind the end of a row; elements a stride apart are picked from several
-   loads (tir/passes/masking.py). An instruction for bf16 adds the products of two neighbouring positions
-   (tir/passes/pairs.py).
-   With a single tap all positions are one row. Cache blocks are then so short that L2 also holds the next one, which
-   is prefetched.
-3. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors
+   loads (tir/passes/masking.py). With a single tap all positions are one row. Cache blocks are then so short that L2
+   also holds the next one, which is prefetched.
+3. An instruction for bf16 adds the products of two neighbouring positions (tir/passes/pairs.py).
+4. All other data is packed with its padding. Along a strided last axis x is then packed phase by phase, so that vectors
    are contiguous.
 
 Not done: channels are not vectorised, since there are too few to fill a vector.
