@@ -6,9 +6,15 @@ from math import prod
 from typing import Any
 
 import pytest
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad
+from tvm.s_tir.stmt import SBlockRealize
+from tvm.sym import Analyzer
 
 from tests.support.cpu.assembly import Operand, count, operands, saves, simple_loops
 from tests.support.cpu.cpus import CPUS, Build
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.tir.rewriting import nodes, replaced
 
 BY_NAME = {cpu.name: cpu for cpu in CPUS}
 LEVELS = ("x86-64-v3", "x86-64-v4")
@@ -98,8 +104,15 @@ def test_rows_in_place_fetch_each_channel_where_the_tensors_come_from_memory(
 
 def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int = 1) -> tuple[str, Any]:
     """The assembly of a weights gradient on images of 14 positions along each axis, and its plan."""
-    import tvmconvgrad as cg
     from tvmconvgrad.compiler import llvm
+
+    built = llvm.build(filters_problem(filter_shape, images, groups), BY_NAME[level].target, "weights-o")
+    return built.executable.mod.inspect_source("s"), built.scheduled.plan
+
+
+def filters_problem(filter_shape: tuple[int, ...], images: int, groups: int = 1) -> Problem:
+    """A weights gradient on images of 14 positions along each axis."""
+    import tvmconvgrad as cg
     from tvmconvgrad.spec.reducing.merging import merged
 
     *taps, c_group, o = filter_shape
@@ -107,19 +120,29 @@ def filters(level: str, filter_shape: tuple[int, ...], images: int, groups: int 
     operator = cg.ConvolutionBackpropFilters(
         strides=ones, pads_begin=pads, pads_end=pads, dilations=ones, groups=groups, filter_shape=filter_shape
     )
-    problem = merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
-    built = llvm.build(problem, BY_NAME[level].target, "weights-o")
-    return built.executable.mod.inspect_source("s"), built.scheduled.plan
+    return merged(operator.problem((images, *space, c_group * groups), (images, *space, o), dtype="f32"))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_position_fetches_the_block_after_its_own_of_what_is_packed_before(level: str) -> None:
-    code, plan = filters(level, (1, 1024, 1536), 8)
-    assert plan["packs"][0] == "before" and plan["prefetch"] == 0
-    elements = 8 * 14 * plan["c_block"]
-    block = 4 * (elements + (16 - elements) % 32)  # an odd number of cache lines
-    read = set(operands(code, r"v(?!mov\w+\s+%)\w+"))
-    assert any((at - block, base) in read for at, base in prefetched(code))
+    from tvmconvgrad import schedules
+
+    found = schedules.schedule(filters_problem((1, 1024, 1536), 8), BY_NAME[level].target, "weights-o")
+    assert found.plan["packs"][0] == "before" and found.plan["prefetch"] == 0
+    fetches = [each.value for each in nodes(found.module, tirx.Evaluate) if each.value.op.name == "tirx.prefetch"]
+    places = [load.indices for each in fetches for load in nodes(each, TensorLoad) if load.source.name == "x_padded"]
+    updates = [each for each in nodes(found.module, SBlockRealize) if each.block.name_hint.endswith("_update")]
+    bound = dict(zip((each.var for each in updates[0].block.iter_vars), updates[0].iter_values))
+    (read,) = [load.indices for load in nodes(updates[0].block, TensorLoad) if load.source.name == "x_padded"]
+    assert places
+    assert at_begin(replaced(read[2], bound)) == 0
+    assert all(at_begin(place[2]) == 1 for place in places)
+
+
+def at_begin(place: Expr) -> int:
+    """An index in the first step of all loops."""
+    zeros = {var: tirx.const(0, "int64") for var in nodes(place, tirx.Var)}
+    return int(Analyzer().simplify(replaced(place, zeros)))
 
 
 @pytest.mark.parametrize("level", LEVELS)

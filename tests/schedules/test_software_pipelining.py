@@ -73,7 +73,31 @@ def test_rows_shorter_than_a_line_are_fetched_together(side: int, cpu: Cpu) -> N
     wanted = {"packs": 0, "blocks": 3, "c_partitions": 1, "o_partitions": 1}
     module = scheduled(problem, cpu, "weights-o", wanted, merges=False)
     for name, source in (("x_padded", "input_forward"), ("y_padded", "output_delta")):
-        assert_fetches_next(module, name, source)
+        if any(each.block.name_hint == name for each in nodes(module, SBlockRealize)):
+            assert_fetches_next(module, name, source)
+        else:
+            assert_fetches_first(module, source)
+
+
+@pytest.mark.parametrize("rule", ("data-positions", "data-channels"))
+@pytest.mark.parametrize(("side", "channels"), [(28, (64, 32)), (32, (32, 64)), (16, (48, 256))], ids=str)
+def test_data_that_is_read_in_place_is_fetched_before(side: int, channels: tuple[int, int], rule: str) -> None:
+    import tvmconvgrad as cg
+
+    op = cg.ConvolutionBackpropData(
+        strides=(1, 1),
+        pads_begin=(0, 0),
+        pads_end=(0, 0),
+        dilations=(1, 1),
+        output_shape=(2, channels[0], side, side),
+        data_format="NCX",
+        filter_format="OIX",
+    )
+    problem = op.problem((2, channels[1], side, side), (*channels[::-1], 1, 1), dtype="f32")
+    drawn = {"partition_tiles": 8, "n_partitions": 1}
+    module = scheduled(problem, LEVELS[-1], rule, drawn)
+    assert not any(each.block.name_hint == "y_padded" for each in nodes(module, SBlockRealize))
+    assert_fetches_first(module, "output_delta")
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
@@ -126,6 +150,27 @@ def assert_fetches_next(module: IRModule, name: str, source: str) -> None:
     later = {(number - 1, line) for number, line in packed if number > 0}
     assert later and later <= fetched
     assert len(fetched) < 1.5 * len(packed)
+
+
+def assert_fetches_first(module: IRModule, source: str) -> None:
+    """Whether all lines of `source` that sums read in place, but those of the first round, are fetched before the step
+    that reads them first, and not much else."""
+    updates = [each for each in nodes(module, SBlockRealize) if each.block.name_hint.endswith("_update")]
+    fetches = [each for each in nodes(module, tirx.Evaluate) if each.value.op.name == "tirx.prefetch"]
+    fetches = [each for each in fetches if loaded(each).source.name == source]
+    assert updates and fetches
+    (load,) = [each for each in nodes(updates[0].block.body, TensorLoad) if each.source.name == source]
+    around = loops_around(module, updates[0])
+    steps = [loop for loop in around if any(each.same_as(loop) for each in loops_around(module, fetches[0]))]
+    bound = dict(zip((each.var for each in updates[0].block.iter_vars), updates[0].iter_values))
+    reads = lines(load.source, [replaced(place, bound) for place in load.indices], around, steps)
+    fetched = set().union(
+        *(lines(loaded(each).source, loaded(each).indices, loops_around(module, each), steps) for each in fetches)
+    )
+    first_read, first_fetch = ({line: step for step, line in sorted(found, reverse=True)} for found in (reads, fetched))
+    late = {line for line, step in first_read.items() if first_fetch.get(line, step) >= step}
+    assert len(late) <= len(first_read) / 4  # the first round, and what later ones share with the one before
+    assert len(fetched) < 1.5 * len(first_read)
 
 
 def loaded(node: Any) -> TensorLoad:

@@ -17,6 +17,9 @@ BF16_BYTES = 2
 CACHE_LINE = 64
 """Bytes, on every CPU that has a machine file."""
 
+L2_WAYS = 8
+"""The least ways that L2 has on those CPUs: Intel's and AMD's have 8 to 20, Arm's 8."""
+
 
 @dataclass(frozen=True)
 class CpuMachine:
@@ -122,6 +125,12 @@ class CpuMachine:
         all_sets = self.l1 // CACHE_LINE // self.l1_ways
         sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
         return max(1, sets * (self.l1_blocks // CACHE_LINE) // all_sets // 2)
+
+    def rows_in_l2(self, stride: int) -> int:
+        """How many rows, `stride` bytes apart, may pass through half of L2 without conflict misses. Rows whose distance
+        is a large power of two map to few of its sets."""
+        sets = self.l2 // CACHE_LINE // L2_WAYS
+        return max(1, sets // gcd(sets, max(stride // CACHE_LINE, 1)) * L2_WAYS // 2)
 
 
 def generic(lanes: int) -> str:

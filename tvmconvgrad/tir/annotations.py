@@ -16,6 +16,10 @@ is prefetched. Of loops without this annotation one step is."""
 PREFETCH_LINE = "prefetch_line"
 """On a loop of that tile whose steps are contiguous in memory, with the number of steps in one cache line."""
 
+PIPELINED = "pipelined"
+"""On a loop: each iteration prefetches what the next one reads in place
+(schedules/transforms/software_pipelining.py)."""
+
 CONDITION = "tvmconvgrad.condition"
 """On a statement: it is executed only under a condition. That becomes an `if` after memory is planned
 (tir/passes/conditions.py): TVM finds no constant bound for what is read inside of an `if`, and would allocate a whole

@@ -1,4 +1,4 @@
-"""A rewrite of a scheduled program: software pipelining. While one iteration sums, the next one's data is prefetched.
+"""Rewrites of a scheduled program: software pipelining. While one iteration sums, the next one's data is prefetched.
 
     for i: pack(i); for s: sum(i, s)
     ->
@@ -6,7 +6,8 @@
 
 An iteration packs what its tiles read, then sums. Packing waits for memory, which is idle while products are summed. So
 the steps of the sum prefetch into L2 what the next iteration will pack. The prefetches go into the loop of the sum that
-has about as many steps as there are cache lines, a few lines at each step.
+has about as many steps as there are cache lines, a few lines at each step. Sums that read their data in place would
+wait likewise; a loop with the annotation `PIPELINED` prefetches what its next iteration reads.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
-from math import prod
+from math import ceil, prod
 from operator import mul
+from typing import TypeVar
 
 from tvm import DataType, tirx
 from tvm.ir import IRModule, TensorLoad
@@ -24,9 +26,9 @@ from tvm.sym import Analyzer
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
-from tvmconvgrad.schedules.factors import largest_divisor
+from tvmconvgrad.schedules.factors import largest_divisor, least_divisor
 from tvmconvgrad.te.tensors import Index
-from tvmconvgrad.tir.annotations import TILES
+from tvmconvgrad.tir.annotations import PIPELINED, TILES
 from tvmconvgrad.tir.passes.prefetch import prefetch
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
@@ -37,9 +39,17 @@ NCX) became 1.27 and 1.20 times as fast, and DCGAN's draw1 (forward, NCX) 1.44 t
 times as long. And 20 for a line alone: with 10 draw1 (forward, NXC) took 1.25 times as long (an AMD EPYC with Zen
 5)."""
 
-MOST_LINES = 4
-"""Runs have at most so many cache lines. With half of it 41 sums change, and with twice 35; those that were timed took
-as long (benchmarks/constants.py)."""
+AT_ONCE, LEAST_FMAS = 8, 48
+"""A step prefetches at most about so many lines, in the middle of a loop if that has at least so many FMAs for each
+part. With 16 lines ResNet-50's res2a_branch1 (data, NCX), which is read in place, took 1.2 times as long (an AMD EPYC
+with Zen 5)."""
+
+
+MOST_LINES = 8
+"""Runs have at most so many cache lines. With 4 and 8 those sums that were timed took as long; runs of 7 are not
+divided (an AMD EPYC with Zen 5)."""
+
+Statement = TypeVar("Statement", bound=tirx.Stmt)
 
 PRODUCTS_IN_TILES = 256
 """In tile registers 16 x 16 x 32 products take 16 cycles, in which 32 FMAs start."""
@@ -51,13 +61,36 @@ def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
 
     def pipelined(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         packs = [each for each in statement.seq if len(_names(each)) == 1 and _names(each)[0] in packed]
-        sums = [_loops(each) for each in statement.seq if _has_sum(each)]
-        for runs in (_next_runs(pack, around) for pack in packs if sums):
-            if runs is not None:
+        for runs in [_packed_next(pack, around) for pack in packs]:
+            sums = [_loops(each) for each in statement.seq if _has_sum(each)]
+            if runs is not None and sums:
                 statement = _pipelined(statement, runs, max(sums, key=_steps))
         return statement
 
     return rewritten(module, (tirx.SeqStmt, pipelined))
+
+
+def pipeline_reading(module: IRModule, name: str) -> IRModule:
+    """`module`, in which iterations of loops with the annotation `PIPELINED` prefetch what the next one reads of the
+    parameter of this name, in place."""
+    around = nodes(module, tirx.For)
+
+    def pipelined(loop: tirx.For) -> tirx.For:
+        if PIPELINED not in loop.annotations:
+            return loop
+        updates = [each for each in nodes(loop.body, SBlockRealize) if _has_sum(each)]
+        reads = [(load, each) for each in updates for load in nodes(each.block.body, TensorLoad)]
+        load, update = next(pair for pair in reads if pair[0].source.name == name)
+        runs = _next_runs(load, update, nodes(loop.body, tirx.For), around)
+        body = loop.body if runs is None else _pipelined(loop.body, runs, _loops(loop.body))
+        return with_body(loop, body, {key: value for key, value in loop.annotations.items() if key != PIPELINED})
+
+    return rewritten(module, (tirx.For, pipelined))
+
+
+def may_pipeline(fmas: int, runs: int, lines: int) -> bool:
+    """Whether so many FMAs leave time to prefetch so many runs of so many cache lines each."""
+    return fmas >= runs * (FMAS_OF_LINE * lines + FMAS_OF_RUN)
 
 
 @dataclass(frozen=True)
@@ -82,38 +115,60 @@ class _Runs:
         return tirx.SeqStmt(prefetches) if len(prefetches) > 1 else prefetches[0]
 
 
-def _pipelined(statement: tirx.SeqStmt, runs: _Runs, loops: Sequence[tirx.For]) -> tirx.SeqStmt:
-    """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
-    as runs, but not the innermost. Unchanged if there are too few FMAs."""
+def _pipelined(statement: Statement, runs: _Runs, loops: Sequence[tirx.For]) -> Statement:
+    """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with no more steps than
+    runs, but not the innermost. If a step would prefetch many lines, the next loop is split, and each of its parts
+    prefetches some. Unchanged if there are too few FMAs."""
     total = prod(runs.counts)
-    if _fmas(loops) < total * (FMAS_OF_LINE * runs.lines + FMAS_OF_RUN):
+    if not may_pipeline(_fmas(loops), total, runs.lines):
         return statement
     serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL and TILES not in loop.annotations, loops))
     steps = list(accumulate(map(_extent, serial), mul))
-    chosen = max(sum(count <= 2 * total for count in steps[:-1]) - 1, 0)
-    step: Index = tirx.const(0, "int64")
+    chosen = max(sum(count <= total for count in steps[:-1]) - 1, 0)
+    inner = next((loop for loop in serial[chosen + 1 :] if _extent(loop) > 1), None)
+    count = 1
+    if inner is not None:
+        most = max(_fmas(loops) // steps[chosen] // LEAST_FMAS, 1)
+        lines = ceil(total / steps[chosen]) * runs.lines
+        count = largest_divisor(_extent(inner), min(least_divisor(_extent(inner), ceil(lines / AT_ONCE)), most))
+    step, part, run = tirx.const(0, "int64"), tirx.Var("part", "int64"), tirx.Var("run", "int64")
     for loop in serial[: chosen + 1]:
         step = step * _extent(loop) + (loop.loop_var if _extent(loop) > 1 else 0)
-    each, number = -(-total // steps[chosen]), tirx.Var("run", "int64")
-    prefetches = tirx.For(number, 0, each, tirx.ForKind.SERIAL, runs.prefetch_run(step * each + number))
+    step = step * count + part if count > 1 else step
+    each = ceil(total / (steps[chosen] * count))
+    prefetches = tirx.For(run, 0, each, tirx.ForKind.SERIAL, runs.prefetch_run(step * each + run))
 
     def with_prefetches(loop: tirx.For) -> tirx.For:
-        here = loop.loop_var.same_as(serial[chosen].loop_var)
-        return with_body(loop, tirx.SeqStmt([prefetches, loop.body])) if here else loop
+        if inner is not None and count > 1 and loop.loop_var.same_as(inner.loop_var):
+            size = _extent(inner) // count
+            body = replaced(loop.body, {loop.loop_var: part * size + loop.loop_var})
+            rest = tirx.For(loop.loop_var, 0, size, loop.kind, body, annotations=loop.annotations)
+            return tirx.For(part, 0, count, tirx.ForKind.SERIAL, tirx.SeqStmt([prefetches, rest]))
+        if count == 1 and loop.loop_var.same_as(serial[chosen].loop_var):
+            return with_body(loop, tirx.SeqStmt([prefetches, loop.body]))
+        return loop
 
-    changed: tirx.SeqStmt = structural_map(statement, (tirx.For, with_prefetches))
+    changed: Statement = structural_map(statement, (tirx.For, with_prefetches))
     return changed
 
 
-def _next_runs(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
+def _packed_next(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:
     """What a nest packs in the next iteration of the loops around it; None if that is no grid of whole lines."""
     (realize,) = nodes(pack, SBlockRealize)
-    loads, own = nodes(realize.block.body, TensorLoad), nodes(pack, tirx.For)
+    loads = nodes(realize.block.body, TensorLoad)
     if not loads:
         return None  # it is all padding
-    source = loads[-1].source
+    return _next_runs(loads[-1], realize, nodes(pack, tirx.For), around)
+
+
+def _next_runs(
+    load: TensorLoad, realize: SBlockRealize, own: Sequence[tirx.For], around: Sequence[tirx.For]
+) -> _Runs | None:
+    """What a load of a block reads in its `own` loops, in the next iteration of the loops `around` these; None if that
+    is no grid of whole lines."""
+    source = load.source
     bound = dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values))
-    places = [replaced(place, bound) for place in loads[-1].indices]
+    places = [replaced(place, bound) for place in load.indices]
     begin = {loop.loop_var: tirx.const(0, "int64") for loop in own}
     first = _next_round([replaced(place, begin) for place in places], around)
     grid = _grid(_element(source, places), own, _line(source))

@@ -22,6 +22,7 @@ from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
+from tvmconvgrad.schedules.transforms.software_pipelining import may_pipeline
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
@@ -44,8 +45,14 @@ from 49 positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_
 of the time when they were packed."""
 
 LEAST_RUN = 2 * CACHE_LINE
-"""With vectors over positions, data is read in place if a tile reads at least so many bytes of a row. With half of it 1
+"""Tiles with vectors over positions that read data in place prefetch at least so many bytes of a row together. Where
+they cannot prefetch, data is read in place only if a tile reads so many bytes of a row. With half of it 1
 sum changes, and takes 1.37 times as long; with twice, 2 and 1.08 (benchmarks/constants.py)."""
+
+FOLLOWED_ROWS = 16
+"""Rows of fewer channels are not prefetched. Those of 3, 3D U-Net's classes (data), took 4 times as long when they
+were, and each tile's results of all channels were written one after the other; those of 16, MobileNetV2's
+block1_project (data), 0.8 times (an AMD EPYC with Zen 5)."""
 
 PANEL, SMALL_PANEL = 0.6, 0.125
 """The share of L2 that a panel may take; the second one for a panel that would be read faster than L2 delivers
@@ -91,6 +98,8 @@ class DataAccess(DataResults):
             return 2 if self.pairs else 1
         if self.tile.vector_axis is DataAxis.K:
             return self.machine.lanes
+        if self.sizes.k < LEAST_SIDE and not self.has_contiguous_vectors and not self.pairs:
+            return 1  # of fewer channels no square is transposed; LLVM would scatter their elements
         run = largest_divisor if in_place else nearest_run
         return 2 * run(-(-self.sizes.k // 2), BLOCK_K) if self.pairs else run(self.sizes.k, BLOCK_K)
 
@@ -141,6 +150,8 @@ class DataAccess(DataResults):
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if self.masks_data:
             return True
+        if self.may_broadcast_in_place:
+            return data_is_plain(problem, self.blocking(in_place=True))
         if not self.has_contiguous_vectors or tile.vector_axis is DataAxis.GROUPS:
             return False
         if tile.vector_axis is DataAxis.M and self.pairs:
@@ -152,10 +163,56 @@ class DataAccess(DataResults):
         ):
             return False
         if tile.vector_axis is DataAxis.M:
-            near = self.sizes.k <= self.machine.rows_without_conflicts(F32_BYTES * prod(data[2:]))
-            if not near or F32_BYTES * tile.positions < LEAST_RUN:
+            near = self._meets_no_conflicts and F32_BYTES * tile.positions >= LEAST_RUN
+            if not self.may_pipeline and not near:
                 return False
         return data_is_plain(problem, self.blocking(in_place=True))
+
+    @cached_property
+    def may_broadcast_in_place(self) -> bool:
+        """Whether a tile with vectors over N may broadcast elements of NCX where they lie: f32, with a single tap."""
+        sizes, tile = self.sizes, self.tile
+        if tile.vector_axis is not DataAxis.N or tile.tile_rows or self.has_contiguous_vectors or not sizes.sums:
+            return False
+        one_tap = all(size.products == sizes.k for size in sizes.sums) and sizes.reads_neighbours
+        return one_tap and sizes.problem.dtype == "f32" and self._rows_stay_in_l2
+
+    @cached_property
+    def may_pipeline(self) -> bool:
+        """Whether tiles with vectors over positions that read their data in place may prefetch that of the next ones:
+        of so many channels that a core's own prefetcher does not follow all their rows, and without output phases,
+        which would read them again; L2 has room for the data of both, and for the filter; and there are products
+        enough."""
+        sizes, run = self.sizes, self.pipelined_tiles * self.tile.positions
+        reads_rows = self.tile.vector_axis is DataAxis.M and self.has_contiguous_vectors and sizes.reads_neighbours
+        if not reads_rows or self.masks_data or self.has_strided_results or not sizes.sums or sizes.k < FOLLOWED_ROWS:
+            return False
+        fits = 2 * F32_BYTES * sizes.k * run <= self.machine.l2_blocks and self._rows_stay_in_l2
+        fmas = sizes.sums[0].n * sizes.sums[0].products * run // self.machine.lanes
+        return fits and self.filter_fits_half_l2 and may_pipeline(fmas, sizes.k, -(-F32_BYTES * run // CACHE_LINE))
+
+    @property
+    def data_fits_l1(self) -> bool:
+        """Whether what a tile with vectors over positions reads in place stays in L1."""
+        held = F32_BYTES * self.sizes.k * self.tile.positions
+        return self._meets_no_conflicts and held <= self.machine.l1_blocks
+
+    @property
+    def _meets_no_conflicts(self) -> bool:
+        """Whether rows of positions of all channels may be read side by side without conflict misses in L1."""
+        data, _ = self.sizes.problem.input_shapes
+        return self.sizes.k <= self.machine.rows_without_conflicts(F32_BYTES * prod(data[2:]))
+
+    @property
+    def _rows_stay_in_l2(self) -> bool:
+        """Whether rows of positions of all channels cause no conflict misses in L2."""
+        data, _ = self.sizes.problem.input_shapes
+        return self.sizes.k <= self.machine.rows_in_l2(F32_BYTES * prod(data[2:]))
+
+    @property
+    def pipelined_tiles(self) -> int:
+        """The number of tiles along a row for which data is prefetched together, so that it has runs of `LEAST_RUN`."""
+        return max(LEAST_RUN // (F32_BYTES * self.tile.positions), 1)
 
     @cached_property
     def masks_data(self) -> bool:

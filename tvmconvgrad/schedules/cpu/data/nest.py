@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm.s_tir import Schedule
@@ -13,8 +14,9 @@ from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
+from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
-from tvmconvgrad.tir.annotations import PREFETCH_EACH, PREFETCH_READS
+from tvmconvgrad.tir.annotations import PIPELINED, PREFETCH_EACH, PREFETCH_READS
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     outer, tile_rows, row = _split_positions(sch, positions, tile)
     k_loops, pair = _split_k(sch, taps, k, plan, access)
     work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan)
+    if access.may_pipeline and plan.packs is Packs.IN_PLACE:
+        inside = _pipeline(sch, inside, access)
+    if access.may_broadcast_in_place and plan.packs is Packs.IN_PLACE:
+        sch.annotate(inside[0], PIPELINED, 1)
     order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
     register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
     if stored is not None:
@@ -138,6 +144,16 @@ def _split_work_items(
         groups, inner_groups = sch.split(groups, [None, plan.inner_group_blocks])
         return work_items, [groups, *m_blocks, inner_groups, n_blocks], n_blocks
     return work_items, [groups, n_blocks, *m_blocks], n_blocks
+
+
+def _pipeline(sch: Schedule, inside: Sequence[LoopRV], access: DataAccess) -> list[LoopRV]:
+    """The loops inside of a work item if data is prefetched while the tiles before are summed: all N blocks of a tile
+    follow each other, so its data stays in L1."""
+    groups, n_blocks, *m_blocks, last = inside
+    together = largest_divisor(blocks.extent(sch, last), access.pipelined_tiles)
+    last, tiles = sch.split(last, [None, together])
+    sch.annotate(last, PIPELINED, 1)
+    return [groups, *m_blocks, last, tiles, n_blocks]
 
 
 def _loops(

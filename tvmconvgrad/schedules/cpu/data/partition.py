@@ -215,7 +215,8 @@ class DataPartitioning:
         read, work_items = self._read(inner), prod(extents) // prod(inner)
         surplus = work_items * read / self._read(extents)
         packed = 1.0 if access.data_in_place else surplus
-        times = 1 if self._stays(inner, read, work_items) else max(sizes.n_blocks(access.tile), 2)
+        once_each = access.may_pipeline and access.data_in_place
+        times = 1 if once_each or self._stays(inner, read, work_items) else max(sizes.n_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < WORK_ITEMS
         if not access.data_in_place and (few or not self._may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there

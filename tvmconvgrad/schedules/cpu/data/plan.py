@@ -145,7 +145,8 @@ class DataPlanner:
 
     def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
         """The prefetch distance of data that is read in place."""
-        ahead = access.tile.positions if access.tile.vector_axis is DataAxis.N else 0
+        along = access.tile.vector_axis is DataAxis.N and access.has_contiguous_vectors
+        ahead = access.tile.positions if along else 0
         if access.masks_data:
             ahead = masked.rows_ahead(self.sizes)
         return decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead) if ahead else 0

@@ -29,8 +29,13 @@ Why it is fast.
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1;
    that of depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is
-   prefetched (transforms/prefetch.py). Other data is packed, by each work item or before all of them; what a work item
-   packs next is prefetched while products are added up (transforms/software_pipelining.py).
+   prefetched (transforms/prefetch.py). With vectors over positions all N blocks of a tile follow each other, so its
+   data stays in L1 or L2, and that of the next tiles is prefetched meanwhile (transforms/software_pipelining.py): its
+   rows lie far apart, so a core's own prefetcher does not follow them. MobileNetV2's block3_expand, block4_expand and
+   block2_expand in NCX became 1.7, 1.5 and 1.5 times as fast (data, an AMD EPYC with Zen 5). With vectors over N and a
+   single tap, elements are broadcast from NCX where they lie, too, and what the next work item reads is prefetched:
+   block5_expand became 1.13 times as fast. Other data is packed, by each work item or before all of them; what a work
+   item packs next is prefetched likewise.
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
    two axes where masked loads read data in place.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
@@ -89,7 +94,7 @@ from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
 from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
-from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing
+from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing, pipeline_reading
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
 from tvmconvgrad.spec import Gradient, Problem
 from tvmconvgrad.te import Expression
@@ -145,6 +150,8 @@ class DataRule(PlannedRule[DataPlanner]):
             module = pipeline_packing(
                 module, [name for name, each in zip(expression.operands, where) if each is Packs.WORK_ITEM]
             )
+        if plan.packs is Packs.IN_PLACE:
+            module = pipeline_reading(module, expression.inputs[0].op.name)
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)

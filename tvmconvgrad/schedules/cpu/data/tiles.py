@@ -15,6 +15,7 @@ from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
     ADDING_CACHE_BLOCKS,
     ADDING_LANES,
+    AHEAD,
     ALONE,
     ALONG_POSITIONS,
     BORDERED,
@@ -23,6 +24,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     DISPERSING,
     FAR_CHANNELS,
     FAR_PANEL,
+    FROM_L2,
     IN_PLACE,
     K_VECTORS,
     K_VECTORS_FAR,
@@ -107,7 +109,7 @@ def cost(access: DataAccess) -> float:
     if products == inf:
         return inf
     data, weights = problem.input_shapes
-    packing = 0.0 if access.data_in_place else _packing(access)
+    packing = _packing(access)
     panels = 0.0 if access.filter_in_place else _packing_filter(access)
     moving = packing * prod(data) + panels * prod(weights) + _epilogue(access) * prod(problem.output_shape)
     return products + moving
@@ -154,7 +156,10 @@ def _efficiency(access: DataAccess) -> float:
         fits = 3 * rows * columns < machine.registers
         return tile_efficiency(machine, rows, columns, used, ALONE, ENOUGH_IF_SHORT) if fits else 0.0
     enough = ENOUGH_OVER_K if tile.vector_axis is DataAxis.K else ENOUGH
-    return tile_efficiency(machine, rows, columns, used, _loading(access), enough, may_hold_rows=access.holds_rows)
+    found = tile_efficiency(machine, rows, columns, used, _loading(access), enough, may_hold_rows=access.holds_rows)
+    if access.may_pipeline and access.data_in_place and not access.data_fits_l1:
+        return min(found, FROM_L2 * machine.l2_bytes_per_cycle / access.panel_rate(rows))
+    return found
 
 
 def _panel_is_far(access: DataAccess) -> bool:
@@ -170,9 +175,10 @@ def _loading(access: DataAccess) -> tuple[float, float]:
         each = vector * (1 - within / 2) * access.machine.vector_parts
         return each, each
     if access.tile.vector_axis is DataAxis.M:
-        row, column = FAR_CHANNELS if access.data_in_place else ALONG_POSITIONS
+        in_place = AHEAD if access.may_pipeline else FAR_CHANNELS
+        row, column = in_place if access.data_in_place else ALONG_POSITIONS
     else:
-        row, column = IN_PLACE if access.data_in_place else PANELS
+        row, column = IN_PLACE if access.data_in_place and not access.may_broadcast_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column
     by_element = access.machine.by_element and access.steps > 1
     return row if access.machine.broadcasts or by_element else row + BROADCASTING, column
@@ -181,6 +187,8 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data; for rows of bf16 pairs half as many as for rows of f32."""
     sizes, tile = access.sizes, access.tile
+    if access.data_in_place:  # to broadcast it in place, out of order, is counted like packing it
+        return PACKING_POSITIONS if access.may_broadcast_in_place else 0.0
     if _packs_positions(access):
         return PACKING_POSITIONS
     if not access.has_contiguous_vectors or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):
