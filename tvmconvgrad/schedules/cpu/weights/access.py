@@ -22,6 +22,7 @@ from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.spec.geometry import range_inside
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
 T = TypeVar("T")
 
@@ -154,6 +155,8 @@ class WeightsAccess:
             whole = self.problem.geometry.groups % self.tile.groups == 0
             once = whole and self.tile.taps == self.problem.geometry.k
             return 0 if once and c_group == 1 else c_block, 0 if whole and o_group == 1 else o_block
+        if self.broadcasts_in_place:
+            return (c_block, 0) if self.tile.vector_axis is WeightsAxis.C else (0, o_block)
         if not self.is_whole_product:
             return c_block, o_block
         read = c_group * prod(self.problem.geometry.k), o_group
@@ -163,6 +166,22 @@ class WeightsAccess:
         c_fits, o_fits = (self.l1_positions(size) >= 2 * LEAST_CACHE_BLOCK for size in read)
         o_stays = o_fits or (c_fits and y_reads <= FEW_READS)
         return 0 if c_fits else c_block, 0 if o_stays else o_block
+
+    @cached_property
+    def broadcasts_in_place(self) -> bool:
+        """Whether the operand of which a step broadcasts elements is read in place in NCX: f32, without padding, in
+        whole tiles, whose rows cause no conflict misses in L1, and all rows none in L2."""
+        problem, tile, geometry = self.problem, self.tile, self.problem.geometry
+        if problem.data_format != "NCX" or problem.dtype != "f32" or tile.tile_rows or geometry.groups > 1:
+            return False
+        plain = max(*geometry.k, *geometry.strides) == 1 and not any((*geometry.pads_begin, *geometry.pads_end))
+        if tile.vector_axis is WeightsAxis.C:
+            count, channels, positions = tile.o, geometry.o, geometry.y
+        else:
+            count, channels, positions = tile.c, geometry.c, geometry.x
+        stride = F32_BYTES * prod(positions)
+        near = count <= self.machine.rows_without_conflicts(stride) and channels <= self.machine.rows_in_l2(stride)
+        return near and channels % count == 0 and (plain or tile.vector_axis is WeightsAxis.C)
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
@@ -180,7 +199,13 @@ class WeightsAccess:
             return filled if may else size
 
         c_group, o_group = group_sizes(self.problem.geometry)
-        return 1 if self.tile.tile_rows else packed(self.tile.c, c_group), packed(self.tile.o, o_group)
+        by_rows = self.problem.geometry.groups == 1 and self.problem.data_format == "NCX"
+        broadcast = {WeightsAxis.C: "o", WeightsAxis.O: "c"}.get(self.tile.vector_axis)
+        c_block, o_block = (
+            1 if by_rows and (name == broadcast or channels < LEAST_SIDE) else packed(size, channels)
+            for name, size, channels in (("c", self.tile.c, c_group), ("o", self.tile.o, o_group))
+        )
+        return 1 if self.tile.tile_rows else c_block, o_block
 
     @property
     def implicit_axes(self) -> int:

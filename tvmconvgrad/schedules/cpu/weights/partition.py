@@ -124,6 +124,10 @@ def _packed_cache_block(access: WeightsAccess) -> int:
     packed, in_place = 0, 0
     for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
         packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
+    geometry = access.problem.geometry
+    if access.problem.data_format == "NCX" and geometry.groups == prod(geometry.k) == 1:
+        fitting = access.l1_positions(packed)
+        return min(LEAST_PACKED, _panels_in_l1(access), fitting if fitting >= 2 * LEAST_CACHE_BLOCK else LEAST_PACKED)
     if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CACHE_BLOCK
     limit = MOST_PACKED if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)

@@ -164,6 +164,8 @@ class WeightsPlanner:
             partitioning.access.packs_to_registers or not (c_block and o_block)
         ):
             ahead = AHEAD
+        elif partitioning.access.broadcasts_in_place:
+            return 0
         elif not c_block or (packs[1] is Packs.WORK_ITEM and not o_block):
             ahead = prod(partitioning.cache_block)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
-from tvmconvgrad.schedules.cpu.costs import GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
+from tvmconvgrad.schedules.cpu.costs import BORDERED, GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
 from tvmconvgrad.schedules.cpu.micro_kernel import SPARE, channel_widths, fits_registers, tile_efficiency, vector_widths
 from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import WeightsAccess, WeightsAxis, WeightsTile
@@ -46,6 +46,10 @@ PACKING_NCX = 1.0
 MobileNetV2's block2_project and block3_expand and WaveNet's residual take vectors over channels instead of positions,
 and 0.67, 0.78 and 0.66 of the time (an AMD EPYC with Zen 5). With 0.45 block1_project and block2_expand would, too, and
 take 1.65 and 1.5 times as long."""
+
+READING_NCX = 0.35
+"""Cycles for each element to read in place, in NCX, the operand of which a step broadcasts elements. Without it U-Net's
+classes would take vectors over its two channels o, and 3 times as long (an AMD EPYC with Zen 5)."""
 
 PACKING_VECTOR = 8.0
 """Cycles to pack a vector in NXC, however short. With half of it 2 sums change, and take 1.04 times as long; with
@@ -148,12 +152,14 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
     """Cycles for each element to pack an operand by blocks of `block` channels; a group has `channels` of it."""
     machine, problem, tile = access.machine, access.problem, access.tile
     if block == 0:
-        return 0.0
+        return READING_NCX if access.broadcasts_in_place else 0.0
     if tile.tile_rows and block == 1:  # of x, and only what taps read: a quarter for a single tap at stride 2
         return TRANSPOSING * min(access.packed[0] / prod(problem.x_shape), 1.0)
     if problem.data_format == "NCX":
         if tile.groups > 1 and channels > 1:
             return REGROUPING
+        if problem.geometry.groups == 1 and block == 1:
+            return BORDERED if access.blocking.converts(problem) else PACKING
         if tile.groups > 1 or block < FEW_CHANNELS:
             return TRANSPOSING
         # Squares of channels x positions are transposed: the last ones of a block overlap, and small ones fill no
