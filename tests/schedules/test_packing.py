@@ -332,3 +332,16 @@ def test_parts_are_added_up_aside_where_rows_end_inside_of_a_tile(tile: int) -> 
     problem = _problem("deeplab block4_expand data", "f32", "NCX", "OIX")
     found = schedules.schedule(problem, LEVELS[-1].target, "data-channels", {"tile": tile})
     assert found.work_items > 1
+
+
+@pytest.mark.parametrize(("rule", "vectors"), [("weights-c", 0), ("weights-o", 1)])
+@pytest.mark.parametrize("channels", [(128, 3), (3, 128), (64, 64)], ids=str)
+def test_in_ncx_only_vectors_are_transposed(channels: tuple[int, int], rule: str, vectors: int) -> None:
+    from tvmconvgrad import schedules
+    from tvmconvgrad.layers import Layer
+
+    layer = Layer(name="a", batch=8, input_size=(14, 14), channels=channels[0], filters=channels[1], kernel=(1, 1))
+    problem = layer.select("filters", dtype="f16", data_format="NCX").problem
+    plan = schedules.schedule(problem, LEVELS[-1].target, rule).plan
+    blocks = plan["c_block"], plan["o_block"]
+    assert blocks[vectors] >= plan["tile"][rule[-1]] > 1 and blocks[1 - vectors] == 1  # type: ignore[index,operator]

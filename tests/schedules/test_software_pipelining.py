@@ -1,18 +1,21 @@
-"""What a round packs was fetched in the round before, while products were summed: all of it, and not much else."""
+"""What a round packs or reads in place was fetched in the round before, while products were summed: all of it, and not
+much else, and a few lines at a time."""
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tvm import tirx
+from tvm import DataType, tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 
 from tests.support.cpu.cpus import CPUS, Cpu
+from tvmconvgrad.schedules.transforms.software_pipelining import AT_ONCE
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.tir.rewriting import nodes, replaced
 
@@ -55,9 +58,29 @@ def test_filter_gradients_fetch_what_the_next_cache_block_packs(
         assert_fetches_next(module, name, source)
 
 
-@pytest.mark.parametrize("cpu", LEVELS, ids=str)
 @pytest.mark.parametrize("side", (7, 14))
-def test_rows_shorter_than_a_line_are_fetched_together(side: int, cpu: Cpu) -> None:
+@pytest.mark.parametrize("cpu", LEVELS, ids=str)
+@pytest.mark.parametrize("rule", ("weights-o", "weights-c"))
+def test_rows_shorter_than_a_line_are_fetched_together(rule: str, cpu: Cpu, side: int) -> None:
+    module = of_small_images(rule, cpu, side, "f16")
+    for name, source in (("x_padded", "input_forward"), ("y_padded", "output_delta")):
+        assert_fetches_next(module, name, source)
+
+
+@pytest.mark.parametrize("side", (7, 14))
+@pytest.mark.parametrize(
+    ("rule", "name", "source"), [("weights-o", "x_padded", "input_forward"), ("weights-c", "y_padded", "output_delta")]
+)
+def test_what_a_weights_gradient_broadcasts_in_place_is_fetched_before(
+    rule: str, name: str, source: str, side: int
+) -> None:
+    module = of_small_images(rule, LEVELS[-1], side, "f32")
+    assert not packs(module, name)
+    assert_fetches_first(module, source, depth=2)
+
+
+def of_small_images(rule: str, cpu: Cpu, side: int, dtype: str) -> IRModule:
+    """The weights gradient of a 1x1 layer in NCX."""
     import tvmconvgrad as cg
 
     op = cg.ConvolutionBackpropFilters(
@@ -69,14 +92,13 @@ def test_rows_shorter_than_a_line_are_fetched_together(side: int, cpu: Cpu) -> N
         data_format="NCX",
         filter_format="OIX",
     )
-    problem = op.problem((8, 128, side, side), (8, 256, side, side), dtype="f32")
+    problem = op.problem((8, 128, side, side), (8, 256, side, side), dtype=dtype)
     wanted = {"packs": 0, "blocks": 3, "c_partitions": 1, "o_partitions": 1}
-    module = scheduled(problem, cpu, "weights-o", wanted, merges=False)
-    for name, source in (("x_padded", "input_forward"), ("y_padded", "output_delta")):
-        if any(each.block.name_hint == name for each in nodes(module, SBlockRealize)):
-            assert_fetches_next(module, name, source)
-        else:
-            assert_fetches_first(module, source)
+    return scheduled(problem, cpu, rule, wanted, merges=False)
+
+
+def packs(module: IRModule, name: str) -> bool:
+    return any(each.block.name_hint == name for each in nodes(module, SBlockRealize))
 
 
 @pytest.mark.parametrize("rule", ("data-positions", "data-channels"))
@@ -94,10 +116,9 @@ def test_data_that_is_read_in_place_is_fetched_before(side: int, channels: tuple
         filter_format="OIX",
     )
     problem = op.problem((2, channels[1], side, side), (*channels[::-1], 1, 1), dtype="f32")
-    drawn = {"partition_tiles": 8, "n_partitions": 1}
-    module = scheduled(problem, LEVELS[-1], rule, drawn)
-    assert not any(each.block.name_hint == "y_padded" for each in nodes(module, SBlockRealize))
-    assert_fetches_first(module, "output_delta")
+    module = scheduled(problem, LEVELS[-1], rule, {"partition_tiles": 8, "n_partitions": 1})
+    assert not packs(module, "y_padded")
+    assert_fetches_first(module, "output_delta", depth=1 if rule == "data-channels" else 4)
 
 
 @pytest.mark.parametrize("cpu", LEVELS, ids=str)
@@ -152,25 +173,28 @@ def assert_fetches_next(module: IRModule, name: str, source: str) -> None:
     assert len(fetched) < 1.5 * len(packed)
 
 
-def assert_fetches_first(module: IRModule, source: str) -> None:
-    """Whether all lines of `source` that sums read in place, but those of the first round, are fetched before the step
-    that reads them first, and not much else."""
+def assert_fetches_first(module: IRModule, source: str, depth: int) -> None:
+    """Whether the rounds of the outermost `depth` loops but the last fetch the lines of `source` that sums read in
+    place for the first time one round later, not much else, and a few at each step."""
     updates = [each for each in nodes(module, SBlockRealize) if each.block.name_hint.endswith("_update")]
     fetches = [each for each in nodes(module, tirx.Evaluate) if each.value.op.name == "tirx.prefetch"]
     fetches = [each for each in fetches if loaded(each).source.name == source]
     assert updates and fetches
     (load,) = [each for each in nodes(updates[0].block.body, TensorLoad) if each.source.name == source]
-    around = loops_around(module, updates[0])
-    steps = [loop for loop in around if any(each.same_as(loop) for each in loops_around(module, fetches[0]))]
     bound = dict(zip((each.var for each in updates[0].block.iter_vars), updates[0].iter_values))
-    reads = lines(load.source, [replaced(place, bound) for place in load.indices], around, steps)
-    fetched = set().union(
-        *(lines(loaded(each).source, loaded(each).indices, loops_around(module, each), steps) for each in fetches)
-    )
-    first_read, first_fetch = ({line: step for step, line in sorted(found, reverse=True)} for found in (reads, fetched))
-    late = {line for line, step in first_read.items() if first_fetch.get(line, step) >= step}
-    assert len(late) <= len(first_read) / 4  # the first round, and what later ones share with the one before
-    assert len(fetched) < 1.5 * len(first_read)
+    around = loops_around(module, updates[0])
+    reads = lines(load.source, [replaced(place, bound) for place in load.indices], around, around[:depth])
+    first = {line: number for number, line in sorted(reads, reverse=True)}
+
+    def fetched(rounds: list[tirx.For]) -> Lines:
+        places = [(loaded(each).indices, loops_around(module, each)) for each in fetches]
+        return set().union(*(lines(load.source, indices, loops, rounds) for indices, loops in places))
+
+    later = {(number - 1, line) for line, number in first.items() if number > 0}
+    assert later and later <= fetched(around[:depth])
+    assert len(fetched(around[:depth])) < 1.5 * len(reads)
+    steps = [loop for loop in around if any(each.same_as(loop) for each in loops_around(module, fetches[0]))]
+    assert max(Counter(step for step, _ in fetched(steps)).values()) <= 2 * AT_ONCE
 
 
 def loaded(node: Any) -> TensorLoad:
@@ -185,6 +209,7 @@ def loops_around(module: IRModule, wanted: Any) -> list[tirx.For]:
 
 def lines(source: tirx.Buffer, places: Any, loops: list[tirx.For], rounds: list[tirx.For]) -> Lines:
     """In which rounds of loops, counted from zero, which lines are taken."""
+    line = LINE * 32 // DataType(str(source.dtype)).bits
     grid = np.meshgrid(*(np.arange(int(loop.extent)) for loop in loops), indexing="ij", sparse=True)
     values = list(zip((loop.loop_var for loop in loops), grid))
     shape = np.broadcast_shapes(*(each.shape for each in grid))
@@ -193,7 +218,7 @@ def lines(source: tirx.Buffer, places: Any, loops: list[tirx.For], rounds: list[
         offset = offset * int(size) + value(place, values)
     for loop in rounds:
         number = number * int(loop.extent) + value(loop.loop_var, values)
-    return set(zip(number.ravel().tolist(), (offset // LINE).ravel().tolist()))
+    return set(zip(number.ravel().tolist(), (offset // line).ravel().tolist()))
 
 
 def value(expression: Expr, values: list[tuple[tirx.Var, Integers]]) -> Any:

@@ -123,14 +123,18 @@ class CpuMachine:
         took 1.4 times as long (an Intel Xeon with AMX).
         """
         all_sets = self.l1 // CACHE_LINE // self.l1_ways
-        sets = all_sets // gcd(all_sets, max(stride // CACHE_LINE, 1))
+        sets = _sets_of_rows(all_sets, stride)
         return max(1, sets * (self.l1_blocks // CACHE_LINE) // all_sets // 2)
 
     def rows_in_l2(self, stride: int) -> int:
         """How many rows, `stride` bytes apart, may pass through half of L2 without conflict misses. Rows whose distance
         is a large power of two map to few of its sets."""
-        sets = self.l2 // CACHE_LINE // L2_WAYS
-        return max(1, sets // gcd(sets, max(stride // CACHE_LINE, 1)) * L2_WAYS // 2)
+        return max(1, _sets_of_rows(self.l2 // CACHE_LINE // L2_WAYS, stride) * L2_WAYS // 2)
+
+
+def _sets_of_rows(sets: int, stride: int) -> int:
+    """To how many of so many sets of a cache rows map that begin `stride` bytes apart."""
+    return sets // gcd(sets, max(stride // CACHE_LINE, 1))
 
 
 def generic(lanes: int) -> str:

@@ -73,19 +73,18 @@ twice changes no sum (benchmarks/constants.py)."""
 
 PANELS, IN_PLACE = (0.15, 0.35), (0.35, 0.35)
 FAR_PANEL = 0.7
-ALONG_POSITIONS, FAR_CHANNELS, AHEAD, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 0.35), (0.15, 1.3)
+ALONG_POSITIONS, FAR_CHANNELS, PREFETCHED, ALONE = (0.15, 0.7), (0.15, 2.5), (0.15, 0.35), (0.15, 1.3)
 K_VECTORS, K_VECTORS_FAR = 1.0, 1.6
 """What loading an operand costs, in FMAs: the scalar of a row of the register tile, and the vector of a column.
 
 PANELS: from a panel in L2. FAR_PANEL: the vector, from a panel that is too large for L2 and cannot be split along K.
 IN_PLACE: data that is read where it lies, from L2 or memory. ALONG_POSITIONS: vectors over positions, which cross cache
-lines; FAR_CHANNELS: the same, read in place, where channels lie far apart; AHEAD: the same, prefetched while the tile
-before is summed; ALONE: the same, of depthwise layers, where a vector serves one product only. K_VECTORS: vectors over
-K, where both operands are vectors; K_VECTORS_FAR: the same, if the filter does not fit L2. Vectors that cross no cache
-line cost half. Sums that change with half and with twice, and their times beside today's: PANELS 13, 1.02 and 19, 1.17;
-IN_PLACE 8, 0.99 and 9, 1.11; FAR_PANEL 1, 1.04 and 1, 0.97; ALONG_POSITIONS 5, 0.98 and 6, 1.03; FAR_CHANNELS 1, 1.01
-and 2, 0.88; ALONE 0 and 0; K_VECTORS 0 and 0; K_VECTORS_FAR 1, 1.32 and 0 (benchmarks/constants.py).
-"""
+lines; FAR_CHANNELS: the same, read in place, where channels lie far apart; PREFETCHED: the same, prefetched while the
+tile before is summed; ALONE: the same, of depthwise layers, where a vector serves one product only. K_VECTORS: vectors
+over K, where both operands are vectors; K_VECTORS_FAR: the same, if the filter does not fit L2. Vectors that cross no
+cache line cost half. Sums that change with half and with twice, and their times beside today's: PANELS 13, 1.02 and 19,
+1.17; IN_PLACE 8, 0.99 and 9, 1.11; FAR_PANEL 1, 1.04 and 1, 0.97; ALONG_POSITIONS 5, 0.98 and 6, 1.03; FAR_CHANNELS 1,
+1.01 and 2, 0.88; ALONE 0 and 0; K_VECTORS 0 and 0; K_VECTORS_FAR 1, 1.32 and 0 (benchmarks/constants.py)."""
 
 FROM_L2 = 0.7
 """What tiles get of the bytes that L2 delivers in a cycle (`CpuMachine.l2_bytes_per_cycle`) if they read data in place

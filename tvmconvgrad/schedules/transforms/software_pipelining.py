@@ -5,9 +5,10 @@
     for i: pack(i); for s: prefetch(part s of what pack(i + 1) reads); sum(i, s)
 
 An iteration packs what its tiles read, then sums. Packing waits for memory, which is idle while products are summed. So
-the steps of the sum prefetch into L2 what the next iteration will pack. The prefetches go into the loop of the sum that
-has about as many steps as there are cache lines, a few lines at each step. Sums that read their data in place would
-wait likewise; a loop with the annotation `PIPELINED` prefetches what its next iteration reads.
+the steps of the sum prefetch into L2 what the next iteration will pack. The prefetches go into a loop of the sum that
+has no more steps than there are runs of lines; if a step would prefetch many lines, the next loop is split, and each
+part prefetches a few. Sums that read their data in place would wait likewise; a loop with the annotation `PIPELINED`
+prefetches what its next iteration reads.
 """
 
 from __future__ import annotations
@@ -40,19 +41,18 @@ times as long. And 20 for a line alone: with 10 draw1 (forward, NXC) took 1.25 t
 5)."""
 
 AT_ONCE, LEAST_FMAS = 8, 48
-"""A step prefetches at most about so many lines, in the middle of a loop if that has at least so many FMAs for each
-part. With 16 lines ResNet-50's res2a_branch1 (data, NCX), which is read in place, took 1.2 times as long (an AMD EPYC
-with Zen 5)."""
-
+"""A step prefetches at most about `AT_ONCE` lines: if it would be more, the loop inside of it is split into parts,
+which have at least `LEAST_FMAS` FMAs each. With 16 lines ResNet-50's res2a_branch1 (data, NCX), which is read in place,
+took 1.2 times as long (an AMD EPYC with Zen 5)."""
 
 MOST_LINES = 8
-"""Runs have at most so many cache lines. With 4 and 8 those sums that were timed took as long; runs of 7 are not
-divided (an AMD EPYC with Zen 5)."""
-
-Statement = TypeVar("Statement", bound=tirx.Stmt)
+"""Runs have at most so many cache lines. With 4, where a run of 7 lines is 7 runs, four layers that were timed took as
+long (an AMD EPYC with Zen 5)."""
 
 PRODUCTS_IN_TILES = 256
 """In tile registers 16 x 16 x 32 products take 16 cycles, in which 32 FMAs start."""
+
+Statement = TypeVar("Statement", bound=tirx.Stmt)
 
 
 def pipeline_packing(module: IRModule, packed: Collection[str]) -> IRModule:
@@ -80,7 +80,7 @@ def pipeline_reading(module: IRModule, name: str) -> IRModule:
             return loop
         updates = [each for each in nodes(loop.body, SBlockRealize) if _has_sum(each)]
         reads = [(load, each) for each in updates for load in nodes(each.block.body, TensorLoad)]
-        load, update = next(pair for pair in reads if pair[0].source.name == name)
+        load, update = next(pair for pair in reads if pair[0].source.name == name)  # the schedule reads it in place
         runs = _next_runs(load, update, nodes(loop.body, tirx.For), around)
         body = loop.body if runs is None else _pipelined(loop.body, runs, _loops(loop.body))
         return with_body(loop, body, {key: value for key, value in loop.annotations.items() if key != PIPELINED})
@@ -88,8 +88,8 @@ def pipeline_reading(module: IRModule, name: str) -> IRModule:
     return rewritten(module, (tirx.For, pipelined))
 
 
-def may_pipeline(fmas: int, runs: int, lines: int) -> bool:
-    """Whether so many FMAs leave time to prefetch so many runs of so many cache lines each."""
+def leaves_time(fmas: int, runs: int, lines: int) -> bool:
+    """Whether so many FMAs take long enough to prefetch so many runs of so many cache lines each."""
     return fmas >= runs * (FMAS_OF_LINE * lines + FMAS_OF_RUN)
 
 
@@ -120,7 +120,7 @@ def _pipelined(statement: Statement, runs: _Runs, loops: Sequence[tirx.For]) -> 
     runs, but not the innermost. If a step would prefetch many lines, the next loop is split, and each of its parts
     prefetches some. Unchanged if there are too few FMAs."""
     total = prod(runs.counts)
-    if not may_pipeline(_fmas(loops), total, runs.lines):
+    if not leaves_time(_fmas(loops), total, runs.lines):
         return statement
     serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL and TILES not in loop.annotations, loops))
     steps = list(accumulate(map(_extent, serial), mul))
@@ -200,9 +200,11 @@ def _grid(element: Index, loops: Sequence[tirx.For], line: int) -> list[tuple[in
     analyzer, steps = Analyzer(), []
     for loop in loops:
         step = analyzer.simplify(replaced(element, {loop.loop_var: loop.loop_var + 1}) - element)
+        if isinstance(step, tirx.IntImm) and not int(step):
+            continue
         if not isinstance(step, tirx.IntImm) or not isinstance(loop.extent, tirx.IntImm):
             return None
-        if int(step) and int(loop.extent) > 1:
+        if int(loop.extent) > 1:
             steps.append((abs(int(step)), int(loop.extent)))
     grid = [(1, 1)]
     for step, extent in sorted(steps):

@@ -22,7 +22,8 @@ from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_is_plain, filter_is_plain
 from tvmconvgrad.schedules.factors import largest_divisor, nearest_run
-from tvmconvgrad.schedules.transforms.software_pipelining import may_pipeline
+from tvmconvgrad.schedules.transforms.software_pipelining import leaves_time
+from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
@@ -45,9 +46,10 @@ from 49 positions on, 0.95 at 16, and 1.2 times at 4. U-Net's down5_1 and down5_
 of the time when they were packed."""
 
 LEAST_RUN = 2 * CACHE_LINE
-"""Tiles with vectors over positions that read data in place prefetch at least so many bytes of a row together. Where
-they cannot prefetch, data is read in place only if a tile reads so many bytes of a row. With half of it 1
-sum changes, and takes 1.37 times as long; with twice, 2 and 1.08 (benchmarks/constants.py)."""
+"""Tiles with vectors over positions that read data in place prefetch at least so many bytes of a row together: with
+half and with twice ResNet-50's res2a_branch1 and MobileNetV2's block4_expand (data) took as long (an AMD EPYC with Zen
+5). Where they cannot prefetch, data is read in place only if a tile reads so many bytes of a row. With half of it 1 sum
+changes, and takes 1.37 times as long; with twice, 2 and 1.08 (benchmarks/constants.py)."""
 
 FOLLOWED_ROWS = 16
 """Rows of fewer channels are not prefetched. Those of 3, 3D U-Net's classes (data), took 4 times as long when they
@@ -145,12 +147,13 @@ class DataAccess(DataResults):
     @cached_property
     def data_in_place(self) -> bool:
         """Whether the data is read in place: it needs neither padding nor conversion, the tile's vectors or rows follow
-        its memory, and the rows that a tile reads side by side cause no conflict misses in L1. Tile registers need K
+        its memory, and the rows that a tile reads side by side cause no conflict misses in L1, or in L2 if they are
+        prefetched. Tile registers need K
         blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if self.masks_data:
             return True
-        if self.may_broadcast_in_place:
+        if self.broadcasts_in_place:
             return data_is_plain(problem, self.blocking(in_place=True))
         if not self.has_contiguous_vectors or tile.vector_axis is DataAxis.GROUPS:
             return False
@@ -169,8 +172,9 @@ class DataAccess(DataResults):
         return data_is_plain(problem, self.blocking(in_place=True))
 
     @cached_property
-    def may_broadcast_in_place(self) -> bool:
-        """Whether a tile with vectors over N may broadcast elements of NCX where they lie: f32, with a single tap."""
+    def broadcasts_in_place(self) -> bool:
+        """Whether a tile with vectors over N broadcasts elements of NCX if it reads data in place: f32, with a single
+        tap, whose rows of all channels cause no conflict misses in L2."""
         sizes, tile = self.sizes, self.tile
         if tile.vector_axis is not DataAxis.N or tile.tile_rows or self.has_contiguous_vectors or not sizes.sums:
             return False
@@ -185,11 +189,13 @@ class DataAccess(DataResults):
         enough."""
         sizes, run = self.sizes, self.pipelined_tiles * self.tile.positions
         reads_rows = self.tile.vector_axis is DataAxis.M and self.has_contiguous_vectors and sizes.reads_neighbours
-        if not reads_rows or self.masks_data or self.has_strided_results or not sizes.sums or sizes.k < FOLLOWED_ROWS:
+        has_phases = sizes.problem.gradient is Gradient.DATA and max(sizes.problem.geometry.strides) > 1
+        if not reads_rows or self.masks_data or has_phases or not sizes.sums or sizes.k < FOLLOWED_ROWS:
             return False
-        fits = 2 * F32_BYTES * sizes.k * run <= self.machine.l2_blocks and self._rows_stay_in_l2
+        held = F32_BYTES * sizes.k * run * self.tile.rows
+        fits = 2 * held <= self.machine.l2_blocks and self._rows_stay_in_l2
         fmas = sizes.sums[0].n * sizes.sums[0].products * run // self.machine.lanes
-        return fits and self.filter_fits_half_l2 and may_pipeline(fmas, sizes.k, -(-F32_BYTES * run // CACHE_LINE))
+        return fits and self.filter_fits_half_l2 and leaves_time(fmas, sizes.k, -(-F32_BYTES * run // CACHE_LINE))
 
     @property
     def data_fits_l1(self) -> bool:
@@ -277,9 +283,9 @@ class DataAccess(DataResults):
         or type."""
         return k_cache_blocks > 1 and not (self.has_contiguous_vectors and self.sizes.problem.output_dtype == "f32")
 
-    def panel_rate(self, positions: int) -> float:
-        """Bytes of its panel that a tile of so many positions reads in a cycle, if its FMAs do not wait."""
-        return self.machine.fmas * F32_BYTES * self.machine.lanes / positions
+    def vector_rate(self, rows: int) -> float:
+        """Bytes of vectors that a tile of so many rows reads in a cycle, if its FMAs do not wait."""
+        return self.machine.fmas * F32_BYTES * self.machine.lanes / rows
 
     @cached_property
     def k_cache_blocks(self) -> int:
@@ -293,7 +299,7 @@ class DataAccess(DataResults):
         there are: adding more of them up costs less than waiting for L2. ConvNeXt's stage4_expand and ResNeXt's
         conv5a_expand in NCX took 0.88 and 0.85 of the time (an AMD EPYC with Zen 5)."""
         found = self.k_cache_blocks
-        streams = 2 * self.panel_rate(self.tile.positions) <= self.machine.l2_bytes_per_cycle
+        streams = 2 * self.vector_rate(self.tile.positions) <= self.machine.l2_bytes_per_cycle
         if streams or not self.has_scratch_accumulator(found):
             return found
         return max(ceil(self._whole_panel * self.sizes.density(self.tile) / self.machine.l1_blocks), found)
@@ -307,7 +313,7 @@ class DataAccess(DataResults):
     def _panel_room(self) -> int:
         """Bytes that a panel may take. A result that is written by non-temporal stores is not in the caches to
         be added to, so K is split for it only if a panel would be too large for L2."""
-        rate, l2_rate = self.panel_rate(self.tile.positions), self.machine.l2_bytes_per_cycle
+        rate, l2_rate = self.vector_rate(self.tile.positions), self.machine.l2_bytes_per_cycle
         room = int((SMALL_PANEL if self.may_block_k and rate > l2_rate else PANEL) * self.machine.l2_blocks)
         if not self.may_block_k or self.has_scratch_accumulator(k_cache_blocks=2) or self.stores_non_temporally:
             return room

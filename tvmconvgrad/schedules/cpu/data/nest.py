@@ -43,9 +43,9 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     outer, tile_rows, row = _split_positions(sch, positions, tile)
     k_loops, pair = _split_k(sch, taps, k, plan, access)
     work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan)
-    if access.may_pipeline and plan.packs is Packs.IN_PLACE:
+    if plan.packs is Packs.IN_PLACE and access.may_pipeline:
         inside = _pipeline(sch, inside, access)
-    if access.may_broadcast_in_place and plan.packs is Packs.IN_PLACE:
+    elif plan.packs is Packs.IN_PLACE and access.broadcasts_in_place:
         sch.annotate(inside[0], PIPELINED, 1)
     order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
     register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
@@ -148,7 +148,7 @@ def _split_work_items(
 
 def _pipeline(sch: Schedule, inside: Sequence[LoopRV], access: DataAccess) -> list[LoopRV]:
     """The loops inside of a work item if data is prefetched while the tiles before are summed: all N blocks of a tile
-    follow each other, so its data stays in L1."""
+    follow each other, so its data stays in L1, or in L2 if it has many channels."""
     groups, n_blocks, *m_blocks, last = inside
     together = largest_divisor(blocks.extent(sch, last), access.pipelined_tiles)
     last, tiles = sch.split(last, [None, together])

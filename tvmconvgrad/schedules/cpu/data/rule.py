@@ -16,6 +16,8 @@ Loop nest. A work item is a partition of positions, groups and N; a block of M i
             sum += tile                                     # on the stack; there is one block unless K is long
           result[M block, N block] += sum                   # epilogue
 
+Where tiles with vectors over positions read their data in place, the loop over N blocks is inside of those over M.
+
 Why it is fast.
 1. A panel is packed in the order in which it is read; where taps are innermost in the filter, those of all output
    phases as one run (`DataSizes.phases_of_one_run`). It stays in L1 for a partition of positions, and the partition's
@@ -27,15 +29,15 @@ Why it is fast.
    - a result that is written by non-temporal stores
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
-3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses in L1;
-   that of depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is
-   prefetched (transforms/prefetch.py). With vectors over positions all N blocks of a tile follow each other, so its
-   data stays in L1 or L2, and that of the next tiles is prefetched meanwhile (transforms/software_pipelining.py): its
-   rows lie far apart, so a core's own prefetcher does not follow them. MobileNetV2's block3_expand, block4_expand and
-   block2_expand in NCX became 1.7, 1.5 and 1.5 times as fast (data, an AMD EPYC with Zen 5). With vectors over N and a
-   single tap, elements are broadcast from NCX where they lie, too, and what the next work item reads is prefetched:
-   block5_expand became 1.13 times as fast. Other data is packed, by each work item or before all of them; what a work
-   item packs next is prefetched likewise.
+3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses; that of
+   depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is prefetched
+   (transforms/prefetch.py). With vectors over positions all N blocks of a tile follow each other, so its data stays in
+   L1 or L2, and that of the next tiles is prefetched meanwhile (transforms/software_pipelining.py): its rows lie far
+   apart, so a core's own prefetcher does not follow them. MobileNetV2's block3_expand, block4_expand and block2_expand
+   in NCX became 1.7, 1.5 and 1.5 times as fast (data, an AMD EPYC with Zen 5). With vectors over N and a single tap,
+   elements are broadcast from NCX where they lie, too, and what is read next is prefetched: block5_expand became 1.13
+   times as fast. Other data is packed, by each work item or before all of them; what a work item packs next is
+   prefetched likewise.
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
    two axes where masked loads read data in place.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines

@@ -15,7 +15,6 @@ from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import (
     ADDING_CACHE_BLOCKS,
     ADDING_LANES,
-    AHEAD,
     ALONE,
     ALONG_POSITIONS,
     BORDERED,
@@ -32,6 +31,7 @@ from tvmconvgrad.schedules.cpu.costs import (
     PACKING,
     PACKING_POSITIONS,
     PANELS,
+    PREFETCHED,
     SCATTERING,
     STRIDED_STORES,
     TRANSPOSING,
@@ -158,7 +158,7 @@ def _efficiency(access: DataAccess) -> float:
     enough = ENOUGH_OVER_K if tile.vector_axis is DataAxis.K else ENOUGH
     found = tile_efficiency(machine, rows, columns, used, _loading(access), enough, may_hold_rows=access.holds_rows)
     if access.may_pipeline and access.data_in_place and not access.data_fits_l1:
-        return min(found, FROM_L2 * machine.l2_bytes_per_cycle / access.panel_rate(rows))
+        return min(found, FROM_L2 * machine.l2_bytes_per_cycle / access.vector_rate(rows))
     return found
 
 
@@ -175,10 +175,10 @@ def _loading(access: DataAccess) -> tuple[float, float]:
         each = vector * (1 - within / 2) * access.machine.vector_parts
         return each, each
     if access.tile.vector_axis is DataAxis.M:
-        in_place = AHEAD if access.may_pipeline else FAR_CHANNELS
+        in_place = PREFETCHED if access.may_pipeline else FAR_CHANNELS
         row, column = in_place if access.data_in_place else ALONG_POSITIONS
     else:
-        row, column = IN_PLACE if access.data_in_place and not access.may_broadcast_in_place else PANELS
+        row, column = IN_PLACE if access.data_in_place and not access.broadcasts_in_place else PANELS
         column = FAR_PANEL if _panel_is_far(access) else column
     by_element = access.machine.by_element and access.steps > 1
     return row if access.machine.broadcasts or by_element else row + BROADCASTING, column
@@ -188,7 +188,7 @@ def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data; for rows of bf16 pairs half as many as for rows of f32."""
     sizes, tile = access.sizes, access.tile
     if access.data_in_place:  # to broadcast it in place, out of order, is counted like packing it
-        return PACKING_POSITIONS if access.may_broadcast_in_place else 0.0
+        return PACKING_POSITIONS if access.broadcasts_in_place else 0.0
     if _packs_positions(access):
         return PACKING_POSITIONS
     if not access.has_contiguous_vectors or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):

@@ -172,7 +172,7 @@ def _pack_rows(
         sch.reorder(n, g0, c0, c1, *rows, row, image, g1)
     if packed.images > 1:
         sch.fuse(c1, image)
-    if packed.channels * packed.groups > 1 or not is_one_run or extent(sch, row) % lanes:
+    if packed.channels * packed.groups * packed.images > 1 or not is_one_run or extent(sch, row) % lanes:
         sch.annotate(row, TRANSPOSE, 1)  # rows, of which some may be pads, or of any length
     else:
         _, vector = sch.split(row, [None, lanes])

@@ -22,7 +22,6 @@ from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.spec.geometry import range_inside
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
-from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
 T = TypeVar("T")
 
@@ -169,8 +168,9 @@ class WeightsAccess:
 
     @cached_property
     def broadcasts_in_place(self) -> bool:
-        """Whether the operand of which a step broadcasts elements is read in place in NCX: f32, without padding, in
-        whole tiles, whose rows cause no conflict misses in L1, and all rows none in L2."""
+        """Whether the operand of which a step broadcasts elements is read in place in NCX: f32, in whole tiles, whose
+        rows cause no conflict misses in L1, and all rows none in L2; x only with a single tap, without padding and
+        strides."""
         problem, tile, geometry = self.problem, self.tile, self.problem.geometry
         if problem.data_format != "NCX" or problem.dtype != "f32" or tile.tile_rows or geometry.groups > 1:
             return False
@@ -185,11 +185,13 @@ class WeightsAccess:
 
     @property
     def packed_blocks(self) -> tuple[int, int]:
-        """How many channels of x, and of y, are packed together if they are packed: multiples of the tile's c and o.
+        """How many channels of x, and of y, are packed together if they are packed: multiples of the tile's c and o,
+        or 1.
 
         Those of several tiles if that fills a vector, since packing works by vectors. But with several taps no more
-        than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile. For tile
-        registers x is packed channel by channel.
+        than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile. Channel
+        by channel x is packed for tile registers, and in NCX without groups the operand of which a step broadcasts
+        elements: its rows need not be transposed.
         """
         lanes, once = self.machine.lanes, prod(self.problem.geometry.k) == 1
 
@@ -199,13 +201,12 @@ class WeightsAccess:
             return filled if may else size
 
         c_group, o_group = group_sizes(self.problem.geometry)
-        by_rows = self.problem.geometry.groups == 1 and self.problem.data_format == "NCX"
-        broadcast = {WeightsAxis.C: "o", WeightsAxis.O: "c"}.get(self.tile.vector_axis)
-        c_block, o_block = (
-            1 if by_rows and (name == broadcast or channels < LEAST_SIDE) else packed(size, channels)
-            for name, size, channels in (("c", self.tile.c, c_group), ("o", self.tile.o, o_group))
-        )
-        return 1 if self.tile.tile_rows else c_block, o_block
+        c_block, o_block = packed(self.tile.c, c_group), packed(self.tile.o, o_group)
+        if self.tile.tile_rows:
+            return 1, o_block
+        if self.problem.geometry.groups > 1 or self.problem.data_format == "NXC":
+            return c_block, o_block
+        return (c_block, 1) if self.tile.vector_axis is WeightsAxis.C else (1, o_block)
 
     @property
     def implicit_axes(self) -> int:

@@ -59,6 +59,12 @@ change, and take as long; twice changes none. With MOST only ResNeXt's conv4a_gr
 1.03 times as long, with twice 0.82 (likewise)."""
 
 
+ROWS_TOGETHER = 128
+"""The most positions of a cache block of 1x1 layers in NCX, whose rows are read or copied in runs as long as that. With
+32 MobileNetV2's block1_project and block2_expand took 1.27 and 1.19 times as long; with 256 ResNet-50's res2a_branch2a
+took 1.25 times as long (an AMD EPYC with Zen 5)."""
+
+
 def _by_work_item(partitions: int, surplus: float = 1.0) -> float:
     """Cycles for each element of an operand that so many partitions each pack for themselves. By cache blocks,
     `surplus` times the elements are packed, since neighbours share some."""
@@ -123,11 +129,12 @@ def _packed_cache_block(access: WeightsAccess) -> int:
     """The number of positions of a cache block with both operands packed, or with one packed and the other in L1."""
     packed, in_place = 0, 0
     for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
-        packed, in_place = (packed + channels, in_place) if block else (packed, in_place + channels)
+        near = block or access.broadcasts_in_place
+        packed, in_place = (packed + channels, in_place) if near else (packed, in_place + channels)
     geometry = access.problem.geometry
     if access.problem.data_format == "NCX" and geometry.groups == prod(geometry.k) == 1:
-        fitting = access.l1_positions(packed)
-        return min(LEAST_PACKED, _panels_in_l1(access), fitting if fitting >= 2 * LEAST_CACHE_BLOCK else LEAST_PACKED)
+        limit, fitting = min(ROWS_TOGETHER, _panels_in_l1(access)), access.l1_positions(packed)
+        return min(limit, fitting) if fitting >= 2 * LEAST_CACHE_BLOCK else limit
     if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CACHE_BLOCK
     limit = MOST_PACKED if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)

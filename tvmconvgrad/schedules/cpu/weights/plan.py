@@ -50,8 +50,8 @@ class WeightsPlan:
     cache_block: tuple[int, ...]
     """Images, and positions along each axis, of a cache block."""
     prefetch: int
-    """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed is prefetched,
-    at a short distance."""
+    """Prefetch distance, in positions, about: with several axes, in whole rows. 0: only what is packed, or read in
+    place in NCX, is prefetched while the cache block before is summed."""
     summation_blocks: int | None
     """The number of blocks in which the products of a cache block are added up (summation.py); None: in one chain."""
     split_k: int
@@ -73,8 +73,9 @@ class WeightsPlan:
     @property
     def prefetches_blocks(self) -> bool:
         """Whether a step also prefetches what the next tiles read of x, because it was packed before all work items and
-        is in memory by now. Not with vectors over c, where the next tiles along o read the same."""
-        packed = self.c_block > 0 and self.packs[0] is Packs.BEFORE
+        is in memory by now. Not with vectors over c, where the next tiles along o read the same, nor where x is packed
+        channel by channel."""
+        packed = self.c_block >= self.tile.c and self.packs[0] is Packs.BEFORE
         return packed and self.tile.vector_axis is WeightsAxis.O and not self.tile.tile_rows
 
 
@@ -158,7 +159,7 @@ class WeightsPlanner:
     ) -> int:
         """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
         prefetched for the next cache block while this one is summed. What vectors over groups read is prefetched
-        `AHEAD` positions ahead. If both operands are packed, 0."""
+        `AHEAD` positions ahead. If both operands are packed, and in NCX, 0."""
         c_block, o_block = blocks
         if self.vector_axis is WeightsAxis.GROUPS and (
             partitioning.access.packs_to_registers or not (c_block and o_block)

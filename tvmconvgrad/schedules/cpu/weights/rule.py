@@ -22,8 +22,9 @@ Why it is fast.
 2. Split-K gives work items where the filter is small. The splits are fixed by the problem, not by the threads.
 3. x and dy are packed, by each work item for a cache block, or before all of them. They are read in place only in f32:
    in NXC where that is as good, in matrix products whose cache block fits L1 or that few tiles read, in depthwise
-   layers, and dy if few tiles read it; in NCX the operand of which a step broadcasts elements, if it needs no padding.
-   So only the other one is transposed. MobileNetV2's block2_expand, block4_expand and block1_project became 1.7, 1.6
+   layers, and dy if few tiles read it; in NCX without groups the operand of which a step broadcasts elements, if it
+   needs no padding. Where that is packed, too, its rows are copied as they are. So only the other one is transposed.
+   MobileNetV2's block2_expand, block4_expand and block1_project became 1.7, 1.6
    and 1.5 times as fast (an AMD EPYC with Zen 5).
 4. A tile is added up in place, in the result, if that is f32 and the tile's vectors are contiguous in it. If the filter
    is large, or if the call accumulates, the tile prefetches its part of it. Otherwise it is added up in a scratch
@@ -135,9 +136,9 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
                 module, [name for name, block, where in packed if block and where is Packs.WORK_ITEM]
             )
         if access.broadcasts_in_place:
-            operands = reversed(expression.inputs) if problem.transposed else expression.inputs
-            for tensor, block in zip(operands, (plan.c_block, plan.o_block)):
-                module = module if block else pipeline_reading(module, tensor.op.name)
+            for name, block in zip(_x_and_y(problem, expression), (plan.c_block, plan.o_block)):
+                if not block:
+                    module = pipeline_reading(module, name)
         if bias_blocks is not None:
             module = fuse_bias(module, "sum", SUM)
         module = apply_output_maps(module, expression, problem)
@@ -206,11 +207,16 @@ def _blocking(plan: WeightsPlan, access: WeightsAccess) -> Blocking:
     return replace(access.blocking, in_place=access.writes_result, packed=packed, implicit_axes=implicit_axes)
 
 
+def _x_and_y(problem: Problem, expression: Expression) -> list[str]:
+    """The names of these inputs, in this order."""
+    names = [tensor.op.name for tensor in expression.inputs]
+    return names[::-1] if problem.transposed else names
+
+
 def _distances(problem: Problem, expression: Expression, plan: WeightsPlan) -> dict[str, Sequence[int]]:
     """How far ahead a step prefetches from each tensor, along its last axes."""
-    names = [tensor.op.name for tensor in expression.inputs]
-    x_and_y = reversed(names) if problem.transposed else names
-    found: dict[str, Sequence[int]] = dict(zip(x_and_y, _ahead(problem, plan.prefetch))) if plan.prefetch else {}
+    ahead = zip(_x_and_y(problem, expression), _ahead(problem, plan.prefetch))
+    found: dict[str, Sequence[int]] = dict(ahead) if plan.prefetch else {}
     if plan.prefetches_blocks:
         found[expression.operands[0]] = [1, *[0] * (problem.geometry.rank + 3)]
     return found

@@ -6,7 +6,7 @@ vectorised axis decides what must be packed, and whether the filter must be conv
 
 from __future__ import annotations
 
-from math import inf, prod
+from math import ceil, inf, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, CpuMachine
 from tvmconvgrad.schedules.cpu.costs import BORDERED, GROUPING, PACKING, REGROUPING, SHARED, TRANSPOSING
@@ -48,8 +48,9 @@ and 0.67, 0.78 and 0.66 of the time (an AMD EPYC with Zen 5). With 0.45 block1_p
 take 1.65 and 1.5 times as long."""
 
 READING_NCX = 0.35
-"""Cycles for each element to read in place, in NCX, the operand of which a step broadcasts elements. Without it U-Net's
-classes would take vectors over its two channels o, and 3 times as long (an AMD EPYC with Zen 5)."""
+"""Cycles for each element and tap to read in place, in NCX, the operand of which a step broadcasts elements. Without it
+U-Net's classes would take vectors over its two channels o, and 3 times as long; counted once for all taps, 3x3 sums of
+16 to 32, 64 and 128 channels would take vectors over c, and 1.2 to 1.4 times as long (an AMD EPYC with Zen 5)."""
 
 PACKING_VECTOR = 8.0
 """Cycles to pack a vector in NXC, however short. With half of it 2 sums change, and take 1.04 times as long; with
@@ -152,7 +153,8 @@ def _packing(access: WeightsAccess, channels: int, block: int) -> float:
     """Cycles for each element to pack an operand by blocks of `block` channels; a group has `channels` of it."""
     machine, problem, tile = access.machine, access.problem, access.tile
     if block == 0:
-        return READING_NCX if access.broadcasts_in_place else 0.0
+        by_taps = prod(ceil(k / taps) for k, taps in zip(problem.geometry.k, tile.taps))
+        return READING_NCX * by_taps if access.broadcasts_in_place else 0.0
     if tile.tile_rows and block == 1:  # of x, and only what taps read: a quarter for a single tap at stride 2
         return TRANSPOSING * min(access.packed[0] / prod(problem.x_shape), 1.0)
     if problem.data_format == "NCX":
