@@ -6,9 +6,9 @@
 
 An iteration packs what its tiles read, then sums. Packing waits for memory, which is idle while products are summed. So
 the steps of the sum prefetch into L2 what the next iteration will pack. The prefetches go into a loop of the sum that
-has no more steps than there are runs of lines; if a step would prefetch many lines, the next loop is split, and each
-part prefetches a few. Sums that read their data in place would wait likewise; a loop with the annotation `PIPELINED`
-prefetches what its next iteration reads.
+has about as many steps as there are runs of lines; if a step would prefetch many lines, the next loop is split, and
+each part prefetches a few. Sums that read their data in place would wait likewise; a loop with the annotation
+`PIPELINED` prefetches what its next iteration reads.
 """
 
 from __future__ import annotations
@@ -116,15 +116,15 @@ class _Runs:
 
 
 def _pipelined(statement: Statement, runs: _Runs, loops: Sequence[tirx.For]) -> Statement:
-    """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with no more steps than
-    runs, but not the innermost. If a step would prefetch many lines, the next loop is split, and each of its parts
+    """`statement` with runs prefetched in one of the serial `loops` around a sum: the last one with about as many steps
+    as runs, but not the innermost. If a step would prefetch many lines, the next loop is split, and each of its parts
     prefetches some. Unchanged if there are too few FMAs."""
     total = prod(runs.counts)
     if not leaves_time(_fmas(loops), total, runs.lines):
         return statement
     serial = list(takewhile(lambda loop: loop.kind == tirx.ForKind.SERIAL and TILES not in loop.annotations, loops))
     steps = list(accumulate(map(_extent, serial), mul))
-    chosen = max(sum(count <= total for count in steps[:-1]) - 1, 0)
+    chosen = max(sum(count <= 2 * total for count in steps[:-1]) - 1, 0)
     inner = next((loop for loop in serial[chosen + 1 :] if _extent(loop) > 1), None)
     count = 1
     if inner is not None:

@@ -22,6 +22,7 @@ from tvmconvgrad.schedules.expressions.access_maps import map_accesses
 from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.spec.geometry import range_inside
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE, MAX_STRIDE
 
 T = TypeVar("T")
 
@@ -191,7 +192,9 @@ class WeightsAccess:
         Those of several tiles if that fills a vector, since packing works by vectors. But with several taps no more
         than one vector, since each tap reads them again from L1. With vectors over groups, those of one tile. Channel
         by channel x is packed for tile registers, and in NCX without groups the operand of which a step broadcasts
-        elements: its rows need not be transposed.
+        elements: its rows need not be transposed. Not so image halves, images smaller than a vector, and x with strides
+        unless it has few channels: ResNet-50's res3a_branch2a (bf16), DCGAN's judge4, and DeepLab's aspp_1x1 by halves
+        (bf16) took 1.5, 1.1 and 1.7 times as long by rows (an AMD EPYC with Zen 5).
         """
         lanes, once = self.machine.lanes, prod(self.problem.geometry.k) == 1
 
@@ -204,9 +207,15 @@ class WeightsAccess:
         c_block, o_block = packed(self.tile.c, c_group), packed(self.tile.o, o_group)
         if self.tile.tile_rows:
             return 1, o_block
-        if self.problem.geometry.groups > 1 or self.problem.data_format == "NXC":
+        geometry, by_c = self.problem.geometry, self.tile.vector_axis is WeightsAxis.C
+        long_rows = prod(geometry.y) >= lanes
+        if geometry.groups > 1 or self.problem.data_format == "NXC" or self.blocking.image_halves > 1 or not long_rows:
             return c_block, o_block
-        return (c_block, 1) if self.tile.vector_axis is WeightsAxis.C else (1, o_block)
+        if by_c:
+            return c_block, 1
+        stride = max(geometry.strides)
+        by_rows = stride == 1 or (c_group < LEAST_SIDE and stride <= MAX_STRIDE)
+        return (1 if by_rows else c_block), o_block
 
     @property
     def implicit_axes(self) -> int:
