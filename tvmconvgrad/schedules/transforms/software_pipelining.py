@@ -126,30 +126,34 @@ def _pipelined(statement: Statement, runs: _Runs, loops: Sequence[tirx.For]) -> 
     steps = list(accumulate(map(_extent, serial), mul))
     chosen = max(sum(count <= 2 * total for count in steps[:-1]) - 1, 0)
     inner = next((loop for loop in serial[chosen + 1 :] if _extent(loop) > 1), None)
-    count = 1
-    if inner is not None:
-        most = max(_fmas(loops) // steps[chosen] // LEAST_FMAS, 1)
-        lines = ceil(total / steps[chosen]) * runs.lines
-        count = largest_divisor(_extent(inner), min(least_divisor(_extent(inner), ceil(lines / AT_ONCE)), most))
+    lines = ceil(total / steps[chosen]) * runs.lines
+    parts = _parts(inner, lines, _fmas(loops) // steps[chosen]) if inner is not None else 1
     step, part, run = tirx.const(0, "int64"), tirx.Var("part", "int64"), tirx.Var("run", "int64")
     for loop in serial[: chosen + 1]:
         step = step * _extent(loop) + (loop.loop_var if _extent(loop) > 1 else 0)
-    step = step * count + part if count > 1 else step
-    each = ceil(total / (steps[chosen] * count))
+    step = step * parts + part if parts > 1 else step
+    each = ceil(total / (steps[chosen] * parts))
     prefetches = tirx.For(run, 0, each, tirx.ForKind.SERIAL, runs.prefetch_run(step * each + run))
+    wanted = inner if inner is not None and parts > 1 else serial[chosen]
 
     def with_prefetches(loop: tirx.For) -> tirx.For:
-        if inner is not None and count > 1 and loop.loop_var.same_as(inner.loop_var):
-            size = _extent(inner) // count
-            body = replaced(loop.body, {loop.loop_var: part * size + loop.loop_var})
-            rest = tirx.For(loop.loop_var, 0, size, loop.kind, body, annotations=loop.annotations)
-            return tirx.For(part, 0, count, tirx.ForKind.SERIAL, tirx.SeqStmt([prefetches, rest]))
-        if count == 1 and loop.loop_var.same_as(serial[chosen].loop_var):
+        if not loop.loop_var.same_as(wanted.loop_var):
+            return loop
+        if parts == 1:
             return with_body(loop, tirx.SeqStmt([prefetches, loop.body]))
-        return loop
+        size = _extent(loop) // parts
+        body = replaced(loop.body, {loop.loop_var: part * size + loop.loop_var})
+        rest = tirx.For(loop.loop_var, 0, size, loop.kind, body, annotations=loop.annotations)
+        return tirx.For(part, 0, parts, tirx.ForKind.SERIAL, tirx.SeqStmt([prefetches, rest]))
 
     changed: Statement = structural_map(statement, (tirx.For, with_prefetches))
     return changed
+
+
+def _parts(loop: tirx.For, lines: int, fmas: int) -> int:
+    """The number of parts of a loop of so many FMAs, each of which prefetches at most `AT_ONCE` of so many lines."""
+    wanted = least_divisor(_extent(loop), ceil(lines / AT_ONCE))
+    return largest_divisor(_extent(loop), min(wanted, max(fmas // LEAST_FMAS, 1)))
 
 
 def _packed_next(pack: tirx.Stmt, around: Sequence[tirx.For]) -> _Runs | None:

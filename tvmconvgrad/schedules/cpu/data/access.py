@@ -148,8 +148,7 @@ class DataAccess(DataResults):
     def data_in_place(self) -> bool:
         """Whether the data is read in place: it needs neither padding nor conversion, the tile's vectors or rows follow
         its memory, and the rows that a tile reads side by side cause no conflict misses in L1, or in L2 if they are
-        prefetched. Tile registers need K
-        blocks that divide K."""
+        prefetched. Tile registers need K blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if self.masks_data:
             return True
@@ -206,14 +205,18 @@ class DataAccess(DataResults):
     @property
     def _meets_no_conflicts(self) -> bool:
         """Whether rows of positions of all channels may be read side by side without conflict misses in L1."""
-        data, _ = self.sizes.problem.input_shapes
-        return self.sizes.k <= self.machine.rows_without_conflicts(F32_BYTES * prod(data[2:]))
+        return self.sizes.k <= self.machine.rows_without_conflicts(self._row)
 
     @property
     def _rows_stay_in_l2(self) -> bool:
         """Whether rows of positions of all channels cause no conflict misses in L2."""
+        return self.sizes.k <= self.machine.rows_in_l2(self._row)
+
+    @property
+    def _row(self) -> int:
+        """Bytes of all positions of a channel, in NCX."""
         data, _ = self.sizes.problem.input_shapes
-        return self.sizes.k <= self.machine.rows_in_l2(F32_BYTES * prod(data[2:]))
+        return F32_BYTES * prod(data[2:])
 
     @property
     def pipelined_tiles(self) -> int:

@@ -79,9 +79,9 @@ class DataPartitioning:
         """The partitions with about the least traffic from beyond L2 among those that have room; of these, the largest
         that give enough work items.
 
-        A partition reads every panel, and reads its data once for every N block, from the cache that holds them, but
-        where all N blocks of a tile follow each other. Panels
-        that several partitions share are packed to memory before, and read from there.
+        A partition reads every panel, and reads its data once for every N block, from the cache that holds them; once
+        for all where the N blocks of a tile follow each other. Panels that several partitions share are packed to
+        memory before, and read from there.
         """
         sizes, tile = self.access.sizes, self.access.tile
         if not sizes.sums:

@@ -187,10 +187,10 @@ def _loading(access: DataAccess) -> tuple[float, float]:
 def _packing(access: DataAccess) -> float:
     """Cycles for each element to pack the data; for rows of bf16 pairs half as many as for rows of f32."""
     sizes, tile = access.sizes, access.tile
-    if access.data_in_place:  # to broadcast it in place, out of order, is counted like packing it
-        return PACKING_POSITIONS if access.broadcasts_in_place else 0.0
     if _packs_positions(access):
-        return PACKING_POSITIONS
+        return PACKING_POSITIONS  # also counted where they are broadcast in place
+    if access.data_in_place:
+        return 0.0
     if not access.has_contiguous_vectors or (tile.vector_axis is DataAxis.GROUPS and sizes.k > 1):
         return TRANSPOSING
     if tile.vector_axis is not DataAxis.M or sizes.is_depthwise:

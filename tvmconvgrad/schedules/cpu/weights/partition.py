@@ -126,20 +126,20 @@ def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
 
 
 def _packed_cache_block(access: WeightsAccess) -> int:
-    """The number of positions of a cache block with both operands packed, or with one packed and the other in L1."""
-    packed, in_place = 0, 0
-    for channels, block in zip(group_sizes(access.problem.geometry), access.blocks):
+    """The number of positions of a cache block with both operands packed, or with one packed and the other in L1, or
+    read by rows of NCX."""
+    geometry, packed, in_place = access.problem.geometry, 0, 0
+    for channels, block in zip(group_sizes(geometry), access.blocks):
         near = block or access.broadcasts_in_place
         packed, in_place = (packed + channels, in_place) if near else (packed, in_place + channels)
-    geometry = access.problem.geometry
     if access.problem.data_format == "NCX" and geometry.groups == prod(geometry.k) == 1:
         limit, fitting = min(ROWS_TOGETHER, _panels_in_l1(access)), access.l1_positions(packed)
         return min(limit, fitting) if fitting >= 2 * LEAST_CACHE_BLOCK else limit
-    if not in_place and prod(access.problem.geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
+    if not in_place and prod(geometry.k) == 1 and access.l1_positions(packed) >= FEW_CHANNELS_FIT:
         return LEAST_CACHE_BLOCK
     limit = MOST_PACKED if adds_far(access) else access.machine.l2_blocks // 2 // (F32_BYTES * packed)
     limit = min(max(limit, LEAST_PACKED), MOST_PACKED)
-    if access.problem.geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter cache blocks
+    if geometry.groups == 1:  # ResNeXt's conv5a_grouped took up to twice as long by shorter cache blocks
         limit = min(limit, _panels_in_l1(access))
     return min(limit, access.l1_positions(in_place)) if in_place else limit
 
