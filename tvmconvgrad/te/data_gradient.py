@@ -63,9 +63,10 @@ class PhaseConvolution:
     positions: tuple[int, ...] = ()
     """The number of positions t along each axis, at least those `needed`."""
 
-    def sum(self, y: Stage, y_begins: Sequence[int], w: Stage, name: str) -> Stage:
+    def sum(self, y: Stage, y_begins: Sequence[int], w: Stage, name: str, last_reversed: bool = False) -> Stage:
         """The sum P[n, g, *t, (r, c)] over j, or over positions of y, and over all channels o that the stages have.
-        Positions t count from `first`, and the stage `y` begins with the elements `y_begins` of y."""
+        Positions t count from `first`, and the stage `y` begins with the elements `y_begins` of y. The stage `w` may
+        have its last axis reversed, so that both operands are read forwards."""
         geometry = self.problem.geometry
         extents = [size if by_y else p.taps for size, by_y, p in zip(geometry.y, self.over_y, self.phase_groups)]
         *terms, o = tensors.reduce_axes((*extents, y.shape[2]), (*tensors.spatial_names("k", geometry.rank), "o"))
@@ -73,8 +74,10 @@ class PhaseConvolution:
         def element(n: Index, g: Index, *rest: Index) -> Index:
             *t, channel = rest
             r, _ = self.phases(channel)
-            factors = [self._factors(axis, *each) for axis, each in enumerate(zip(t, r, terms, y_begins))]
+            term = [*terms[:-1], self._last(terms[-1])] if last_reversed else terms
+            factors = [self._factors(axis, *each) for axis, each in enumerate(zip(t, r, term, y_begins))]
             at, j = zip(*factors)
+            j = (*j[:-1], terms[-1]) if last_reversed else j
             return tensors.dot(y(n, g, o, *at), w(g, *j, channel, o), (*terms, o))
 
         return te.compute((geometry.batch, y.shape[1], *self.positions, w.shape[-2]), element, name=name)
@@ -88,15 +91,22 @@ class PhaseConvolution:
             return i - y_begin, t + (first - j_begin) - i
         return t + (first - y_begin) - i * self.phase_groups[axis].dilation, i
 
-    def filter(self, w: Stage, extents: tuple[int, int, int], name: str, dtype: str) -> Stage:
+    def _last(self, i: Index) -> Index:
+        """The tap along the last axis that is number `i` from its end."""
+        return self.phase_groups[-1].taps - 1 - i
+
+    def filter(
+        self, w: Stage, extents: tuple[int, int, int], name: str, dtype: str, last_reversed: bool = False
+    ) -> Stage:
         """The part's filter (g, *j, (r, c), o), with `extents` (g, (r, c), o) that are at least its own; `dtype` as in
-        te/operands.py."""
+        te/operands.py. The last axis may be reversed (`sum`)."""
         geometry = self.problem.geometry
         _, o_group = tensors.group_sizes(geometry)
         ranges, (groups, channels, o_extent) = self.j_ranges(), extents
 
         def element(g: Index, *rest: Index) -> Index:
             *j, channel, o = rest
+            j = [*j[:-1], self._last(j[-1])] if last_reversed else j
             r, c = self.phases(channel)
             inside = tensors.within(g, geometry.groups, groups) + tensors.within(o, o_group, o_extent)
             inside += tensors.within(channel, self.channels, channels)

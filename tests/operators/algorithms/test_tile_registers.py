@@ -32,6 +32,18 @@ CONVOLUTIONS = [
     # tails of channels; K blocks of fewer pairs than a tile has
     Convolution(2, 1, 17, 33, (4, 11), (4, 11), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 34, 100, (3, 18), (3, 18), ONE, ONE, ONE, NO, NO),
+    # few channels, of which an instruction adds up several taps: of first layers; taps that fill several instructions,
+    # or none evenly; groups; dilated taps, each alone
+    Convolution(2, 1, 3, 64, (13, 30), (7, 15), (7, 7), (2, 2), ONE, (3, 3), (3, 3)),
+    Convolution(2, 1, 1, 20, (5, 20), (5, 20), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(1, 1, 3, 16, (19, 35), (3, 7), (11, 11), (4, 4), ONE, NO, NO),
+    Convolution(1, 1, 4, 18, (32, 32), (2, 2), (16, 16), (16, 16), ONE, NO, NO),
+    Convolution(1, 1, 3, 16, (3, 6, 10), (3, 6, 10), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
+    Convolution(2, 4, 32, 32, (4, 14), (4, 14), (3, 3), ONE, ONE, ONE, ONE),
+    Convolution(2, 3, 15, 24, (5, 13), (3, 7), (3, 3), (2, 2), ONE, ONE, ONE),
+    Convolution(1, 1, 20, 10, (4, 16), (4, 14), (1, 3), ONE, ONE, NO, NO),
+    Convolution(1, 1, 6, 32, (4, 16), (4, 12), (1, 3), ONE, (1, 2), NO, NO),
+    Convolution(1, 1, 2, 16, (40,), (36,), (5,), (1,), (1,), (0,), (0,)),
     # rows that no number of positions divides: with padding and without, strided, of an image's halves, in 1-D and 3-D
     Convolution(2, 1, 33, 47, (3, 53), (3, 53), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(1, 1, 16, 64, (7, 31), (5, 29), (3, 3), ONE, ONE, NO, NO),

@@ -21,9 +21,8 @@ ROWS = 16
 """The most rows of a tile register, and the most pairs of K that an instruction adds up."""
 
 LEAST_CHANNELS = 16
-"""With fewer channels, tiles would be mostly empty. With half of it 1 of 154 sums in bf16 changes, and takes 0.60 times
-as long; with twice, 3 and 1.70 (benchmarks/constants.py). With 8, ResNeXt's conv3a_grouped in NXC took 0.62 times as
-long (forward), and conv3b_grouped 1.27 times (filters)."""
+"""Weights gradients with fewer channels would leave tiles mostly empty. Data of fewer channels is packed, so that an
+instruction adds up several taps."""
 
 MULTIPLYING, LATENCY = 16, 52
 """Cycles from one TDPBF16PS to the next, and until another one may add to its sum (Intel's optimisation manual). With

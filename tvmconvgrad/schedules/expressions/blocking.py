@@ -30,6 +30,9 @@ class Blocking:
     implicit_axes: int = 0
     """The number of spatial axes, from the first, with implicit padding: it is not stored, since the schedule leaves
     its products out."""
+    last_reversed: bool = False
+    """Whether a data gradient's filter is stored with its last axis reversed, so that what neighbouring taps read of
+    both operands is contiguous."""
     x_by_phases: bool = False
     """Whether a weights gradient stores x phase by phase along a strided last axis, so that vectors are contiguous."""
     image_halves: int = 1

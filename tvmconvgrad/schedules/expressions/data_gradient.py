@@ -27,8 +27,8 @@ def data_gradient(problem: Problem, blocking: Blocking) -> Expression:
     results, output_maps = list[Stage](), list[Callable[..., OutputMap]]()
     for part, stored, name in zip(found, kept, names):
         extents = groups, tensors.ceil_to(part.channels, blocking.c), o_extent
-        w_padded = part.filter(w, extents, f"w_padded{name}", blocking.dtype)
-        result = part.sum(y_padded, [-view.shift for view in views], w_padded, f"sum{name}")
+        w_padded = part.filter(w, extents, f"w_padded{name}", blocking.dtype, blocking.last_reversed)
+        result = part.sum(y_padded, [-view.shift for view in views], w_padded, f"sum{name}", blocking.last_reversed)
         if not blocking.in_place:
             shape = *result.shape[:2], *stored.positions, result.shape[-1]
             result = tensors.converted(result, shape, tensors.result_dtype(problem), f"result{name}")

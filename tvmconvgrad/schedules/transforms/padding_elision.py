@@ -12,6 +12,7 @@ padding may be implicit, that is, it is not stored.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -39,7 +40,9 @@ def elide_padding(module: IRModule, expression: Expression) -> IRModule:
     analyzer = Analyzer()
     for loop in nodes(module, tirx.For):
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
-    eliding = _Eliding(expression.operands[0], views, analyzer)
+    marked = [loop for loop in nodes(module, tirx.For) if not {PAIRS, TILES}.isdisjoint(loop.annotations)]
+    of_tiles = {loop.loop_var for mark in marked for loop in nodes(mark, tirx.For)}
+    eliding = _Eliding(expression.operands[0], views, analyzer, of_tiles)
     module = rewritten(module, (SBlockRealize, eliding.block), (tirx.For, eliding.loop))
     eliding.expect_no_implicit()
     return module
@@ -84,10 +87,14 @@ class _Range:
 class _Eliding:
     """Callbacks that see each sum's loop nest from the inside to the outside, and put in the conditions."""
 
-    def __init__(self, data: str, views: dict[int, PaddedView], analyzer: Analyzer) -> None:
+    def __init__(
+        self, data: str, views: dict[int, PaddedView], analyzer: Analyzer, of_tiles: Collection[tirx.Var]
+    ) -> None:
         self.data, self.views = data, views
         self.analyzer = analyzer
         """It has bound all loop variables to their extents."""
+        self.of_tiles = of_tiles
+        """The variables of loops for which instructions on pairs, or on tile registers, stand."""
         self.pending: list[_Range] = []
         """The ranges of the current nest that have no condition yet."""
 
@@ -115,7 +122,7 @@ class _Eliding:
         if not used:
             return loop
         others = [found for found in self.pending if found not in used]
-        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or not {PAIRS, TILES}.isdisjoint(loop.annotations):
+        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or loop.loop_var in self.of_tiles:
             self.pending = [*others, *(found.over(loop) for found in used)]
             return loop
         self.pending = others

@@ -87,7 +87,7 @@ class DataAccess(DataResults):
             return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
         if self.tile.vector_axis is DataAxis.M:
             return self.has_contiguous_vectors and self.sizes.reads_neighbours and self.sizes.k > 1
-        return self.tile.vector_axis is DataAxis.N and self.sizes.k > 1
+        return self.tile.vector_axis is DataAxis.N and (self.sizes.k > 1 or bool(self.tile.tile_rows))
 
     @property
     def bytes(self) -> int:

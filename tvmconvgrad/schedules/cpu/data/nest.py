@@ -14,6 +14,7 @@ from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
+from tvmconvgrad.schedules.cpu.data.tile_registers import added_pairs, adds_taps
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
 from tvmconvgrad.tir.annotations import PIPELINED, PREFETCH_EACH, PREFETCH_READS
@@ -119,6 +120,9 @@ def _split_k(
     pair: list[LoopRV] = []
     if access.pairs:
         run, *pair = sch.split(run, [None, 2])
+    if adds_taps(access):
+        sch.reorder(block, *taps, run)
+        taps[-1], run = sch.split(sch.fuse(taps[-1], run), [None, added_pairs(access)])
     k_loops = [block, *taps, run]
     steps = largest_divisor(blocks.extent(sch, run), access.steps)
     if steps > 1:

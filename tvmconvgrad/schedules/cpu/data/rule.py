@@ -89,6 +89,7 @@ from tvmconvgrad.schedules.cpu.data.nest import nest_sum
 from tvmconvgrad.schedules.cpu.data.partition import DataPartitioning
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan, DataPlanner
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, sizes_of
+from tvmconvgrad.schedules.cpu.data.tile_registers import adds_taps
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.schedules.cpu.packing.filter import FilterPanels, pack_filter
@@ -134,6 +135,7 @@ class DataRule(PlannedRule[DataPlanner]):
         access = planner.access(plan.tile)
         implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
         blocking = planner.sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
+        blocking = replace(blocking, last_reversed=adds_taps(access))
         if access.has_scratch_accumulator(plan.k_cache_blocks):
             blocking = replace(blocking, result_position=_written_positions(access, plan))
         else:

@@ -160,10 +160,19 @@ class DataSizes:
     def is_product(self) -> bool:
         """Whether each sum is a matrix product at every tap: all positions have the same filter, and all channels read
         the same data. Where output phases begin at different positions, their channels do not."""
-        if self.problem.gradient is Gradient.FORWARD:
-            return True
-        found = phase_convolutions(self.problem)
-        return not any(any(part.over_y) or any(len(set(p.firsts)) > 1 for p in part.phase_groups) for part in found)
+        return self.is_product_by_phases and not any(
+            len(set(group.firsts)) > 1 for part in self._parts for group in part.phase_groups
+        )
+
+    @property
+    def is_product_by_phases(self) -> bool:
+        """Whether the channels of one output phase are a matrix product at every tap."""
+        return not any(any(part.over_y) for part in self._parts)
+
+    @property
+    def _parts(self) -> list[PhaseConvolution]:
+        """The convolutions of a data gradient; empty for a forward."""
+        return [] if self.problem.gradient is Gradient.FORWARD else phase_convolutions(self.problem)
 
     def has_one_phase(self, n: int) -> bool:
         """Whether the channels of a block of N are of one output phase."""

@@ -1,35 +1,56 @@
 """The candidate blocks of data gradients and forward convolutions whose sums stay in AMX's tile registers.
 
-A row of a tile is a position: tiles lie side by side in a row of positions, or in neighbouring rows of the image.
+A row of a tile is a position: tiles lie side by side in a row of positions, or in neighbouring rows of the image. Of
+few channels an instruction adds up several taps: in packed data the channels of neighbouring positions are contiguous,
+so those that a position's taps read are a run, and the runs of neighbouring positions overlap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
+from math import gcd, prod
 
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
 from tvmconvgrad.schedules.cpu.tile_registers import (
     COLUMNS,
-    LEAST_CHANNELS,
     LOADING,
     LOADING_FAR,
+    ROWS,
     even_rows,
     shapes,
 )
 from tvmconvgrad.schedules.cpu.tile_registers import cycles as instruction_cycles
-from tvmconvgrad.schedules.factors import divisors
+from tvmconvgrad.schedules.factors import divisors, largest_divisor
+
+STORING = 0.15
+"""Cycles for each element of the result to store a tile register, and to load its rows again. Without them tiles were
+taken for 3D U-Net's classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with
+vectors (an Intel Xeon with AMX)."""
 
 
 def may_use(access: DataAccess) -> bool:
-    """Whether the inputs are bf16, and the sums have channels to fill tile registers.
+    """Whether the inputs are bf16, and the sums fill tile registers.
 
     A tile of the filter serves all rows of the block, and a tile of the data all its columns.
     """
     sizes = access.sizes
-    fills = sizes.k >= LEAST_CHANNELS and bool(sizes.sums) and sizes.has_one_phase(COLUMNS)
-    return access.pairs and fills and sizes.is_product
+    fills = bool(sizes.sums) and sizes.has_one_phase(COLUMNS) and not sizes.is_depthwise
+    return access.pairs and fills and sizes.is_product_by_phases
+
+
+def added_pairs(access: DataAccess) -> int:
+    """How many pairs of products an instruction adds up: of the channels of a tap, or of several taps along the last
+    axis if all that these read is contiguous."""
+    sums, run = access.sizes.sums, access.block_k(access.data_in_place) // 2
+    if access.data_in_place or any(abs(size.axes[-1].step) > 1 for size in sums):
+        return run
+    return largest_divisor(run * gcd(*(size.axes[-1].taps for size in sums)), ROWS)
+
+
+def adds_taps(access: DataAccess) -> bool:
+    """Whether an instruction adds up several taps along the last axis."""
+    return bool(access.tile.tile_rows) and added_pairs(access) > access.block_k(access.data_in_place) // 2
 
 
 def tiles(sizes: DataSizes) -> Iterator[DataTile]:
@@ -45,10 +66,11 @@ def tiles(sizes: DataSizes) -> Iterator[DataTile]:
 
 
 def cycles(access: DataAccess) -> float:
-    """Cycles of one core, about, for the products."""
+    """Cycles of one core, about, for the products, and to store the sums."""
     tile = access.tile
     assert tile.tile_rows is not None
     m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
     near = access.bytes * access.panel <= access.machine.l1_blocks // 2
     each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
-    return access.products / (tile.tile_rows * COLUMNS * access.block_k(access.data_in_place)) * each
+    instructions = access.products / (2 * added_pairs(access) * tile.tile_rows * COLUMNS)
+    return each * instructions + STORING * prod(access.sizes.problem.output_shape)
