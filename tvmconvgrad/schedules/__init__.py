@@ -5,7 +5,8 @@ is fast, and what it does not do:
 
     weights-o, weights-c, weights-groups, weights-tiles               cpu/weights/rule.py
     weights-rows                                                      cpu/weights_rows/rule.py
-    data-channels, data-groups, data-positions, data-k, data-tiles    cpu/data/rule.py
+    data-channels, data-groups, data-positions, data-k,               cpu/data/rule.py
+    data-tiles, data-tiles-positions
     winograd-weights, winograd-channels, winograd-data                cpu/winograd/{weights,channels,data}/rule.py
     gemm, depthwise, naive                                            cuda/{gemm,depthwise,naive}/rule.py
     zero                                                              zero.py

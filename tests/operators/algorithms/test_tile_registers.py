@@ -21,7 +21,7 @@ from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
 from tvmconvgrad.tir.rewriting import nodes
 
-RULES = ("data-tiles", "weights-tiles")
+RULES = ("data-tiles", "data-tiles-positions", "weights-tiles")
 ONE, NO = (1, 1), (0, 0)
 CONVOLUTIONS = [
     # tiles side by side in a row, and in neighbouring rows; a single one; of one row each
@@ -44,6 +44,11 @@ CONVOLUTIONS = [
     Convolution(1, 1, 20, 10, (4, 16), (4, 14), (1, 3), ONE, ONE, NO, NO),
     Convolution(1, 1, 6, 32, (4, 16), (4, 12), (1, 3), ONE, (1, 2), NO, NO),
     Convolution(1, 1, 2, 16, (40,), (36,), (5,), (1,), (1,), (0,), (0,)),
+    # of which rows of tiles are taps: several images at once, or halves of one; taps that are dilated; more channels
+    Convolution(4, 1, 3, 32, (9, 40), (9, 40), (5, 3), ONE, ONE, (2, 1), (2, 1)),
+    Convolution(1, 1, 2, 48, (11, 35), (5, 16), (3, 5), (2, 2), ONE, NO, NO),
+    Convolution(2, 2, 8, 40, (8, 20), (4, 20), (3, 3), ONE, (2, 1), (0, 1), (0, 1)),
+    Convolution(2, 1, 13, 16, (4, 7, 16), (4, 7, 16), (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1)),
     # rows that no number of positions divides: with padding and without, strided, of an image's halves, in 1-D and 3-D
     Convolution(2, 1, 33, 47, (3, 53), (3, 53), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(1, 1, 16, 64, (7, 31), (5, 29), (3, 3), ONE, ONE, NO, NO),
@@ -91,10 +96,13 @@ def rules_for(case: Case) -> list[str]:
     return [rule for rule in schedules.applicable(case.call.problem(), parse_target(AMX)) if rule in RULES]
 
 
-def computed(case: Case, tensors: Tensors, way: str, choices: Mapping[str, int] | None = None) -> Array:
-    """The result, in canonical layout, by the rule for tile registers, with numbers of it that a search might draw."""
+def computed(
+    case: Case, tensors: Tensors, way: str, choices: Mapping[str, int] | None = None, rule: str | None = None
+) -> Array:
+    """The result, in canonical layout, by a rule for tile registers (if none is named, that which is the cheapest),
+    with numbers of it that a search might draw."""
     problem = case.call.problem()
-    (rule,) = rules_for(case)
+    rule = rule or rules_for(case)[0]
     made = schedules.schedule(problem, parse_target(AMX), rule, choices)
     first, second = map(np.ascontiguousarray, case.arrays(tensors))
     result = np.full(case.shape(case.result), np.nan, DTYPES["bf16"])
@@ -105,7 +113,8 @@ def computed(case: Case, tensors: Tensors, way: str, choices: Mapping[str, int] 
 def check(case: Case, way: str, choices: Mapping[str, int] | None = None) -> None:
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
-    assert_same(computed(case, tensors, way, choices), expected)
+    for rule in rules_for(case):
+        assert_same(computed(case, tensors, way, choices, rule), expected)
 
 
 def random_tensors(case: Case, scale: float = 1.0) -> Tensors:

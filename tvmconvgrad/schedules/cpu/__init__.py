@@ -29,7 +29,7 @@ def cpu_rules(target: Target) -> tuple[Rule, ...]:
     data = [DataRule(machine, axis) for axis in (DataAxis.N, DataAxis.GROUPS, DataAxis.M, DataAxis.K)]
     if machine.tile_registers:
         weights.append(WeightsRule(machine, WeightsAxis.O, in_tile_registers=True))
-        data.append(DataRule(machine, DataAxis.N, in_tile_registers=True))
+        data += [DataRule(machine, axis, in_tile_registers=True) for axis in (DataAxis.N, DataAxis.M)]
     direct: tuple[Rule, ...] = (*weights, RowsRule(machine), *data, ZeroRule(schedule_zeros_and_bias))
     if target.algorithm == AUTO:
         return (*direct, WinogradWeightsRule(machine), WinogradChannelsRule(machine), WinogradDataRule(machine))

@@ -32,6 +32,11 @@ LOADING, LOADING_ACROSS, LOADING_FAR = 8, 16, 21
 """Cycles to load a tile register: from L1, two cache lines at a time; the same where its rows cross lines; and from L2,
 at 48 bytes a cycle (Intel's optimisation manual)."""
 
+LOADING_ROWS = 56
+"""The same if its rows are rows of positions of different channels, which several taps read, and which cross lines: by
+such tiles 10 forwards with several taps took 16 cycles longer for each instruction than by others, those with one tap
+did not (an Intel Xeon with AMX)."""
+
 
 def shapes() -> Iterator[tuple[int, int]]:
     """All numbers (m, n) of tiles that a block may have."""
@@ -56,11 +61,9 @@ def keep(sch: Schedule, block: SBlockRV) -> SBlockRV:
     return stored
 
 
-def annotate(sch: Schedule, m: Sequence[LoopRV], rows: int) -> LoopRV:
-    """Annotate a block's loops over M, which become one, for tiles of so many rows. Returns that loop."""
-    fused = sch.fuse(*m)
-    sch.annotate(fused, TILES, rows)
-    return fused
+def annotate(sch: Schedule, m: Sequence[LoopRV], rows: int) -> None:
+    """Annotate a block's loops over M, which become one, for tiles of so many rows."""
+    sch.annotate(sch.fuse(*m), TILES, rows)
 
 
 def zero(sch: Schedule, zeroed: SBlockRV, rows: int) -> None:
@@ -70,8 +73,12 @@ def zero(sch: Schedule, zeroed: SBlockRV, rows: int) -> None:
         annotate(sch, [sch.add_unit_loop(n)], rows)
 
 
-def store(sch: Schedule, stored: SBlockRV, at: LoopRV, rows: int, m_loops: int = 1) -> None:
-    """Store a block's sums inside of the loop `at`, which adds up all of them; the last `m_loops` loops but one are
-    those over M."""
+def store(sch: Schedule, stored: SBlockRV, at: LoopRV, rows: int, m: Sequence[int], n: int) -> None:
+    """Store a block's sums inside of the loop `at`, which adds up all of them; `m` and `n` say which of its loops are
+    those over M and over N."""
     sch.reverse_compute_at(stored, at, preserve_unit_loops=True)
-    annotate(sch, sch.get_loops(stored)[-1 - m_loops : -1], rows)
+    loops = sch.get_loops(stored)
+    of_m, of_n = [loops[number] for number in m], loops[n]
+    others = [loop for loop in loops[min(*m, n) :] if loop not in (*of_m, of_n)]
+    sch.reorder(*others, *of_m, of_n)
+    annotate(sch, of_m, rows)

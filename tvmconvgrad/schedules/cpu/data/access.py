@@ -85,9 +85,10 @@ class DataAccess(DataResults):
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
             return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
+        several = self.sizes.k > 1 or bool(self.tile.tile_rows)
         if self.tile.vector_axis is DataAxis.M:
-            return self.has_contiguous_vectors and self.sizes.reads_neighbours and self.sizes.k > 1
-        return self.tile.vector_axis is DataAxis.N and (self.sizes.k > 1 or bool(self.tile.tile_rows))
+            return self.has_contiguous_vectors and self.sizes.reads_neighbours and several
+        return self.tile.vector_axis is DataAxis.N and several
 
     @property
     def bytes(self) -> int:
@@ -96,7 +97,7 @@ class DataAccess(DataResults):
 
     def block_k(self, in_place: bool) -> int:
         """BLOCK_K in channels, for data that is read in place or packed."""
-        if self.tile.vector_axis is DataAxis.M:
+        if self.tile.vector_axis is DataAxis.M and not self.tile.has_channel_rows:
             return 2 if self.pairs else 1
         if self.tile.vector_axis is DataAxis.K:
             return self.machine.lanes
@@ -133,6 +134,19 @@ class DataAccess(DataResults):
         meets them (micro_kernel.py)."""
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         return self.tile.vector_axis is DataAxis.N and holds_rows(self.machine, rows, columns)
+
+    @property
+    def filter_run(self) -> int:
+        """How many channels of K are contiguous in a panel at each of N: one, a pair, or, where those of N are the rows
+        of a tile register, all of a K block."""
+        if self.tile.has_channel_rows:
+            return self.block_k(in_place=False)
+        return 2 if self.pairs else 1
+
+    @property
+    def phases_of_one_run(self) -> tuple[int, ...]:
+        """`DataSizes.phases_of_one_run`."""
+        return self.sizes.phases_of_one_run(self.tile, self.pairs)
 
     def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:
         """The blocks that the tensor expression is rounded up to, and the type of its operands."""
@@ -226,7 +240,8 @@ class DataAccess(DataResults):
     @cached_property
     def masks_data(self) -> bool:
         """Whether data is read in place with its padding, by masked loads."""
-        return self.tile.vector_axis is DataAxis.M and masked.reads_in_place(self.machine, self.sizes)
+        by_vectors = self.tile.vector_axis is DataAxis.M and not self.tile.has_channel_rows
+        return by_vectors and masked.reads_in_place(self.machine, self.sizes)
 
     @cached_property
     def filter_in_place(self) -> bool:

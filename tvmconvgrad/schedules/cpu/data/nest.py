@@ -32,7 +32,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     tile = plan.tile
     block, sums, written = _accumulators(sch, total, rank, plan, access.machine.lanes)
     stored = tile_registers.keep(sch, block) if tile.tile_rows else None
-    for accumulator in [block, *sums]:
+    for accumulator in [block, *sums, *([] if stored is None else [stored])]:
         sch.set_scope(accumulator, 0, "local")
         blocks.lanes_last(sch, accumulator, -rank - 2, tile.groups)
         blocks.lanes_last(sch, accumulator, -2, tile.positions if tile.vector_axis is DataAxis.M else 1)
@@ -50,12 +50,14 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
         sch.annotate(inside[0], PIPELINED, 1)
     order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
     register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
+    across, along = ([n_channel], row) if tile.has_channel_rows else ([*tile_rows, row], n_channel)
     if stored is not None:
-        register_tile = [g1, *tile_rows, row, n_channel, k_loops.pop()]
+        register_tile = [g1, *across, along, k_loops.pop()]
     sch.reorder(*work_items, *cache_blocks, *inside, *block_loops, *k_loops, *register_tile, *pair)
     if stored is not None and tile.tile_rows:
-        row = tile_registers.annotate(sch, [*tile_rows, row], tile.tile_rows)
-        tile_registers.store(sch, stored, inside[-1], tile.tile_rows, 1 + len(tile_rows))
+        tile_registers.annotate(sch, across, tile.tile_rows)
+        m, n = ([-1], -2) if tile.has_channel_rows else (range(-1 - len(across), -1), -1)
+        tile_registers.store(sch, stored, inside[-1], tile.tile_rows, m, n)
     elif access.masks_data:
         prefetches = plan.prefetch > 0
         masked.schedule_tile(sch, access.sizes, inside, k_loops, register_tile, access.machine.lanes, prefetches)

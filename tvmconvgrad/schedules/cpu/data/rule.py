@@ -59,7 +59,8 @@ Why it is fast.
 10. Long sums are added up in blocks (summation.py): rounding errors of 2304 products in one chain were twice XLA's.
 11. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: M block x N block are tiles of 16 x 16 sums in tile
     registers, K blocks are 32 channels, and an instruction adds 8192 products (tir/passes/tiles.py). Its sums go
-    through an array on the stack to the epilogue, which stays the same.
+    through an array on the stack to the epilogue, which stays the same. Of few channels an instruction adds up several
+    taps, and in NCX 1x1 layers are computed without transposing anything (tile_registers.py).
 
 There is one rule for each vectorised axis: N; the groups, which is fast where a group has few channels; the positions,
 for NCX; and K, where its channels are contiguous in data and filter. With vectors over K the filter is not packed,
@@ -116,8 +117,11 @@ class DataRule(PlannedRule[DataPlanner]):
 
     @property
     def name(self) -> str:
-        """`data-` and the vectorised axis, or `data-tiles`."""
-        return "data-tiles" if self.in_tile_registers else f"data-{self.vector_axis.value}"
+        """`data-` and the vectorised axis; `data-tiles`, or, with positions along the rows of tile registers,
+        `data-tiles-positions`."""
+        if not self.in_tile_registers:
+            return f"data-{self.vector_axis.value}"
+        return "data-tiles" if self.vector_axis is DataAxis.N else f"data-tiles-{self.vector_axis.value}"
 
     @property
     def opt_level(self) -> int:
@@ -178,10 +182,8 @@ class DataRule(PlannedRule[DataPlanner]):
         for panel, nest in zip(map(sch.get_sblock, expression.operands[1:]), nests):
             if plan.packs_filter is not Packs.IN_PLACE:
                 at = nest.packing if plan.packs_filter is Packs.WORK_ITEM else None
-                packed = FilterPanels(
-                    access.sizes.n_axis, tile.n, plan.block_k, tile.groups, run=2 if access.pairs else 1
-                )
-                pack_filter(sch, panel, packed, problem.filter_axes, at, access.sizes.phases_of_one_run(tile))
+                packed = FilterPanels(access.sizes.n_axis, tile.n, plan.block_k, tile.groups, access.filter_run)
+                pack_filter(sch, panel, packed, problem.filter_axes, at, access.phases_of_one_run)
             else:
                 sch.compute_inline(panel)
         for nest in nests:
@@ -204,7 +206,8 @@ class DataRule(PlannedRule[DataPlanner]):
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
         run = 2 if access.pairs and plan.tile.groups > 1 else 1
-        packed = DataBlocks(plan.block_k, plan.tile.groups, run=run)
+        channels = 2 if plan.tile.has_channel_rows else plan.block_k  # pairs, each of which is a row of a tile register
+        packed = DataBlocks(channels, plan.tile.groups, run=run)
         pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
         return sch.mod
 

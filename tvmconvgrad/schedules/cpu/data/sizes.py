@@ -41,7 +41,13 @@ class DataTile:
     rows: int = 1
     """Positions along the last axis but one; more than one only with vectors over positions, or in tile registers."""
     tile_rows: int | None = None
-    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `positions`."""
+    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `positions`, or, with
+    vectors over positions, of `n`."""
+
+    @property
+    def has_channel_rows(self) -> bool:
+        """Whether the rows of tile registers are channels of N, and their columns positions."""
+        return self.vector_axis is DataAxis.M and self.tile_rows is not None
 
     def extents(self, rank: int) -> tuple[int, ...]:
         """How many positions the tile has along each of `rank` spatial axes."""
@@ -160,9 +166,8 @@ class DataSizes:
     def is_product(self) -> bool:
         """Whether each sum is a matrix product at every tap: all positions have the same filter, and all channels read
         the same data. Where output phases begin at different positions, their channels do not."""
-        return self.is_product_by_phases and not any(
-            len(set(group.firsts)) > 1 for part in self._parts for group in part.phase_groups
-        )
+        groups = [group for part in self._parts for group in part.phase_groups]
+        return self.is_product_by_phases and not any(len(set(group.firsts)) > 1 for group in groups)
 
     @property
     def is_product_by_phases(self) -> bool:
@@ -170,24 +175,30 @@ class DataSizes:
         return not any(any(part.over_y) for part in self._parts)
 
     @property
-    def _parts(self) -> list[PhaseConvolution]:
-        """The convolutions of a data gradient; empty for a forward."""
-        return [] if self.problem.gradient is Gradient.FORWARD else phase_convolutions(self.problem)
+    def _parts(self) -> tuple[PhaseConvolution, ...]:
+        """The convolutions of a data gradient; none for a forward."""
+        return () if self.problem.gradient is Gradient.FORWARD else phase_convolutions(self.problem)
 
     def has_one_phase(self, n: int) -> bool:
         """Whether the channels of a block of N are of one output phase."""
         return self.n % n == 0 or all(size.n == self.n for size in self.sums)
 
-    def phases_of_one_run(self, tile: DataTile) -> tuple[int, ...]:
+    def phases_of_one_run(self, tile: DataTile, pairs: bool) -> tuple[int, ...]:
         """The number of output phases along each axis, if taps are innermost in the filter and those of all phases make
         one run there, whose elements go to panels of different phases; otherwise empty.
 
         Runs of at most `MAX_STRIDE` taps are left out: channels are strided by so few elements then that vectors along
-        them are as fast, or faster (ConvNeXt's stage4_halve, data: 1.12 times; an AMD EPYC with Zen 5)."""
+        them are as fast, or faster (ConvNeXt's stage4_halve, data: 1.12 times; an AMD EPYC with Zen 5). Not so bf16
+        `pairs`, of which strided ones are not transposed: U-Net's up4 and up3 (forward, NCX) took 0.51 and 0.88 of the
+        time (an Intel Xeon with AMX)."""
         problem = self.problem
         if problem.gradient is not Gradient.DATA or not problem.filter_axes.endswith("X") or tile.groups > 1:
             return ()
-        if prod(problem.geometry.k) <= MAX_STRIDE or problem.flips_filter or problem.whole.k != problem.geometry.k:
+        if (
+            prod(problem.geometry.k) <= (1 if pairs else MAX_STRIDE)
+            or problem.flips_filter
+            or problem.whole.k != problem.geometry.k
+        ):
             return ()
         parts = phase_convolutions(problem, tile.n, tile.positions)
         if len(parts) != 1 or any(parts[0].over_y) or self.n % tile.n:

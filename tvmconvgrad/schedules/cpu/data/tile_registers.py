@@ -3,6 +3,9 @@
 A row of a tile is a position: tiles lie side by side in a row of positions, or in neighbouring rows of the image. Of
 few channels an instruction adds up several taps: in packed data the channels of neighbouring positions are contiguous,
 so those that a position's taps read are a run, and the runs of neighbouring positions overlap.
+
+For NCX there are blocks in which a row is a channel of the result and a column a position, so that neither data nor
+results are transposed: packing makes pairs of two rows of positions, and a tile is written row by row.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from tvmconvgrad.schedules.cpu.tile_registers import (
     COLUMNS,
     LOADING,
     LOADING_FAR,
+    LOADING_ROWS,
     ROWS,
     even_rows,
     shapes,
@@ -35,15 +39,16 @@ def may_use(access: DataAccess) -> bool:
     A tile of the filter serves all rows of the block, and a tile of the data all its columns.
     """
     sizes = access.sizes
-    fills = bool(sizes.sums) and sizes.has_one_phase(COLUMNS) and not sizes.is_depthwise
-    return access.pairs and fills and sizes.is_product_by_phases
+    fills = bool(sizes.sums) and not sizes.is_depthwise and any(tiles(sizes, access.tile.vector_axis))
+    return access.pairs and fills and added_pairs(access) > 1 and sizes.is_product_by_phases
 
 
 def added_pairs(access: DataAccess) -> int:
     """How many pairs of products an instruction adds up: of the channels of a tap, or of several taps along the last
     axis if all that these read is contiguous."""
     sums, run = access.sizes.sums, access.block_k(access.data_in_place) // 2
-    if access.data_in_place or any(abs(size.axes[-1].step) > 1 for size in sums):
+    alone = access.data_in_place or access.tile.has_channel_rows
+    if alone or any(abs(size.axes[-1].step) > 1 for size in sums):
         return run
     return largest_divisor(run * gcd(*(size.axes[-1].taps for size in sums)), ROWS)
 
@@ -53,8 +58,15 @@ def adds_taps(access: DataAccess) -> bool:
     return bool(access.tile.tile_rows) and added_pairs(access) > access.block_k(access.data_in_place) // 2
 
 
-def tiles(sizes: DataSizes) -> Iterator[DataTile]:
-    """All blocks of tile registers. Each has channels of one output phase, which are contiguous in the result."""
+def tiles(sizes: DataSizes, vector_axis: DataAxis) -> Iterator[DataTile]:
+    """All blocks of tile registers, with positions or channels of N along `vector_axis`, the columns. Each has channels
+    of one output phase."""
+    if vector_axis is DataAxis.M:
+        for m, n in shapes():
+            rows = even_rows(sizes.n, m)
+            if sizes.has_one_phase(m * rows):
+                yield DataTile(n * COLUMNS, m * rows, 1, vector_axis, tile_rows=rows)
+        return
     positions = sizes.positions(DataTile(1, COLUMNS, 1, DataAxis.N))
     height = gcd(*(each[-2] for each in positions)) if len(positions[0]) > 1 else 1
     for m, n in ((m, n) for m, n in shapes() if sizes.has_one_phase(n * COLUMNS)):
@@ -69,8 +81,13 @@ def cycles(access: DataAccess) -> float:
     """Cycles of one core, about, for the products, and to store the sums."""
     tile = access.tile
     assert tile.tile_rows is not None
-    m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
-    near = access.bytes * access.panel <= access.machine.l1_blocks // 2
-    each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
+    if tile.has_channel_rows:
+        one_tap = all(size.products == access.sizes.k for size in access.sizes.sums)
+        m, n, loading = tile.n // tile.tile_rows, tile.positions // COLUMNS, LOADING if one_tap else LOADING_ROWS
+        each = instruction_cycles(m, n, LOADING, loading)
+    else:
+        m, n = tile.rows * tile.positions // tile.tile_rows, tile.n // COLUMNS
+        near = access.bytes * access.panel <= access.machine.l1_blocks // 2
+        each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
     instructions = access.products / (2 * added_pairs(access) * tile.tile_rows * COLUMNS)
     return each * instructions + STORING * prod(access.sizes.problem.output_shape)

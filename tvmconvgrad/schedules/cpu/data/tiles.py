@@ -125,8 +125,7 @@ def packing_again(access: DataAccess, times: float) -> float:
 
 def _packs_positions(access: DataAccess) -> bool:
     """Whether data in NCX is transposed for vectors over channels."""
-    by_vectors = access.tile.vector_axis is DataAxis.N and not access.tile.tile_rows
-    return by_vectors and not access.has_contiguous_vectors
+    return access.tile.vector_axis is DataAxis.N and not access.has_contiguous_vectors
 
 
 def multiplying(access: DataAccess) -> float:
@@ -204,7 +203,7 @@ def _transposing(access: DataAccess) -> float:
     last blocks of a tile overlap, and small ones fill no vector. Cache blocks of K are added up first, and then
     transposed by whole rows."""
     tile = access.tile
-    if tile.vector_axis is not DataAxis.N or tile.tile_rows:
+    if tile.vector_axis is not DataAxis.N:
         return TRANSPOSING
     k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1
     positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)

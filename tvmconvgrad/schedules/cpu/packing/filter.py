@@ -26,7 +26,7 @@ each. With all of a panel's rows, 64, DeepLab's aspp_dilated18 (forward, NCX) to
 class FilterPanels:
     """What of a filter is packed together: a panel has `width` channels of N, which are "C" or "O" (`n_axis`), and K
     blocks of `block_k` channels, of so many groups. With a `run`, so many K channels of one N channel are innermost, as
-    bf16 dot products need them."""
+    bf16 dot products need them: two, or, as rows of tile registers, all of a K block."""
 
     n_axis: str
     width: int
@@ -79,9 +79,21 @@ def pack_filter(
     outer = [g0, n0]
     taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in taps) > 1
     pairs: list[LoopRV] = []
-    if packed.run > 1:
+    by_rows = packed.run == packed.block_k > 1
+    if packed.run > 1 and not by_rows:
         k1, *pairs = sch.split(k1, [None, packed.run])
-    if groups == 1 and taps_innermost:
+    if by_rows:
+        outer.append(k0)
+        if taps_innermost:
+            outer.append(n1)
+            sch.reorder(*outer, *taps, k1, g1)
+            row = sch.fuse(*taps)
+        else:
+            outer += taps
+            sch.reorder(*outer, n1, k1, g1)
+            row = n1 if along else k1
+        sch.annotate(row, TRANSPOSE, 1)
+    elif groups == 1 and taps_innermost:
         square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
         outer += [k0, square]
         sch.reorder(*outer, k1, *taps, n1, *pairs, g1)

@@ -62,7 +62,8 @@ class WeightsTile:
     groups: int
     vector_axis: WeightsAxis
     tile_rows: int | None = None
-    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `c`."""
+    """The rows of each tile register, if the sums are in those (tile_registers.py): a divisor of `c`, or all taps along
+    an axis."""
 
     @property
     def vector(self) -> tuple[str, int]:

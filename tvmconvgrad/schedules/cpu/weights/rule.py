@@ -39,14 +39,15 @@ Why it is fast.
 7. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: c tile x o tile are tiles of 16 x 16 sums in tile
    registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py). Rows
    of dy are continued by zeros to a multiple of these positions. An infinity at the end of a row of x may meet them;
-   the NaN stays within the filter's extent of what the infinity meets.
+   the NaN stays within the filter's extent of what the infinity meets. Of few channels c, as in first layers, the rows
+   of a tile are the taps of one of them.
 
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both. A fourth one has the sums in tile registers.
 
-Not done: a register tile has one tap, except where a group has few channels, with vectors over groups, and, with
-vectors over c, where x has one vector of channels. Elsewhere more taps gain nothing, and LLVM mixes up the loads of
-different positions.
+Not done: a register tile has one tap, except where a group has few channels, with vectors over groups or in tile
+registers, and, with vectors over c, where x has one vector of channels. Elsewhere more taps gain nothing, and LLVM
+mixes up the loads of different positions.
 """
 
 from __future__ import annotations
@@ -290,13 +291,16 @@ def _nest_tile(
         sch.annotate(cache_block, PIPELINED, 1)
     if plan.tile.tile_rows:
         row, run = sch.split(positions[-1], [None, positions_of_tile(blocks.extent(sch, positions[-1]))])
-        positions, register_tile = [*positions[:-1], row], [g1, *k1, c1, o1, run]
+        positions, by_taps = [*positions[:-1], row], [axis for axis, taps in enumerate(plan.tile.taps) if taps > 1]
+        across = [c1, *(k1[axis] for axis in by_taps)]
+        register_tile = [g1, *(loop for axis, loop in enumerate(k1) if axis not in by_taps), *across, o1, run]
     tiles = [c0, o0] if plan.tile.vector_axis is WeightsAxis.C else [o0, c0]
     sch.reorder(*work_items, cache_block, g0, *tiles, *k0, *summation_block, *positions, *register_tile, *pair)
     if plan.tile.tile_rows:
         vectors = None
-        tile_registers.annotate(sch, [c1], plan.tile.tile_rows)
-        tile_registers.store(sch, stored, k0[-1], plan.tile.tile_rows)
+        tile_registers.annotate(sch, across, plan.tile.tile_rows)
+        m = [-2, *(axis - rank - 2 for axis in by_taps)]
+        tile_registers.store(sch, stored, k0[-1], plan.tile.tile_rows, m, -1)
     else:
         vectors = blocks.vectorize_tile(sch, register_tile, lanes, access.pairs)
     for block, at in [*((stored, loop) for loop in summation_block), (partial, k0[-1])]:

@@ -1,11 +1,13 @@
 """The candidate blocks of weights gradients whose sums stay in AMX's tile registers.
 
 A row of a tile is a channel c, and a column a channel o. K are positions along the last axis, in pairs of two images.
+Of few channels c, the rows are the taps of one of them along the axis before the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE
 from tvmconvgrad.schedules.cpu.tile_registers import (
@@ -51,18 +53,26 @@ def may_use(access: WeightsAccess) -> bool:
     Phases and image halves along the same axis, in 1-D with an odd number of images, are not taken.
     """
     geometry = access.problem.geometry
-    fills = min(group_sizes(geometry)) >= LEAST_CHANNELS and positions(access.extents[-1]) >= LEAST_POSITIONS
+    fills = any(tiles(access.problem)) and positions(access.extents[-1]) >= LEAST_POSITIONS
     halves_phases = geometry.rank == 1 and geometry.batch % 2 == 1 and geometry.strides[0] > 1
     return access.pairs and fills and not halves_phases
 
 
 def tiles(problem: Problem) -> Iterator[WeightsTile]:
     """All blocks of tile registers."""
-    c_group, _ = group_sizes(problem.geometry)
-    taps = (1,) * problem.geometry.rank
-    for m, n in shapes():
-        rows = even_rows(c_group, m)
-        yield WeightsTile(taps, m * rows, n * COLUMNS, 1, WeightsAxis.O, rows)
+    c_group, o_group = group_sizes(problem.geometry)
+    one = (1,) * problem.geometry.rank
+    if o_group < LEAST_CHANNELS:
+        return
+    if c_group >= LEAST_CHANNELS:
+        for m, n in shapes():
+            rows = even_rows(c_group, m)
+            yield WeightsTile(one, m * rows, n * COLUMNS, 1, WeightsAxis.O, rows)
+        return
+    rows = problem.geometry.k[-2] if len(one) > 1 else 1
+    if 1 < rows <= ROWS:
+        taps = (*one[:-2], rows, 1)
+        yield from (WeightsTile(taps, m, n * COLUMNS, 1, WeightsAxis.O, rows) for m, n in shapes() if c_group % m == 0)
 
 
 def positions(extent: int) -> int:
@@ -74,6 +84,6 @@ def cycles_per_product(access: WeightsAccess) -> float:
     """Cycles of one core, about, for each product that the gradient has."""
     tile, last = access.tile, access.extents[-1]
     assert tile.tile_rows is not None
-    each = cycles(tile.c // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
+    each = cycles(tile.c * prod(tile.taps) // tile.tile_rows, tile.o // COLUMNS, LOADING_ACROSS, LOADING)
     surplus = max(last / access.problem.geometry.y[-1], 1.0)  # below 1: halves of a row, which is not rounded up
     return surplus * each / (2 * positions(last) * tile.tile_rows * COLUMNS)
