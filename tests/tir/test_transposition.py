@@ -49,6 +49,25 @@ def built(sch: Schedule, source: Any, shape: tuple[int, ...], dtype: str = "floa
     return result.numpy(), module.mod.inspect_source("ll")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("tile", [(16, 16), (32, 14), (8, 30), (16, 7)], ids=str)
+@pytest.mark.parametrize("size", [(149, 40), (29, 8), (31, 33), (5, 16), (64, 64), (33, 1)], ids=str)
+def test_tiles_whose_surplus_is_not_stored(size: tuple[int, int], tile: tuple[int, int], dtype: str) -> None:
+    """What a tile writes beyond the end of a row would overwrite the begin of the next one."""
+    source = np.arange(size[0] * size[1], dtype=np.float32).reshape(size).astype(NUMPY[dtype])
+    a = te.placeholder(size, dtype, "a")
+    out = te.compute(size[::-1], lambda j, i: a(i, j).astype("float32"), name="out")
+    sch = Schedule(te.create_prim_func([a, out], index_dtype_override="int64"))
+    (j0, j1), (i0, i1) = (
+        sch.split(loop, [None, part]) for loop, part in zip(sch.get_loops(sch.get_sblock("out")), tile)
+    )
+    sch.reorder(i0, j0, j1, i1)
+    sch.annotate(j1, TRANSPOSE, 1)
+    got, program = built(sch, source, size[::-1])
+    assert np.array_equal(got, source.T)
+    assert ("shufflevector" in program) == (min(*size, *tile) >= LEAST_SIDE)
+
+
 @pytest.mark.parametrize("pad", [0, 2])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("size", SIZES, ids=str)

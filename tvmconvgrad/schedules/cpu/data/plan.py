@@ -144,8 +144,8 @@ class DataPlanner:
         )
 
     def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
-        """The prefetch distance of data that is read in place. Loads of tile registers leave no time for prefetches: with
-        them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX)."""
+        """The prefetch distance of data that is read in place. Loads of tile registers leave no time for prefetches:
+        with them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX)."""
         along = access.tile.vector_axis is DataAxis.N and access.has_contiguous_vectors
         ahead = access.tile.positions if along and not access.tile.tile_rows else 0
         if access.masks_data:

@@ -35,17 +35,13 @@ class DataResults:
     @cached_property
     def transposes_result(self) -> bool:
         """Whether tiles are transposed in registers, to be written along positions (NCX) or along a group's channels
-        (NXC). All tiles must be whole: others are written element by element."""
+        (NXC)."""
         tile = self.tile
         by_channels = self.sizes.problem.data_format == "NXC"
         if tile.vector_axis not in ((DataAxis.GROUPS,) if by_channels else (DataAxis.N, DataAxis.GROUPS)):
             return False
         lanes = tile.groups if tile.vector_axis is DataAxis.GROUPS else tile.n
-        side = min(tile.n if by_channels else tile.positions, lanes)
-        whole = self.sizes.problem.geometry.groups % tile.groups == 0 and all(
-            size.positions[-1] % tile.positions == 0 and size.n % tile.n == 0 for size in self.sizes.sums
-        )
-        return side >= LEAST_SIDE and whole
+        return min(tile.n if by_channels else tile.positions, lanes) >= LEAST_SIDE
 
     @property
     def writes_rows(self) -> bool:

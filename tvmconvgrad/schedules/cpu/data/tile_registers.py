@@ -26,9 +26,10 @@ from tvmconvgrad.schedules.cpu.tile_registers import (
 )
 from tvmconvgrad.schedules.cpu.tile_registers import cycles as instruction_cycles
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
+from tvmconvgrad.te.tensors import ceil_to
 
 STORING = 0.15
-"""Cycles for each element of the result to store a tile register, and to load its rows again. Without them tiles were
+"""Cycles for each element of a tile to store it, and to load its rows again. Without them tiles were
 taken for 3D U-Net's classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with
 vectors (an Intel Xeon with AMX)."""
 
@@ -90,4 +91,5 @@ def cycles(access: DataAccess) -> float:
         near = access.bytes * access.panel <= access.machine.l1_blocks // 2
         each = instruction_cycles(m, n, LOADING, LOADING if near else LOADING_FAR)
     instructions = access.products / (2 * added_pairs(access) * tile.tile_rows * COLUMNS)
-    return each * instructions + STORING * prod(access.sizes.problem.output_shape)
+    surplus = max(ceil_to(size.n, tile.n) / size.n for size in access.sizes.sums)
+    return each * instructions + STORING * surplus * prod(access.sizes.problem.output_shape)

@@ -52,6 +52,7 @@ from tvmconvgrad.schedules.expressions.plain import data_is_plain
 from tvmconvgrad.schedules.factors import divisors
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.te.tensors import ceil_to
+from tvmconvgrad.tir.passes.limits import LEAST_SIDE
 
 ENOUGH, ENOUGH_OVER_K = 11.7, 10
 """So many sums keep the FMA units busy (`tile_efficiency`). OVER_K: with vectors over K a 3 x 3 tile, of 9 sums, was
@@ -200,18 +201,30 @@ def _packing(access: DataAccess) -> float:
 
 def _transposing(access: DataAccess) -> float:
     """Cycles for each element to transpose results to NCX, in blocks with a power of two of the tile's positions: the
-    last blocks of a tile overlap, and small ones fill no vector. Cache blocks of K are added up first, and then
-    transposed by whole rows."""
+    last blocks of a tile overlap, and small ones fill no vector. Those of a row's last tile, if it has surplus
+    positions, are halves (tir/passes/transposition/parts.py). Cache blocks of K are added up first, and then transposed
+    by whole rows."""
     tile = access.tile
     if tile.vector_axis is not DataAxis.N:
         return TRANSPOSING
     k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1
-    positions = tile.positions if k_cache_blocks == 1 else max(size.positions[-1] for size in access.sizes.sums)
-    side = min(1 << positions.bit_length() - 1, access.machine.lanes)
-    surplus = ceil_to(positions, side) / positions
+    row = max(size.positions[-1] for size in access.sizes.sums)
+    positions = tile.positions if k_cache_blocks == 1 else row
     adding = ADDING_CACHE_BLOCKS * k_cache_blocks if k_cache_blocks > 1 else 0.0
     cut = CUT_LINES if positions * F32_BYTES % CACHE_LINE else 0.0
-    return adding + cut + WRITE_BACK + WRITING_POSITIONS * surplus * access.machine.lanes / side
+    whole, rest = divmod(row, positions)
+    halves = [1 << bit for bit in range(rest.bit_length()) if rest >> bit & 1]
+    parts = [(whole * positions, positions), *((half, half) for half in halves)]
+    moving = sum(count * _transposing_part(part, access.machine.lanes) for count, part in parts) / row
+    return adding + cut + WRITE_BACK + moving
+
+
+def _transposing_part(positions: int, lanes: int) -> float:
+    """The cycles of a part of so many positions."""
+    side = min(1 << positions.bit_length() - 1, lanes)
+    if side < LEAST_SIDE:
+        return DISPERSING
+    return WRITING_POSITIONS * ceil_to(positions, side) / positions * lanes / side
 
 
 def _packing_filter(access: DataAccess) -> float:

@@ -99,7 +99,7 @@ def cache_block_size(access: WeightsAccess) -> int:
     c_group, o_group = group_sizes(geometry)
     positions_read = prod(s if k > 1 else 1 for s, k in zip(geometry.strides, geometry.k))
     if access.tile.tile_rows:
-        return tile_registers.CACHE_BLOCK
+        return tile_registers.CACHE_BLOCK if max(access.tile.taps) == 1 else tile_registers.CACHE_BLOCK_OF_TAPS
     if access.packs_to_registers:
         return RUN
     if has_small_groups(access):

@@ -29,9 +29,11 @@ LEAST_POSITIONS = 4
 """With fewer pairs of positions an instruction on tiles adds up hardly more than those on vectors in its time. Half
 changes no sum in bf16; with twice, 2 sums change, and take 1.72 times as long (benchmarks/constants.py)."""
 
-CACHE_BLOCK = 128
-"""The number of pairs of positions in a cache block. Of 64, 128, 256 and 512 it was the fastest for five of ResNet-50's
-layers wherever their operands were packed, by 1.1 to 1.4 times beside 256 (an Intel Xeon with AMX)."""
+CACHE_BLOCK, CACHE_BLOCK_OF_TAPS = 128, 1024
+"""The number of pairs of positions in a cache block; the second one where rows of tiles are taps. Of 64, 128, 256 and
+512 the first one was the fastest for five of ResNet-50's layers wherever their operands were packed, by 1.1 to 1.4
+times beside 256. Of 128, 256, 512 and 1024 the last one was the fastest for four first layers of five, by 1.17 to 1.25
+times beside 128 (an Intel Xeon with AMX)."""
 
 TRANSPOSING, TRANSPOSING_PARTS = 1.2, 3.2
 """To transpose an element of x, in cycles besides packing it: whole cache lines, and parts of them. ResNet-50's 3x3

@@ -8,6 +8,7 @@ the copy (blocks.py).
   shorter, a vector is loaded in such parts. Two rows that are interleaved in the copy need one shuffle for each half.
 * If the source is strided, as in a strided convolution, the elements between are loaded, too, and dropped. If the copy
   is, a vector's elements are stored with a stride (tir/passes/strided_stores.py).
+* If some elements are not stored, as the surplus ones of a tile, the copy may be halved (parts.py).
 * An element may be a pair of neighbours in the copy. In the source they are neighbours, too, or lie apart and are
   interleaved as they are loaded.
 
@@ -36,6 +37,7 @@ from tvmconvgrad.tir.passes.statements import begins_of, index, is_guarded, is_w
 from tvmconvgrad.tir.passes.strided_stores import masked_types
 from tvmconvgrad.tir.passes.transposition.blocks import stored_block, transposed_block
 from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
+from tvmconvgrad.tir.passes.transposition.parts import stored_in_part
 from tvmconvgrad.tir.rewriting import replaced, rewritten
 
 Block: TypeAlias = "Callable[[tvm.ir.Expr, tvm.ir.Expr], tirx.Stmt]"
@@ -65,7 +67,11 @@ def _by_blocks(outer: tirx.Stmt, masked: Collection[str]) -> tirx.Stmt:
     if isinstance(store, tirx.For):
         pair, store = store, without_binds(store.body)
     loops = [outer, inner, *([pair] if pair is not None else [])]
-    if not isinstance(store, tirx.BufferStore) or not all(map(is_whole, loops)):
+    if not all(map(is_whole, loops)):
+        return outer
+    if isinstance(store, tirx.IfThenElse) and isinstance(inner, tirx.For) and pair is None:
+        return stored_in_part((outer, inner), store, _blocked) or outer
+    if not isinstance(store, tirx.BufferStore):
         return outer
     return _blocked(TransposedCopy(outer, inner, store, pair)) or outer
 

@@ -1,0 +1,104 @@
+"""A transposing copy of which only some elements are stored: tiles at the end of a row have surplus positions, and
+others surplus channels.
+
+    for a, b: if a < m and b < n: copy[.. + b] = source[.. + a]
+
+If the conditions hold at the copy's corners, they hold everywhere, and it goes by blocks. Otherwise it is halved, and
+each half is tested alone, down to single elements. So only what lies across an end is copied by smaller blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TypeAlias
+
+import tvm
+from tvm import tirx
+from tvm.sym import Analyzer
+
+from tvmconvgrad.tir.passes.statements import (
+    conjuncts,
+    index,
+    is_guarded,
+    is_linear,
+    sequence,
+    undivided,
+    without_binds,
+)
+from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
+from tvmconvgrad.tir.rewriting import replaced, uses
+
+Blocked: TypeAlias = Callable[[TransposedCopy], tirx.Stmt | None]
+"""Makes a copy by blocks; None if it has no such form."""
+Loops: TypeAlias = tuple[tirx.For, tirx.For]
+Conditions: TypeAlias = Sequence[tvm.ir.Expr]
+
+
+def stored_in_part(loops: Loops, body: tirx.Stmt, blocked: Blocked) -> tirx.Stmt | None:
+    """The copy whose loops have a store under conditions inside; None if it has no such form."""
+    conditions: list[tvm.ir.Expr] = []
+    a, b = (loop.loop_var for loop in loops)
+    while isinstance(body, tirx.IfThenElse) and body.else_case is None:
+        conditions += [undivided(undivided(each, a), b) for each in conjuncts(body.condition)]
+        body = without_binds(body.then_case)
+    linear = all(is_linear(each, var) for each in conditions for var in (a, b))
+    if not isinstance(body, tirx.BufferStore) or is_guarded(body.value) or not linear:
+        return None
+    copy = TransposedCopy(*loops, body)
+    return None if copy.adds or blocked(copy) is None else _halved(loops, body, conditions, blocked)
+
+
+def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, blocked: Blocked) -> tirx.Stmt:
+    """The copy by blocks, or in halves."""
+    corners = [dict(zip((loop.loop_var for loop in loops), map(index, corner))) for corner in _corners(loops)]
+    left, holds = list[tvm.ir.Expr](), list[tvm.ir.Expr]()
+    for each in conditions:
+        found = [Analyzer().simplify(replaced(each, corner)) for corner in corners]
+        known = [bool(each.value) for each in found if isinstance(each, tirx.IntImm)]
+        if len(known) == len(corners) and not any(known):
+            return tirx.Evaluate(0)  # nothing is stored
+        if sum(known) < len(corners):
+            left.append(each)
+            holds += found
+    copied = blocked(TransposedCopy(*loops, store)) or _by_element(loops, store)
+    if not left:
+        return copied
+    condition = Analyzer().simplify(tirx.all(*holds))
+    axes = [axis for axis in (1, 0) if int(loops[axis].extent) > 1 and _use(left, loops[axis].loop_var)]
+    if not axes:
+        return tirx.IfThenElse(condition, copied, None)
+    halves = _halves(loops, axes[0], store, left)
+    parts = [_halved(half, moved, of_half, blocked) for half, moved, of_half in halves]
+    return tirx.IfThenElse(condition, copied, tirx.SeqStmt(parts))
+
+
+def _halves(
+    loops: Loops, axis: int, store: tirx.BufferStore, conditions: Conditions
+) -> list[tuple[Loops, tirx.BufferStore, list[tvm.ir.Expr]]]:
+    """Both halves of a copy along an axis, the first of which is a power of two: loops, store and conditions."""
+    loop, halves = loops[axis], []
+    extent = int(loop.extent)
+    half = 1 << (extent - 1).bit_length() - 1
+    for begin, size in ((0, half), (half, extent - half)):
+        var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
+        part = tirx.For(var, index(0), index(size), loop.kind, loop.body)
+        at = {loop.loop_var: var + begin}
+        both = (part, loops[1]) if axis == 0 else (loops[0], part)
+        halves.append((both, replaced(store, at), [replaced(each, at) for each in conditions]))
+    return halves
+
+
+def _by_element(loops: Loops, store: tirx.BufferStore) -> tirx.Stmt:
+    """The copy element by element, with constant indices, which registers need."""
+    places = product(*(range(int(loop.extent)) for loop in loops))
+    variables = [loop.loop_var for loop in loops]
+    return sequence([replaced(store, dict(zip(variables, map(index, place)))) for place in places])
+
+
+def _corners(loops: Loops) -> list[tuple[int, ...]]:
+    return list(product(*(sorted({0, int(loop.extent) - 1}) for loop in loops)))
+
+
+def _use(conditions: Conditions, var: tirx.Var) -> bool:
+    return any(uses(each, var) for each in conditions)
