@@ -29,9 +29,9 @@ from tvmconvgrad.schedules.factors import divisors, largest_divisor
 from tvmconvgrad.te.tensors import ceil_to
 
 STORING = 0.15
-"""Cycles for each element of a tile to store it, and to load its rows again. Without them tiles were
-taken for 3D U-Net's classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with
-vectors (an Intel Xeon with AMX)."""
+"""Cycles for each element of a tile to store it, and to load its rows again. Without them tiles were taken for 3D
+U-Net's classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with vectors (an Intel
+Xeon with AMX)."""
 
 
 def may_use(access: DataAccess) -> bool:

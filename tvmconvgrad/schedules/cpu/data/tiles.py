@@ -208,7 +208,7 @@ def _transposing(access: DataAccess) -> float:
     if tile.vector_axis is not DataAxis.N:
         return TRANSPOSING
     k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1
-    row = max(size.positions[-1] for size in access.sizes.sums)
+    row = max((size.positions[-1] for size in access.sizes.sums), default=tile.positions)
     positions = tile.positions if k_cache_blocks == 1 else row
     adding = ADDING_CACHE_BLOCKS * k_cache_blocks if k_cache_blocks > 1 else 0.0
     cut = CUT_LINES if positions * F32_BYTES % CACHE_LINE else 0.0
