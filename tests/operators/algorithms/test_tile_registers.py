@@ -23,6 +23,7 @@ from tvmconvgrad.tir.rewriting import nodes
 
 RULES = ("data-tiles", "data-tiles-positions", "weights-tiles")
 ONE, NO = (1, 1), (0, 0)
+FORMATS = ("NXC", "NCX")
 CONVOLUTIONS = [
     # tiles side by side in a row, and in neighbouring rows; a single one; of one row each
     Convolution(2, 1, 32, 64, (4, 28), (4, 28), (3, 3), ONE, ONE, ONE, ONE),
@@ -61,6 +62,7 @@ CONVOLUTIONS = [
     Convolution(2, 1, 64, 32, (16, 16), (8, 8), (4, 4), (2, 2), ONE, ONE, ONE),
     Convolution(4, 1, 48, 64, (8, 16), (4, 8), ONE, (2, 2), ONE, NO, NO),
     Convolution(2, 1, 32, 32, (4, 50), (4, 20), (3, 3), ONE, (1, 15), (1, 0), (1, 0)),
+    Convolution(2, 1, 32, 32, (144,), (16,), (2,), (1,), (128,), (0,), (0,)),
     # output phases that begin at the same position, among the channels: one or several taps each, with a tail
     Convolution(2, 1, 32, 64, (8, 12), (4, 6), (2, 2), (2, 2), ONE, NO, NO),
     Convolution(2, 1, 64, 32, (18, 18), (8, 8), (4, 4), (2, 2), ONE, NO, NO),
@@ -110,10 +112,10 @@ def computed(
     return layouts.to_canonical(result, case.axes(case.result))
 
 
-def check(case: Case, way: str, choices: Mapping[str, int] | None = None) -> None:
+def check(case: Case, way: str, choices: Mapping[str, int] | None = None, only: str | None = None) -> None:
     tensors = operands(case.convolution, case.result)
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES["bf16"])
-    for rule in rules_for(case):
+    for rule in [only] if only else rules_for(case):
         assert_same(computed(case, tensors, way, choices, rule), expected)
 
 
@@ -134,12 +136,14 @@ def test_sums_are_the_same(case: Case, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_every_number_that_a_search_may_draw(operator: str, way: str) -> None:
-    case = Case(operator, Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE), dtype="bf16")
-    (rule,) = rules_for(case)
-    candidates = schedules.schedule(case.call.problem(), parse_target(AMX), rule).candidates
-    assert candidates
-    for name, values in candidates.items():
-        check(case, way, {name: values[-1]})
+    many = Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE)
+    few = Convolution(2, 1, 3, 32, (12, 19), (6, 10), (3, 3), (2, 2), ONE, ONE, ONE)
+    for case in (Case(operator, conv, data_format, dtype="bf16") for conv in (many, few) for data_format in FORMATS):
+        for rule in rules_for(case):
+            candidates = schedules.schedule(case.call.problem(), parse_target(AMX), rule).candidates
+            assert candidates
+            for name, values in candidates.items():
+                check(case, way, {name: values[-1]}, rule)
 
 
 @pytest.mark.parametrize("way", WAYS)

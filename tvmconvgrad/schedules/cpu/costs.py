@@ -30,9 +30,9 @@ PACKING_POSITIONS, WRITING_POSITIONS = 0.45, 0.25
 `WRITE_BACK`, in blocks whose shorter side fills a vector. 13 data gradients of 1x1 layers in NCX and f32, made to use
 those vectors, took 0.25 to 0.7 cycles for each element of data and result beside their products (an Intel Xeon with
 AMX). By AMX's tile registers 27 forwards in NCX took 0.1 cycles for each element of data, and 0.5 for each of the
-result, longer than in NXC. Of bf16 pairs 235 data gradients and forwards in NCX take vectors over channels, or over
-positions, by these numbers: 1.014 times as long as the faster of both, in the mean; with `TRANSPOSING` in their place
-1.021 times (an AMD EPYC with Zen 5)."""
+result, longer than in NXC, where data of half of them is read in place. Of bf16 pairs 235 data gradients and forwards
+in NCX take vectors over channels, or over positions, by these numbers: 1.014 times as long as the faster of both, in
+the mean; with `TRANSPOSING` in their place 1.021 times (an AMD EPYC with Zen 5)."""
 
 CUT_LINES = 0.03
 """To write results in NCX from tiles whose positions end within a cache line, which is then written in two parts.

@@ -85,7 +85,7 @@ class DataAccess(DataResults):
             return False
         if self.tile.vector_axis is DataAxis.GROUPS:
             return self.has_contiguous_vectors and self.sizes.k >= 2 * LEAST_SIDE
-        several = self.sizes.k > 1 or bool(self.tile.tile_rows)
+        several = self.sizes.k > 1 or bool(self.tile.tile_rows)  # of one channel a tile adds up several taps
         if self.tile.vector_axis is DataAxis.M:
             return self.has_contiguous_vectors and self.sizes.reads_neighbours and several
         return self.tile.vector_axis is DataAxis.N and several

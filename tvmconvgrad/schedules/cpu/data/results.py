@@ -35,7 +35,7 @@ class DataResults:
     @cached_property
     def transposes_result(self) -> bool:
         """Whether tiles are transposed in registers, to be written along positions (NCX) or along a group's channels
-        (NXC)."""
+        (NXC); their surplus is left out (tir/passes/transposition/parts.py)."""
         tile = self.tile
         by_channels = self.sizes.problem.data_format == "NXC"
         if tile.vector_axis not in ((DataAxis.GROUPS,) if by_channels else (DataAxis.N, DataAxis.GROUPS)):

@@ -60,14 +60,15 @@ Why it is fast.
 11. On CPUs with AMX_BF16 there is a second micro-kernel for bf16: M block x N block are tiles of 16 x 16 sums in tile
     registers, K blocks are 32 channels, and an instruction adds 8192 products (tir/passes/tiles.py). Its sums go
     through an array on the stack to the epilogue, which stays the same. Of few channels an instruction adds up several
-    taps, and in NCX 1x1 layers are computed without transposing anything (tile_registers.py).
+    taps, and in NCX neither data nor results of 1x1 layers are transposed (tile_registers.py).
 
-There is one rule for each vectorised axis: N; the groups, which is fast where a group has few channels; the positions,
-for NCX; and K, where its channels are contiguous in data and filter. With vectors over K the filter is not packed,
-which pays for large filters that few positions use, and the lanes of a tile's vectors are added up at the end. With
-vectors over groups, a tile is transposed in registers if that makes the channels of a group contiguous. Otherwise it
-prefetches the lines that it will write, unless it writes them by non-temporal stores. Depthwise sums that memory bounds
-take several group blocks at each M block before they go on to the next one, so that they write whole runs of lines.
+There is one rule for each vectorised axis, beside two in tile registers: N; the groups, which is fast where a group has
+few channels; the positions, for NCX; and K, where its channels are contiguous in data and filter. With vectors over K
+the filter is not packed, which pays for large filters that few positions use, and the lanes of a tile's vectors are
+added up at the end. With vectors over groups, a tile is transposed in registers if that makes the channels of a group
+contiguous. Otherwise it prefetches the lines that it will write, unless it writes them by non-temporal stores.
+Depthwise sums that memory bounds take several group blocks at each M block before they go on to the next one, so that
+they write whole runs of lines.
 
 Not done: no zeros are inserted between the elements of a strided gradient, since each would be multiplied. K is not
 split over work items (split-K): positions give enough of them, and partial sums would go through memory.
@@ -117,8 +118,8 @@ class DataRule(PlannedRule[DataPlanner]):
 
     @property
     def name(self) -> str:
-        """`data-` and the vectorised axis; `data-tiles`, or, with positions along the rows of tile registers,
-        `data-tiles-positions`."""
+        """`data-` and the vectorised axis; in tile registers `data-tiles`, or, where rows are channels and columns
+        positions, `data-tiles-positions`."""
         if not self.in_tile_registers:
             return f"data-{self.vector_axis.value}"
         return "data-tiles" if self.vector_axis is DataAxis.N else f"data-tiles-{self.vector_axis.value}"

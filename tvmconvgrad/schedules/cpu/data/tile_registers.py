@@ -4,7 +4,7 @@ A row of a tile is a position: tiles lie side by side in a row of positions, or 
 few channels an instruction adds up several taps: in packed data the channels of neighbouring positions are contiguous,
 so those that a position's taps read are a run, and the runs of neighbouring positions overlap.
 
-For NCX there are blocks in which a row is a channel of the result and a column a position, so that neither data nor
+For NCX there are blocks whose rows are channels of the result and whose columns are positions, so that neither data nor
 results are transposed: packing makes pairs of two rows of positions, and a tile is written row by row.
 """
 
@@ -25,23 +25,28 @@ from tvmconvgrad.schedules.cpu.tile_registers import (
     shapes,
 )
 from tvmconvgrad.schedules.cpu.tile_registers import cycles as instruction_cycles
+from tvmconvgrad.schedules.expressions.plain import data_views
 from tvmconvgrad.schedules.factors import divisors, largest_divisor
 from tvmconvgrad.te.tensors import ceil_to
 
 STORING = 0.15
-"""Cycles for each element of a tile to store it, and to load its rows again. Without them tiles were taken for 3D
-U-Net's classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with vectors (an Intel
-Xeon with AMX)."""
+"""Cycles for each element of a result, and for surplus channels, to store a tile and to load its rows again. A store
+and a load of a row of 16 take about two cycles, 0.13 for each element. Without this tiles were taken for 3D U-Net's
+classes (data) and U-Net's down1_1 (forward), which took 1.5 and 1.03 times as long as with vectors; with twice as much
+vectors for 3D U-Net's down1_1 (forward), which took 1.25 times as long (an Intel Xeon with AMX)."""
 
 
 def may_use(access: DataAccess) -> bool:
-    """Whether the inputs are bf16, and the sums fill tile registers.
-
-    A tile of the filter serves all rows of the block, and a tile of the data all its columns.
-    """
+    """Whether the inputs are bf16, and the sums fill tile registers: a tile of the filter serves all positions of a
+    block, and a tile of the data all its channels."""
     sizes = access.sizes
     fills = bool(sizes.sums) and not sizes.is_depthwise and any(tiles(sizes, access.tile.vector_axis))
-    return access.pairs and fills and added_pairs(access) > 1 and sizes.is_product_by_phases
+    if not (access.pairs and fills and sizes.is_product_by_phases):
+        return False
+    gathered = data_views(sizes.problem, access.blocking(in_place=False))[-1].taps > 1
+    if access.tile.has_channel_rows and gathered:
+        return False  # neighbouring positions are not contiguous
+    return added_pairs(access) > 1  # a single one leaves no loop over pairs for the pass
 
 
 def added_pairs(access: DataAccess) -> int:
@@ -60,8 +65,8 @@ def adds_taps(access: DataAccess) -> bool:
 
 
 def tiles(sizes: DataSizes, vector_axis: DataAxis) -> Iterator[DataTile]:
-    """All blocks of tile registers, with positions or channels of N along `vector_axis`, the columns. Each has channels
-    of one output phase."""
+    """All blocks of tile registers: with vectors over positions rows are channels and columns positions, otherwise the
+    other way round. Each has channels of one output phase."""
     if vector_axis is DataAxis.M:
         for m, n in shapes():
             rows = even_rows(sizes.n, m)

@@ -79,7 +79,7 @@ def pack_filter(
     outer = [g0, n0]
     taps_innermost = filter_axes.endswith("X") and prod(extent(sch, loop) for loop in taps) > 1
     pairs: list[LoopRV] = []
-    by_rows = packed.run == packed.block_k > 1
+    by_rows = packed.run > 2  # those of tile registers
     if packed.run > 1 and not by_rows:
         k1, *pairs = sch.split(k1, [None, packed.run])
     if by_rows:
@@ -91,7 +91,7 @@ def pack_filter(
         else:
             outer += taps
             sch.reorder(*outer, n1, k1, g1)
-            row = n1 if along else k1
+            row = n1 if along or _is_along(sch, block, filter_axes, packed.n_axis) else k1
         sch.annotate(row, TRANSPOSE, 1)
     elif groups == 1 and taps_innermost:
         square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
@@ -117,3 +117,10 @@ def pack_filter(
         sch.annotate(k1, TRANSPOSE, 1)
     if at is None:
         sch.parallel(sch.fuse(*outer))
+
+
+def _is_along(sch: Schedule, block: SBlockRV, filter_axes: str, n_axis: str) -> bool:
+    """Whether the channels of N are contiguous in the user's filter: they are innermost but for its only tap."""
+    shape = sch.get(block).reads[0].source.shape
+    rank, first = len(shape) - 2, filter_axes.index("X")
+    return prod(map(int, shape[first : first + rank])) == 1 and filter_axes.replace("X", "").endswith(n_axis)

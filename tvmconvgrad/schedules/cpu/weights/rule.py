@@ -40,7 +40,7 @@ Why it is fast.
    registers, and an instruction adds up 4 to 16 positions of the last axis, of two images (tir/passes/tiles.py). Rows
    of dy are continued by zeros to a multiple of these positions. An infinity at the end of a row of x may meet them;
    the NaN stays within the filter's extent of what the infinity meets. Of few channels c, as in first layers, the rows
-   of a tile are the taps of one of them.
+   of a tile are the taps of one of them along the axis before the last, whose padding is then multiplied, too.
 
 There is one rule for each vectorised axis: o; c, which is fast where o are few or c is innermost in the filter; and the
 groups, where a group has few of both. A fourth one has the sums in tile registers.
@@ -127,7 +127,8 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         zeroed = sch.decompose_reduction(nest.tile, nest.reduction)
         if tile.tile_rows:
             tile_registers.zero(sch, zeroed, tile.tile_rows)
-        # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding.
+        # An instruction on tiles adds up positions along the last axis, of which hardly ever all read padding. Where
+        # its rows are taps along another axis, a tap is left out there only if all of them read padding.
         views = expression.views[:-1] if tile.tile_rows else expression.views
         module = prefetch_reads(sch.mod, _distances(problem, expression, plan))
         module = elide_padding(module, replace(expression, views=views))

@@ -4,7 +4,9 @@ others surplus channels.
     for a, b: if a < m and b < n: copy[.. + b] = source[.. + a]
 
 If the conditions hold at the copy's corners, they hold everywhere, and it goes by blocks. Otherwise it is halved, and
-each half is tested alone, down to single elements. So only what lies across an end is copied by smaller blocks.
+each half is tested alone, down to parts that are too small for a block, whose elements are. So only what lies across an
+end is copied by smaller blocks. This is done for tiles, which lie in registers or on the stack: for whole rows of a
+scratch accumulator the halves would be too much code (0.4 s of building became 4).
 """
 
 from __future__ import annotations
@@ -46,7 +48,12 @@ def stored_in_part(loops: Loops, body: tirx.Stmt, blocked: Blocked) -> tirx.Stmt
     if not isinstance(body, tirx.BufferStore) or is_guarded(body.value) or not linear:
         return None
     copy = TransposedCopy(*loops, body)
-    return None if copy.adds or blocked(copy) is None else _halved(loops, body, conditions, blocked)
+    if not copy.loads or not copy.is_in_registers() or blocked(copy) is None:
+        return None
+    own = [each for each in conditions if uses(each, a) or uses(each, b)]
+    others = [each for each in conditions if not any(each.same_as(one) for one in own)]
+    halved = _halved(loops, body, own, blocked)
+    return tirx.IfThenElse(tirx.all(*others), halved, None) if others else halved
 
 
 def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, blocked: Blocked) -> tirx.Stmt:
@@ -61,16 +68,15 @@ def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, block
         if sum(known) < len(corners):
             left.append(each)
             holds += found
-    copied = blocked(TransposedCopy(*loops, store)) or _by_element(loops, store)
+    copied = blocked(TransposedCopy(*loops, store))
+    if copied is None:
+        return _by_element(loops, store, left)
     if not left:
         return copied
-    condition = Analyzer().simplify(tirx.all(*holds))
-    axes = [axis for axis in (1, 0) if int(loops[axis].extent) > 1 and _use(left, loops[axis].loop_var)]
-    if not axes:
-        return tirx.IfThenElse(condition, copied, None)
-    halves = _halves(loops, axes[0], store, left)
+    axis = 1 if any(uses(each, loops[1].loop_var) for each in left) else 0
+    halves = _halves(loops, axis, store, left)
     parts = [_halved(half, moved, of_half, blocked) for half, moved, of_half in halves]
-    return tirx.IfThenElse(condition, copied, tirx.SeqStmt(parts))
+    return tirx.IfThenElse(Analyzer().simplify(tirx.all(*holds)), copied, tirx.SeqStmt(parts))
 
 
 def _halves(
@@ -89,16 +95,18 @@ def _halves(
     return halves
 
 
-def _by_element(loops: Loops, store: tirx.BufferStore) -> tirx.Stmt:
+def _by_element(loops: Loops, store: tirx.BufferStore, conditions: Conditions) -> tirx.Stmt:
     """The copy element by element, with constant indices, which registers need."""
-    places = product(*(range(int(loop.extent)) for loop in loops))
-    variables = [loop.loop_var for loop in loops]
-    return sequence([replaced(store, dict(zip(variables, map(index, place)))) for place in places])
+    variables, stores = [loop.loop_var for loop in loops], []
+    for place in product(*(range(int(loop.extent)) for loop in loops)):
+        at = dict(zip(variables, map(index, place)))
+        stored = replaced(store, at)
+        holds = Analyzer().simplify(tirx.all(tirx.const(True), *(replaced(each, at) for each in conditions)))
+        known = isinstance(holds, tirx.IntImm)
+        if not known or holds.value:
+            stores.append(stored if known else tirx.IfThenElse(holds, stored, None))
+    return sequence(stores) if stores else tirx.Evaluate(0)
 
 
 def _corners(loops: Loops) -> list[tuple[int, ...]]:
     return list(product(*(sorted({0, int(loop.extent) - 1}) for loop in loops)))
-
-
-def _use(conditions: Conditions, var: tirx.Var) -> bool:
-    return any(uses(each, var) for each in conditions)
