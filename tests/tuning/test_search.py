@@ -6,6 +6,8 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -180,6 +182,43 @@ def test_a_pool_makes_the_same_candidates(task: Task) -> None:
         np.testing.assert_array_equal(other.features, one.features)
 
 
+def test_a_search_goes_on_without_rules_whose_default_cannot_be_made(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of describing them is up, or their worker fails: neither is worth more than a trial."""
+    space = Decisions(task)
+    assert len(space.rules) > 1
+    default, described = space.default(), space._describe
+
+    def describe(rule: str, numbers: Mapping[str, int]) -> Answer:
+        if rule != space.rules[0]:
+            raise TrialFailed("the worker has ended")
+        return described(rule, numbers)
+
+    monkeypatch.setattr(space, "_describe", describe)
+    context = space.begin(tvm.target.Target(task.target.to_dict()), 1, 64, 8, MemoryDatabase())
+    choices = [choice_of(each.sch) for each in context.generate_measure_candidates()]
+    assert choices[0] == default.choice
+    assert {choice.rule for choice in choices if choice is not None} == {space.rules[0]}
+    assert len(choices) > 1
+
+
+@pytest.mark.parametrize("described", [0, 4])
+def test_a_search_whose_time_is_up_ends_with_the_candidates_that_it_has(task: Task, described: int) -> None:
+    with Pool("tvmconvgrad.tuning.workers.build_worker", 2) as workers:
+        space = Decisions(task, workers)
+        assert len([space.default(), *islice(space.neighbours(space.default()), described)]) == 1 + described
+        workers.until = 0.0
+        context = space.begin(tvm.target.Target(task.target.to_dict()), 2, 64, 4, MemoryDatabase())
+        first = context.generate_measure_candidates()
+        space.learn(first, [RunnerResult([1.0], None) for _ in first])
+        more = context.generate_measure_candidates() or []
+    choices = [choice_of(each.sch) for each in (*first, *more)]
+    assert choices[0] == space.default().choice
+    assert len(set(choices)) == len(choices)
+    assert (len(choices) > 1) == bool(described)
+
+
 def test_features_are_what_metaschedule_extracts(task: Task) -> None:
     from tvm.s_tir import Schedule
     from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
@@ -236,7 +275,7 @@ def test_a_search_begins_with_what_is_known(task: Task) -> None:
     winner = dataclasses.replace(winner, decisions=(("tile", 1),))
     strange = [dataclasses.replace(winner, rule="nothing"), dataclasses.replace(winner, decisions=(("tile", 10**6),))]
     space = Decisions(task, known=[*strange, winner])
-    defaults = [space.default(rule).choice for rule in space.rules]
+    defaults = [default.choice for default in map(partial(space.make, numbers={}), space.rules) if default is not None]
     context = space.begin(tvm.target.Target(task.target.to_dict()), 1, 64, 8, MemoryDatabase())
     first = [choice_of(each.sch) for each in context.generate_measure_candidates()]
     assert first[: len(defaults)] == defaults

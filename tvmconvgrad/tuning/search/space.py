@@ -82,9 +82,9 @@ class DecisionSpace:
         """The task's mathematics, not scheduled: what MetaSchedule calls the workload."""
         return self._workload
 
-    def default(self, rule: str | None = None) -> Candidate:
-        """What a rule does without a search, by default the cheapest rule. TrialFailed where no worker can tell."""
-        found = self.make(rule or self.rules[0], {})
+    def default(self) -> Candidate:
+        """What the cheapest rule does without a search. TrialFailed where no worker can tell."""
+        found = self.make(self.rules[0], {})
         if found is None and self._pool is not None and self._pool.over:
             raise TimeIsUp("time was up before the search began")
         if found is None:
@@ -176,9 +176,11 @@ class DecisionSpace:
     def _sample(self, draws: Random) -> Candidate | None:
         """Each decision is the rule's own, given those before it, as likely as a random one: what is good lies near."""
         rule = next((rule for rule in self.rules if draws.random() < _CHEAPEST), self.rules[0])
-        options = self.default(rule).open
+        default = self.make(rule, {})
+        if default is None:
+            return None
         for _ in range(_TRIES):
-            drawn = {name: values for name, values in options.items() if draws.random() < _CHANGED}
+            drawn = {name: values for name, values in default.open.items() if draws.random() < _CHANGED}
             found = self.make(rule, {name: draws.choice(values) for name, values in drawn.items()})
             if found is not None:
                 return found

@@ -49,10 +49,10 @@ class Decisions(DecisionSpace):
         self._known = known
 
     def starts(self) -> list[Candidate]:
-        """The default of each rule, the cheapest rule's first, and what is known where it can be made."""
-        defaults = [self.default(rule) for rule in self.rules]
+        """The default of each rule, the cheapest rule's first, and what is known, as far as they can be made."""
+        defaults = [self.make(rule, {}) for rule in self.rules]
         known = [self.make(each.rule, dict(each.decisions)) for each in self._known if each.rule in self.rules]
-        return [*defaults, *(each for each in known if each is not None)]
+        return [each for each in (*defaults, *known) if each is not None]
 
     def begin(self, target: Any, cores: int, trials: int, batch: int, database: Any) -> Any:
         """A context that searches, from what the database knows."""
