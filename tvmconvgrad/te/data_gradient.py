@@ -66,7 +66,7 @@ class PhaseConvolution:
     def sum(self, y: Stage, y_begins: Sequence[int], w: Stage, name: str, last_reversed: bool = False) -> Stage:
         """The sum P[n, g, *t, (r, c)] over j, or over positions of y, and over all channels o that the stages have.
         Positions t count from `first`, and the stage `y` begins with the elements `y_begins` of y. The stage `w` may
-        have its last axis reversed, so that both operands are read forwards."""
+        have its last axis reversed, so that a sum over taps reads both operands forwards."""
         geometry = self.problem.geometry
         extents = [size if by_y else p.taps for size, by_y, p in zip(geometry.y, self.over_y, self.phase_groups)]
         *terms, o = tensors.reduce_axes((*extents, y.shape[2]), (*tensors.spatial_names("k", geometry.rank), "o"))

@@ -145,7 +145,7 @@ class DataAccess(DataResults):
 
     @property
     def phases_of_one_run(self) -> tuple[int, ...]:
-        """`DataSizes.phases_of_one_run`."""
+        """The output phases along each axis whose taps are packed as one run (`DataSizes.phases_of_one_run`)."""
         return self.sizes.phases_of_one_run(self.tile, self.pairs)
 
     def blocking(self, in_place: bool, implicit_axes: int = 0) -> Blocking:

@@ -46,7 +46,7 @@ def may_use(access: DataAccess) -> bool:
     gathered = data_views(sizes.problem, access.blocking(in_place=False))[-1].taps > 1
     if access.tile.has_channel_rows and gathered:
         return False  # neighbouring positions are not contiguous
-    return added_pairs(access) > 1  # a single one leaves no loop over pairs for the pass
+    return added_pairs(access) > 1  # a single one leaves no loop over pairs, which tir/passes/tiles.py expects
 
 
 def added_pairs(access: DataAccess) -> int:

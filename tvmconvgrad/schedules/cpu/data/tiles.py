@@ -220,7 +220,7 @@ def _transposing(access: DataAccess) -> float:
 
 
 def _transposing_part(positions: int, lanes: int) -> float:
-    """The cycles of a part of so many positions."""
+    """Cycles for each element of a part with so many positions, beside its `WRITE_BACK`."""
     side = min(1 << positions.bit_length() - 1, lanes)
     if side < LEAST_SIDE:
         return DISPERSING

@@ -58,7 +58,8 @@ def stored_in_part(loops: Loops, body: tirx.Stmt, blocked: Blocked) -> tirx.Stmt
 
 def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, blocked: Blocked) -> tirx.Stmt:
     """The copy by blocks, or in halves."""
-    corners = [dict(zip((loop.loop_var for loop in loops), map(index, corner))) for corner in _corners(loops)]
+    ends = [sorted({0, int(loop.extent) - 1}) for loop in loops]
+    corners = [_at(loops, places) for places in product(*ends)]
     left, holds = list[tvm.ir.Expr](), list[tvm.ir.Expr]()
     for each in conditions:
         found = [Analyzer().simplify(replaced(each, corner)) for corner in corners]
@@ -97,9 +98,9 @@ def _halves(
 
 def _by_element(loops: Loops, store: tirx.BufferStore, conditions: Conditions) -> tirx.Stmt:
     """The copy element by element, with constant indices, which registers need."""
-    variables, stores = [loop.loop_var for loop in loops], []
-    for place in product(*(range(int(loop.extent)) for loop in loops)):
-        at = dict(zip(variables, map(index, place)))
+    stores = []
+    for places in product(*(range(int(loop.extent)) for loop in loops)):
+        at = _at(loops, places)
         stored = replaced(store, at)
         holds = Analyzer().simplify(tirx.all(tirx.const(True), *(replaced(each, at) for each in conditions)))
         known = isinstance(holds, tirx.IntImm)
@@ -108,5 +109,6 @@ def _by_element(loops: Loops, store: tirx.BufferStore, conditions: Conditions) -
     return sequence(stores) if stores else tirx.Evaluate(0)
 
 
-def _corners(loops: Loops) -> list[tuple[int, ...]]:
-    return list(product(*(sorted({0, int(loop.extent) - 1}) for loop in loops)))
+def _at(loops: Loops, places: Sequence[int]) -> dict[tirx.Var, tvm.ir.Expr]:
+    """The values of the loops' variables at an element."""
+    return {loop.loop_var: index(place) for loop, place in zip(loops, places)}
