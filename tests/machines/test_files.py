@@ -25,7 +25,7 @@ NUMBERS = {
     cpus.FOLDER: {
         *("l1", "l1_ways", "l2", "l3", "l1_blocks", "l2_blocks"),
         *("fma_units", "fma_bits", "fma_latency", "dots_per_fma", "loads_per_cycle", "l2_bytes_per_cycle"),
-        "memory_cycles_per_byte",
+        *("memory_cycles_per_byte", "followed_pages", "prefetch_positions"),
     },
     gpus.FOLDER: {
         *("sms", "clock_mhz", "shared", "shared_and_l1", "tensor_products", "shared_products", "f32_products"),

@@ -17,6 +17,8 @@ BF16_BYTES = 2
 CACHE_LINE = 64
 """Bytes, on every CPU that has a machine file."""
 
+PAGE_BYTES = 4096
+
 L2_WAYS = 8
 """The least ways that L2 has on those CPUs: Intel's and AMD's have 8 to 20, Arm's 8."""
 
@@ -60,6 +62,11 @@ class CpuMachine:
     """Bytes that a core reads from L2 in a cycle."""
     memory_cycles_per_byte: float
     """Cycles that a core takes to read a byte from memory."""
+    followed_pages: int
+    """Pages in which a core's own prefetcher follows reads at a time, to L2."""
+    prefetch_positions: int
+    """How many positions ahead of them depthwise sums prefetch what they read, at least: the next row, if that is
+    longer."""
     masked_stores: bool = False
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     masks_16_bits: bool = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, prod
 
-from tvmconvgrad.machines.cpu import F32_BYTES
+from tvmconvgrad.machines.cpu import F32_BYTES, PAGE_BYTES
 from tvmconvgrad.schedules.cpu.costs import workspace_room
 from tvmconvgrad.schedules.cpu.data.operands import DataOperands
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
@@ -25,10 +25,10 @@ mean, none below 0.99 (an Intel Xeon with AMX). Not so where such a panel fills 
 and L2 has room for the whole panel and delivers twice what is read: 73 gradients and forwards took 0.994 of the time
 then, 3D U-Net's up1 (data) 0.62 (an AMD EPYC with Zen 4)."""
 
-PAGE_BYTES, TLB_PAGES = 4096, 64
-"""Bytes of a page, and the pages that L1's TLB knows: 64 to 96 on today's CPUs. Where cache blocks of K are added to
-results in more pages, a panel may take its share of L2, too: DCGAN's judge4 (data) and draw2 (forward) took
-0.92 of the time, three others as long as before (an AMD EPYC with Zen 4)."""
+TLB_PAGES = 64
+"""The pages that L1's TLB knows: 64 to 96 on today's CPUs. Where cache blocks of K are added to results in more pages,
+a panel may take its share of L2, too: DCGAN's judge4 (data) and draw2 (forward) took 0.92 of the time, three others as
+long as before (an AMD EPYC with Zen 4)."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
+from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES, PAGE_BYTES
 from tvmconvgrad.schedules.cpu.costs import workspace_room
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.cpu.weights import tile_registers
@@ -118,6 +118,9 @@ def _depthwise_cache_block(access: WeightsAccess, positions_read: int) -> int:
         return access.l1_positions(access.tile.groups * positions_read)
     # Each cache line is read once by these groups, and the rest of it maybe by the next groups.
     limit = machine.l1_blocks // 2 // (max(width, CACHE_LINE) * (positions_read + 1))
+    if not any(access.blocks):  # a pass over neighbouring groups then finds in L2 what the core itself has fetched
+        followed = machine.followed_pages * PAGE_BYTES
+        limit = min(limit, followed // (F32_BYTES * geometry.groups * (positions_read + 1)))
     if width >= CACHE_LINE or positions_read > 1:
         return limit
     # Here it is read again: L1 needs room for all rows, which may lie so far apart that they share sets.

@@ -24,10 +24,6 @@ from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import inner_extents
 from tvmconvgrad.spec import Problem
 
-AHEAD = 64
-"""Prefetch distance of vectors over groups, in positions. With half of it 4 sums change, and take 0.96 times as long;
-with twice, 4 and 0.97 (benchmarks/constants.py)."""
-
 FEW_WORK_ITEMS = 1.05
 """The cost of a tile counts so many times if it leaves at most half of the work items that there should be. With half
 of it 17 sums change, and take 1.03 times as long; with twice, 1 and 1.11 (benchmarks/constants.py)."""
@@ -159,12 +155,12 @@ class WeightsPlanner:
     ) -> int:
         """The prefetch distance in positions. What a matrix product reads in place, and y that is packed beside it, is
         prefetched for the next cache block while this one is summed. What vectors over groups read is prefetched
-        `AHEAD` positions ahead. If both operands are packed, and in NCX, 0."""
+        `CpuMachine.prefetch_positions` ahead. If both operands are packed, and in NCX, 0."""
         c_block, o_block = blocks
         if self.vector_axis is WeightsAxis.GROUPS and (
             partitioning.access.packs_to_registers or not (c_block and o_block)
         ):
-            ahead = AHEAD
+            ahead = self.machine.prefetch_positions
         elif partitioning.access.broadcasts_in_place:
             return 0
         elif not c_block or (packs[1] is Packs.WORK_ITEM and not o_block):
