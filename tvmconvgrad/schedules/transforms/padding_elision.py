@@ -8,6 +8,9 @@ A sum reads its data through a stage that is padded with zeros (te/operands.py).
 along one axis, lies in the padding, it would add nothing. So a condition around the tile and the loops over channels
 leaves that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such
 padding may be implicit, that is, it is not stored.
+
+Where a sum reads the user's data in place there is no such stage, and each element has a condition of its own
+(`elide_pads`).
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm.ir import Expr, IRModule, Range, TensorLoad
+from tvm.ir import Call, Expr, IRModule, Range, TensorLoad
 from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.te import Expression
 from tvmconvgrad.te.views import PaddedView
 from tvmconvgrad.tir.annotations import CONDITION, PAIRS, TILES
-from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, uses, with_body
+from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses, with_body
 
 SPACE = 3
 """The number of the first spatial axis of a stage of data, which packing keeps (cpu/packing/data.py)."""
@@ -46,6 +50,27 @@ def elide_padding(module: IRModule, expression: Expression) -> IRModule:
     module = rewritten(module, (SBlockRealize, eliding.block), (tirx.For, eliding.loop))
     eliding.expect_no_implicit()
     return module
+
+
+def elide_pads(module: IRModule, data: str) -> IRModule:
+    """`module` without products of pads, where sums read the parameter `data` in place: for each element a condition
+    around its products takes the place of a zero.
+
+    tile += if_then_else(inside, data, 0) * w    ->    if inside: tile += data * w
+    """
+
+    def is_guard(call: Call) -> bool:
+        return bool(call.op.same_as(IF_THEN_ELSE) and _loads(call, data))
+
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        conditions = [call.args[0] for call in nodes(statement.value, Call) if is_guard(call)]
+        if not conditions:
+            return statement
+        value = structural_map(statement.value, (Call, lambda call: call.args[1] if is_guard(call) else call))
+        bare = tirx.BufferStore(statement.buffer, value, statement.indices)
+        return tirx.IfThenElse(tirx.all(*conditions), bare, None)
+
+    return rewritten(module, (tirx.BufferStore, store))
 
 
 @dataclass
@@ -141,5 +166,5 @@ class _Eliding:
         return tirx.AttrStmt(tirx.IntImm("int32", 0), CONDITION, condition, body) if all(reading) else body
 
 
-def _loads(node: tirx.Stmt | SBlock, name: str) -> list[TensorLoad]:
+def _loads(node: tirx.Stmt | SBlock | Expr, name: str) -> list[TensorLoad]:
     return [load for load in nodes(node, TensorLoad) if load.source.name == name]

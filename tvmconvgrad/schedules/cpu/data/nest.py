@@ -17,7 +17,7 @@ from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
 from tvmconvgrad.schedules.cpu.data.tile_registers import added_pairs, adds_taps
 from tvmconvgrad.schedules.cpu.packing import Packs
 from tvmconvgrad.schedules.factors import inner_extents, largest_divisor
-from tvmconvgrad.tir.annotations import PIPELINED, PREFETCH_EACH, PREFETCH_READS
+from tvmconvgrad.tir.annotations import PEEL, PIPELINED, PREFETCH_EACH, PREFETCH_READS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     n_block, n_channel = sch.split(n_channel, [None, tile.n])
     outer, tile_rows, row = _split_positions(sch, positions, tile)
     k_loops, pair = _split_k(sch, taps, k, plan, access)
-    work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan)
+    peels = plan.packs is Packs.IN_PLACE and access.leaves_out_padding
+    work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan, peels)
     if plan.packs is Packs.IN_PLACE and access.may_pipeline:
         inside = _pipeline(sch, inside, access)
     elif plan.packs is Packs.IN_PLACE and access.broadcasts_in_place:
@@ -73,6 +74,9 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if plan.prefetch and not access.masks_data:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, PREFETCH_EACH, tile.rows * tile.positions)
+        if peels:  # a step reads so many rows, and positions, that the one before has not read
+            for tap, axis in zip(k_loops[1:-1], access.sizes.sums[0].axes):
+                sch.annotate(tap, PREFETCH_EACH, min(axis.stride, axis.taps))
     return DataNest(block, work_items, n_block, k_loops[0], written)
 
 
@@ -134,13 +138,16 @@ def _split_k(
 
 
 def _split_work_items(
-    sch: Schedule, tiles: list[LoopRV], groups: LoopRV, n_blocks: LoopRV, plan: DataPlan
+    sch: Schedule, tiles: list[LoopRV], groups: LoopRV, n_blocks: LoopRV, plan: DataPlan, peels_rows: bool
 ) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
     """The loops over work items, those inside of one, over its group blocks, N blocks and M blocks, in their order, and
-    the one over N blocks."""
+    the one over N blocks. Where data is read in place with its padding, the first and the last tile of a row come
+    apart, so that all others meet no padding along it."""
     inner = inner_extents([blocks.extent(sch, loop) for loop in tiles], plan.partition_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(tiles, inner)]
     partitions, m_blocks = ([pieces[i] for pieces in split] for i in (0, 1))
+    if peels_rows:
+        sch.annotate(m_blocks[-1], PEEL, 1)
     group_partition, groups = sch.split(groups, [plan.group_partitions, None])
     n_partition, n_blocks = sch.split(
         n_blocks, [largest_divisor(blocks.extent(sch, n_blocks), plan.n_partitions), None]

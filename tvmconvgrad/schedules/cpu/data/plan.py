@@ -150,6 +150,8 @@ class DataPlanner:
         ahead = access.tile.positions if along and not access.tile.tile_rows else 0
         if access.masks_data:
             ahead = masked.rows_ahead(self.sizes)
+        elif access.leaves_out_padding and len(self.sizes.sums) == 1 and self.sizes.problem.geometry.rank > 1:
+            ahead = -(-self.machine.prefetch_positions // self.sizes.sums[0].positions[-1])
         return decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead) if ahead else 0
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:

@@ -30,7 +30,8 @@ Why it is fast.
    - a panel that would fill all of L1, if L2 delivers twice what a tile reads, and either has room for all of K, or
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses; that of
-   depthwise layers in NCX also with padding (masked.py). With vectors over N, and by masked loads, it is prefetched
+   depthwise layers also with padding: in NCX by masked loads (masked.py), in NXC by conditions that leave out its
+   products, with a row's first and last tile apart from the others. There, and with vectors over N, it is prefetched
    (transforms/prefetch.py). With vectors over positions all N blocks of a tile follow each other, so its data stays in
    L1 or L2, and that of the next tiles is prefetched meanwhile (transforms/software_pipelining.py): its rows lie far
    apart, so a core's own prefetcher does not follow them. MobileNetV2's block3_expand, block4_expand and block2_expand
@@ -97,7 +98,7 @@ from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.schedules.cpu.packing.filter import FilterPanels, pack_filter
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
-from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
+from tvmconvgrad.schedules.transforms.padding_elision import elide_padding, elide_pads
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing, pipeline_reading
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
@@ -150,10 +151,12 @@ class DataRule(PlannedRule[DataPlanner]):
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = prefetch_reads(module, {expression.inputs[0].op.name: (plan.prefetch, 0)})
+        module = prefetch_reads(module, {expression.inputs[0].op.name: _ahead(access, plan)})
         # Masks stand for padding along the last two axes.
         eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
         module = elide_padding(module, eliding)
+        if plan.packs is Packs.IN_PLACE and access.leaves_out_padding:
+            module = elide_pads(module, expression.inputs[0].op.name)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
@@ -211,6 +214,15 @@ class DataRule(PlannedRule[DataPlanner]):
         packed = DataBlocks(channels, plan.tile.groups, run=run)
         pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
         return sch.mod
+
+
+def _ahead(access: DataAccess, plan: DataPlan) -> tuple[int, ...]:
+    """The prefetch distances along the last axes of the data: positions, or rows where padding is left out. Of these
+    the last tap reads the last one, or, in a data gradient, the first one."""
+    if not access.leaves_out_padding or not plan.prefetch:
+        return plan.prefetch, 0
+    *_, down, _ = access.sizes.sums[0].axes
+    return plan.prefetch * down.stride + max(-down.step, 0) * (down.taps - 1), 0, 0
 
 
 def _written_positions(access: DataAccess, plan: DataPlan) -> int:
