@@ -65,8 +65,7 @@ class CpuMachine:
     followed_pages: int
     """Pages in which a core's own prefetcher follows reads at a time, to L2."""
     prefetch_positions: int
-    """How many positions ahead of them depthwise sums prefetch what they read, at least: the next row, if that is
-    longer."""
+    """How many positions ahead depthwise weights gradients prefetch what they read, rounded up to whole rows."""
     masked_stores: bool = False
     """Whether a masked store is as fast as a whole one (AVX-512). On other CPUs storing lane by lane is faster."""
     masks_16_bits: bool = False

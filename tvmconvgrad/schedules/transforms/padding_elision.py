@@ -1,4 +1,4 @@
-"""A rewrite of a scheduled program: a tap at which a register tile reads nothing but padding is left out.
+"""Rewrites of a scheduled program: what would only add products with padding is left out.
 
     for tap: for k: tile += data[p + tap - pad, k] * w[tap, k]
     ->
@@ -9,8 +9,10 @@ along one axis, lies in the padding, it would add nothing. So a condition around
 leaves that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such
 padding may be implicit, that is, it is not stored.
 
-Where a sum reads the user's data in place there is no such stage, and each element has a condition of its own
-(`elide_pads`).
+Where a sum reads the user's data in place there is no such stage, and the product of each element that may be padding
+has a condition of its own:
+
+    tile += if_then_else(inside, data, 0) * w    ->    if inside: tile += data * w
 """
 
 from __future__ import annotations
@@ -52,12 +54,8 @@ def elide_padding(module: IRModule, expression: Expression) -> IRModule:
     return module
 
 
-def elide_pads(module: IRModule, data: str) -> IRModule:
-    """`module` without products of pads, where sums read the parameter `data` in place: for each element a condition
-    around its products takes the place of a zero.
-
-    tile += if_then_else(inside, data, 0) * w    ->    if inside: tile += data * w
-    """
+def elide_pads_in_place(module: IRModule, data: str) -> IRModule:
+    """`module` without products of pads, where sums read the parameter `data` in place."""
 
     def is_guard(call: Call) -> bool:
         return bool(call.op.same_as(IF_THEN_ELSE) and _loads(call, data))
@@ -68,7 +66,7 @@ def elide_pads(module: IRModule, data: str) -> IRModule:
             return statement
         value = structural_map(statement.value, (Call, lambda call: call.args[1] if is_guard(call) else call))
         bare = tirx.BufferStore(statement.buffer, value, statement.indices)
-        return tirx.IfThenElse(tirx.all(*conditions), bare, None)
+        return tirx.AttrStmt(tirx.IntImm("int32", 0), CONDITION, tirx.all(*conditions), bare)
 
     return rewritten(module, (tirx.BufferStore, store))
 

@@ -74,7 +74,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if plan.prefetch and not access.masks_data:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, PREFETCH_EACH, tile.rows * tile.positions)
-        if peels:  # a step reads so many rows, and positions, that the one before has not read
+        if peels:  # a step reads at most so many rows, and positions, that the one before has not read
             for tap, axis in zip(k_loops[1:-1], access.sizes.sums[0].axes):
                 sch.annotate(tap, PREFETCH_EACH, min(axis.stride, axis.taps))
     return DataNest(block, work_items, n_block, k_loops[0], written)

@@ -150,9 +150,9 @@ class DataOperands(DataResults):
 
     @cached_property
     def data_in_place(self) -> bool:
-        """Whether the data is read in place: it needs neither padding nor conversion, the tile's vectors or rows follow
-        its memory, and the rows that a tile reads side by side cause no conflict misses in L1, or in L2 if they are
-        prefetched. Tile registers need K blocks that divide K."""
+        """Whether the data is read in place: depthwise data also with padding, all other if it needs neither padding
+        nor conversion, the tile's vectors or rows follow its memory, and the rows that a tile reads side by side cause
+        no conflict misses in L1, or in L2 if they are prefetched. Tile registers need K blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if self.masks_data or self.leaves_out_padding:
             return True

@@ -41,7 +41,7 @@ class DataPlan:
     packs_filter: Packs
     """Where panels are packed, likewise."""
     prefetch: int
-    """Prefetch distance of data that is read in place, in positions, or of rows with vectors over them; 0: none."""
+    """Prefetch distance of data that is read in place: in positions, or, of depthwise sums, in rows; 0: none."""
     k_cache_blocks: int
     """The number of cache blocks of K, which are added to the result one after the other."""
     summation_blocks: int | None
@@ -145,13 +145,14 @@ class DataPlanner:
 
     def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
         """The prefetch distance of data that is read in place. Loads of tile registers leave no time for prefetches:
-        with them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX)."""
+        with them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX). Depthwise sums in
+        NXC prefetch the next row; of several output phases each would prefetch the same one."""
         along = access.tile.vector_axis is DataAxis.N and access.has_contiguous_vectors
         ahead = access.tile.positions if along and not access.tile.tile_rows else 0
         if access.masks_data:
             ahead = masked.rows_ahead(self.sizes)
         elif access.leaves_out_padding and len(self.sizes.sums) == 1 and self.sizes.problem.geometry.rank > 1:
-            ahead = -(-self.machine.prefetch_positions // self.sizes.sums[0].positions[-1])
+            ahead = 1
         return decisions.draw("prefetch", [0, ahead, 2 * ahead], ahead) if ahead else 0
 
     def _draw_packs_filter(self, decisions: Decisions, partitioning: DataPartitioning, partition_tiles: int) -> Packs:

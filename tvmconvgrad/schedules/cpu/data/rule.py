@@ -31,14 +31,14 @@ Why it is fast.
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses; that of
    depthwise layers also with padding: in NCX by masked loads (masked.py), in NXC by conditions that leave out its
-   products, with a row's first and last tile apart from the others. There, and with vectors over N, it is prefetched
-   (transforms/prefetch.py). With vectors over positions all N blocks of a tile follow each other, so its data stays in
-   L1 or L2, and that of the next tiles is prefetched meanwhile (transforms/software_pipelining.py): its rows lie far
-   apart, so a core's own prefetcher does not follow them. MobileNetV2's block3_expand, block4_expand and block2_expand
-   in NCX became 1.7, 1.5 and 1.5 times as fast (data, an AMD EPYC with Zen 5). With vectors over N and a single tap,
-   elements are broadcast from NCX where they lie, too, and what is read next is prefetched: block5_expand became 1.13
-   times as fast. Other data is packed, by each work item or before all of them; what a work item packs next is
-   prefetched likewise.
+   products, with a row's first and last tile apart from the others. Depthwise data (in NXC that of a single sum of two
+   or three axes), and data with vectors over N, is prefetched (transforms/prefetch.py). With vectors over positions all
+   N blocks of a tile follow each other, so its data stays in L1 or L2, and that of the next tiles is prefetched
+   meanwhile (transforms/software_pipelining.py): its rows lie far apart, so a core's own prefetcher does not follow
+   them. MobileNetV2's block3_expand, block4_expand and block2_expand in NCX became 1.7, 1.5 and 1.5 times as fast
+   (data, an AMD EPYC with Zen 5). With vectors over N and a single tap, elements are broadcast from NCX where they lie,
+   too, and what is read next is prefetched: block5_expand became 1.13 times as fast. Other data is packed, by each work
+   item or before all of them; what a work item packs next is prefetched likewise.
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
    two axes where masked loads read data in place.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
@@ -98,7 +98,7 @@ from tvmconvgrad.schedules.cpu.packing.data import DataBlocks, pack_data
 from tvmconvgrad.schedules.cpu.packing.filter import FilterPanels, pack_filter
 from tvmconvgrad.schedules.expressions import express
 from tvmconvgrad.schedules.transforms.epilogue import apply_output_maps
-from tvmconvgrad.schedules.transforms.padding_elision import elide_padding, elide_pads
+from tvmconvgrad.schedules.transforms.padding_elision import elide_padding, elide_pads_in_place
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing, pipeline_reading
 from tvmconvgrad.schedules.transforms.task_fusion import fuse_tasks
@@ -156,7 +156,7 @@ class DataRule(PlannedRule[DataPlanner]):
         eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
         module = elide_padding(module, eliding)
         if plan.packs is Packs.IN_PLACE and access.leaves_out_padding:
-            module = elide_pads(module, expression.inputs[0].op.name)
+            module = elide_pads_in_place(module, expression.inputs[0].op.name)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
@@ -217,8 +217,9 @@ class DataRule(PlannedRule[DataPlanner]):
 
 
 def _ahead(access: DataAccess, plan: DataPlan) -> tuple[int, ...]:
-    """The prefetch distances along the last axes of the data: positions, or rows where padding is left out. Of these
-    the last tap reads the last one, or, in a data gradient, the first one."""
+    """The prefetch distances along the last axes of the data: positions, or rows where padding is left out. The last
+    taps are prefetched. In a forward they read the last rows; in a data gradient the first ones, so the distance grows
+    by the rows that its taps span."""
     if not access.leaves_out_padding or not plan.prefetch:
         return plan.prefetch, 0
     *_, down, _ = access.sizes.sums[0].axes
