@@ -1,7 +1,8 @@
-"""Depthwise data in NXC that is read where it lies, with its padding."""
+"""Depthwise sums in NXC that read their operands where they lie, with their padding."""
 
 from __future__ import annotations
 
+import re
 from math import prod
 from typing import Any
 
@@ -47,7 +48,7 @@ def scheduled(case: Case, cpu: str | None) -> Scheduled:
 @pytest.mark.parametrize("cpu", TARGETS)
 @pytest.mark.parametrize("operator", [FORWARD, DATA])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_a_tile_stays_as_small_as_it_is(name: str, operator: str, cpu: str) -> None:
+def test_an_accumulator_is_no_larger_than_its_tile(name: str, operator: str, cpu: str) -> None:
     """TVM would give the accumulator a whole row if it saw an `if` in its sum."""
     made = scheduled(Case(operator, CONVOLUTIONS[name]), cpu)
     planned = tvm.transform.Sequential(pipeline._plan_memory())(made.module)
@@ -86,3 +87,19 @@ def test_sums_are_the_same(name: str, operator: str, dtype: str) -> None:
     found = run(scheduled(case, None), case.arrays(tensors), parse_target(None))
     expected = reference.gradient(case.convolution, case.result, tensors).astype(DTYPES[dtype])
     assert_same(layouts.to_canonical(found, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize(("channels", "size", "stride"), [(576, 14, 2), (384, 14, 1), (192, 28, 1)])
+def test_depthwise_cache_blocks_span_pages_that_the_core_follows(channels: int, size: int, stride: int) -> None:
+    """What a weights gradient's block reads of x and y, but for the rows of its border and rows that are too long."""
+    out = size // stride
+    conv = Convolution(16, channels, channels, channels, (size,) * 2, (out,) * 2, (3, 3), (stride,) * 2, ONE, ONE, ONE)
+    problem = Case("ConvolutionBackpropFilters", conv).call.problem()
+    blocks = {}
+    for cpu in ("sapphirerapids", "znver5"):
+        plan = str(schedules.schedule(problem, parse_target(f"llvm -mcpu={cpu}"), "weights-groups"))
+        (found,) = re.findall(r"cache_block=\(([\d, ]+)\)", plan)
+        blocks[cpu] = prod(map(int, found.split(",")))
+    limit = max(32 * 4096 // (4 * channels * (stride**2 + 1)), out)
+    assert blocks["sapphirerapids"] <= limit
+    assert blocks["sapphirerapids"] < blocks["znver5"]

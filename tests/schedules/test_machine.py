@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from math import prod
-
 import pytest
 
-from tests.support.cases.case import Case
-from tests.support.cases.convolution import Convolution
 from tests.support.cpu.cpus import CPUS, Cpu
-from tvmconvgrad.machines.targets import parse_target
 
 
 @pytest.mark.parametrize("cpu", CPUS, ids=str)
@@ -39,23 +33,3 @@ def test_which_take_pairs(target: str, takes: bool) -> None:
     from tvmconvgrad.machines.targets import parse_target
 
     assert CpuMachine.of(parse_target(target)).takes_pairs() == takes
-
-
-@pytest.mark.parametrize(("channels", "size", "stride"), [(576, 14, 2), (384, 14, 1), (192, 28, 1)])
-def test_depthwise_cache_blocks_span_pages_that_the_core_follows(channels: int, size: int, stride: int) -> None:
-    """What a block reads of x and y, in NXC, but for the rows of its border and rows that are too long."""
-    from tvmconvgrad import schedules
-
-    out = size // stride
-    conv = Convolution(
-        16, channels, channels, channels, (size, size), (out, out), (3, 3), (stride, stride), (1, 1), (1, 1), (1, 1)
-    )
-    problem = Case("ConvolutionBackpropFilters", conv).call.problem()
-    blocks = {}
-    for cpu in ("sapphirerapids", "znver5"):
-        plan = str(schedules.schedule(problem, parse_target(f"llvm -mcpu={cpu}"), "weights-groups"))
-        (found,) = re.findall(r"cache_block=\(([\d, ]+)\)", plan)
-        blocks[cpu] = prod(map(int, found.split(",")))
-    limit = max(32 * 4096 // (4 * channels * (stride**2 + 1)), out)
-    assert blocks["sapphirerapids"] <= limit
-    assert blocks["sapphirerapids"] < blocks["znver5"]

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -275,7 +274,8 @@ def test_a_search_begins_with_what_is_known(task: Task) -> None:
     winner = dataclasses.replace(winner, decisions=(("tile", 1),))
     strange = [dataclasses.replace(winner, rule="nothing"), dataclasses.replace(winner, decisions=(("tile", 10**6),))]
     space = Decisions(task, known=[*strange, winner])
-    defaults = [default.choice for default in map(partial(space.make, numbers={}), space.rules) if default is not None]
+    made = [space.make(rule, {}) for rule in space.rules]
+    defaults = [each.choice for each in made if each is not None]
     context = space.begin(tvm.target.Target(task.target.to_dict()), 1, 64, 8, MemoryDatabase())
     first = [choice_of(each.sch) for each in context.generate_measure_candidates()]
     assert first[: len(defaults)] == defaults
