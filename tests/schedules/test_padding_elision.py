@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from tests.support.cases import layouts
-from tests.support.cases.case import Case, assert_same
+from tests.support.cases.case import DTYPES, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
 from tests.support.oracles import reference
+from tvmconvgrad import schedules
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.host import host_features
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.runtime.native import load_function
 
 FAR = 300
 """A dilation with which the outer taps meet pads alone, also at what a tile computes beyond the end of an axis."""
@@ -34,8 +39,6 @@ def results(case: Case, tensors: Tensors) -> dict[str, Array]:
     """By the names of the rules whose tiles read each tap by itself, what they make of operands, canonical."""
     import tvmconvgrad
     from tests.support.building.scheduled import run
-    from tvmconvgrad import schedules
-    from tvmconvgrad.machines.targets import parse_target
 
     call, target = case.call, parse_target(None)
     operator: Any = getattr(tvmconvgrad, call.operator)(**call.attributes)
@@ -66,6 +69,45 @@ def test_an_infinite_filter_adds_nothing_where_it_meets_pads(operator: str, name
         assert_same(got, expected)
 
 
+ROWS = {
+    "one tile": Convolution(2, 1, 32, 48, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    "two tiles": Convolution(1, 1, 24, 64, (3, 14), (3, 14), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
+    "tiles between them": Convolution(1, 1, 64, 64, (3, 60), (3, 60), (1, 5), (1, 1), (1, 1), (0, 2), (0, 2)),
+    "far taps": Convolution(1, 1, 16, 32, (9,), (9,), (3,), (1,), (4,), (4,), (4,)),
+    "strides": Convolution(1, 1, 32, 48, (9, 12), (5, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "groups": Convolution(1, 2, 64, 64, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+}
+
+
+@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, mcpu: str) -> None:
+    """Of an infinite tap, and data that is nowhere zero, those that a position adds are infinite, and products with
+    pads would be NaN. Of other elements each position adds the same as before."""
+    target = parse_target(f"llvm -mcpu={mcpu}")
+    if not llvm.required_features(target) <= host_features():
+        pytest.skip(f"this CPU is no {mcpu}")
+    conv, dtype = ROWS[name], ("f32", "f16", "bf16")[(list(ROWS).index(name) + len(operator) + len(mcpu)) % 3]
+    case = Case(operator, conv, dtype=dtype)
+    tensors = operands(conv, case.result)
+    data = "y" if case.result == "x" else "x"
+    tensors[data] = np.abs(tensors[data]) + 1
+    tensors["w"][..., 0] = np.inf
+    finite = {**tensors, "w": np.where(np.isinf(tensors["w"]), 0, tensors["w"])}
+    meets = reference.gradient(conv, case.result, {**tensors, "w": np.isinf(tensors["w"]).astype(np.float64)}) > 0
+    expected = np.where(meets, np.inf, reference.gradient(conv, case.result, finite)).astype(DTYPES[dtype])
+    assert np.isinf(expected).any() and np.isfinite(expected).any()
+    problem = case.call.problem()
+    made = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64})
+    assert made.plan["leaves_out_by_position"] == 1
+    first, second = map(np.ascontiguousarray, case.arrays(tensors))
+    got = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
+    function = load_function(llvm.compile_scheduled(made, target), problem)
+    function(first.ctypes.data, second.ctypes.data, got.ctypes.data)
+    assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "depthwise"])  # its tile spans the taps
 def test_an_infinite_element_counts_where_a_tap_meets_data(name: str) -> None:
     conv = CONVOLUTIONS[name]
@@ -85,8 +127,6 @@ def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
     """The sums, whose N is 32, go by phases over 17 positions, of which each tile takes several, with 2 taps."""
     from tvm import tirx
 
-    from tvmconvgrad import schedules
-    from tvmconvgrad.machines.targets import parse_target
     from tvmconvgrad.tir.annotations import CONDITION
     from tvmconvgrad.tir.rewriting import nodes, uses
 
@@ -105,14 +145,12 @@ def test_no_condition_is_asked_of_a_tile_that_always_meets_data() -> None:
 def test_a_work_item_packs_no_more_than_its_cache_block_reads() -> None:
     """Cache blocks are one of 32 planes: of the data, of which some are pads, three are read."""
     from tvmconvgrad.compiler.llvm import build
-    from tvmconvgrad.machines.targets import parse_target
-    from tvmconvgrad.schedules import schedule
 
     size, pads = (32, 10, 16), (1, 0, 0)
     conv = Convolution(1, 1, 16, 32, size, size, (3, 1, 1), (1,) * 3, (1,) * 3, pads, pads)
     problem = Case("ConvolutionBackpropFilters", conv).with_dtype("f16").call.problem()
     target = parse_target("llvm -mcpu=x86-64-v4")
-    plan = str(schedule(problem, target, "weights-o"))
+    plan = str(schedules.schedule(problem, target, "weights-o"))
     assert "packs=('work_item', 'work_item')" in plan
     assert "cache_block=(1, 1, 10, 16)" in plan
     built = build(problem, target, "weights-o")

@@ -1,4 +1,5 @@
-"""The model counts the products that a kernel computes: not those of a tap at which a whole tile meets pads.
+"""The model counts the products that a kernel computes: not those of a tap at which a whole tile meets pads, nor, where
+few copies of a sum suffice, those of a position and a tap that meet pads along the last axis.
 There are few more of them than asked for: of summed channels, and of positions of a tile."""
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ PLACES = {"before": 0, "work_item": 1}
 @pytest.mark.parametrize("dilations", [(1, 1), (6, 6), (1, 18), (25, 2)], ids=str)
 def test_products_of_a_data_gradient(dilations: tuple[int, int], width: int) -> None:
     problem = _data_gradient((21, 21), dilations)
-    geometry = problem.geometry
+    geometry, tile = problem.geometry, DataTile(width, 16, 1, DataAxis.N)
+    by_position = DataSizes(problem).leaves_out_by_position(tile)
     pairs = [
-        _computed(x, k, width if axis == 1 else 1, lambda i, j, axis=axis: i + dilations[axis] * (1 - j), y)
+        _computed(
+            x, k, (1, width)[axis], lambda i, j, axis=axis: i + dilations[axis] * (1 - j), y, axis and by_position
+        )
         for axis, (y, x, k) in enumerate(zip(geometry.y, geometry.x, geometry.k))
     ]
-    assert DataSizes(problem).products(DataTile(width, 16, 1, DataAxis.N)) == 2 * 32 * 8 * prod(pairs)
+    assert DataSizes(problem).products(tile) == 2 * 32 * 8 * prod(pairs)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -48,13 +52,30 @@ def test_products_of_a_strided_forward_sum(stride: int, width: int) -> None:
     )
     problem = operator.problem((2, 40, 8), (4, 32, 8), dtype="f32")
     (y,), (x,), (k,) = problem.geometry.y, problem.geometry.x, problem.geometry.k
-    pairs = _computed(y, k, width, lambda i, j: i * stride - 4 + 3 * j, x)
-    assert DataSizes(problem).products(DataTile(width, 16, 1, DataAxis.N)) == 2 * 32 * 8 * pairs
+    sizes, tile = DataSizes(problem), DataTile(width, 16, 1, DataAxis.N)
+    by_position = sizes.leaves_out_by_position(tile)
+    pairs = _computed(y, k, width, lambda i, j: i * stride - 4 + 3 * j, x, by_position)
+    assert sizes.products(tile) == 2 * 32 * 8 * pairs
 
 
 def test_small_tiles_compute_less_where_taps_lie_far_apart() -> None:
-    sizes = DataSizes(_data_gradient((21, 21), (18, 18)))
-    assert sizes.products(DataTile(3, 16, 1, DataAxis.N)) < 0.8 * sizes.products(DataTile(7, 16, 1, DataAxis.N))
+    sizes = DataSizes(_data_gradient((40, 40), (34, 34)))
+    few, many = (DataTile(width, 16, 1, DataAxis.N) for width in (2, 10))
+    assert not sizes.leaves_out_by_position(few) and not sizes.leaves_out_by_position(many)
+    assert sizes.products(few) < 0.9 * sizes.products(many)
+
+
+@pytest.mark.parametrize(
+    ("row", "dilation", "width", "left_out"),
+    [(7, 1, 7, True), (14, 1, 7, True), (28, 1, 7, True), (56, 1, 7, False), (21, 9, 7, True), (42, 9, 7, False)],
+)
+def test_padding_is_left_out_by_position_where_it_pays_with_few_copies(
+    row: int, dilation: int, width: int, left_out: bool
+) -> None:
+    """It is 2 of 168 products in rows of 56; with dilations of 9, tiles of 7 meet padding in four tiles of a row."""
+    sizes = DataSizes(_data_gradient((row, row), (dilation, dilation)))
+    assert sizes.leaves_out_by_position(DataTile(width, 16, 1, DataAxis.N)) is left_out
+    assert not sizes.leaves_out_by_position(DataTile(width, 16, 1, DataAxis.M))
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
@@ -141,9 +162,10 @@ def _data_gradient(y: tuple[int, int], dilations: tuple[int, int]) -> Problem:
     return operator.problem((2, *y, 8), (3, 3, 32, 8), dtype="f32")
 
 
-def _computed(positions: int, taps: int, width: int, meets: Callable[[int, int], int], size: int) -> int:
-    """Element by element: all of a tile's for each tap at which any of them meets data."""
+def _computed(
+    positions: int, taps: int, width: int, meets: Callable[[int, int], int], size: int, by_position: bool = False
+) -> int:
+    """Element by element: all of a tile's for each tap at which one meets data; `by_position`, those that do."""
     tiles = [range(begin, begin + width) for begin in range(0, positions, width)]
-    return sum(
-        width for tile, tap in itertools.product(tiles, range(taps)) if any(0 <= meets(i, tap) < size for i in tile)
-    )
+    meeting = [[0 <= meets(i, tap) < size for i in tile] for tile, tap in itertools.product(tiles, range(taps))]
+    return sum(sum(each) if by_position else width * any(each) for each in meeting)

@@ -9,6 +9,10 @@ along one axis, lies in the padding, it would add nothing. So a condition around
 leaves that tap out. Along an axis on which a tile reads only one element at a tap, no zero is ever read then; such
 padding may be implicit, that is, it is not stored.
 
+Where a schedule unrolls a tile's positions and the taps along an axis, and peels or unrolls the loop over its tiles,
+the condition of each position and tap is a constant. It is set for each of them then, so that nothing is left of the
+products with padding.
+
 Where a sum reads the user's data in place there is no such stage, and the product of each element that may be padding
 has a condition of its own:
 
@@ -17,7 +21,7 @@ has a condition of its own:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
@@ -28,7 +32,7 @@ from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.te import Expression
 from tvmconvgrad.te.views import PaddedView
-from tvmconvgrad.tir.annotations import CONDITION, PAIRS, TILES
+from tvmconvgrad.tir.annotations import CONDITION, PAIRS, PEEL, TILES
 from tvmconvgrad.tir.rewriting import IF_THEN_ELSE, nodes, replaced, rewritten, uses, with_body
 
 SPACE = 3
@@ -48,7 +52,8 @@ def elide_padding(module: IRModule, expression: Expression) -> IRModule:
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
     marked = [loop for loop in nodes(module, tirx.For) if not {PAIRS, TILES}.isdisjoint(loop.annotations)]
     of_tiles = {loop.loop_var for mark in marked for loop in nodes(mark, tirx.For)}
-    eliding = _Eliding(expression.operands[0], views, analyzer, of_tiles)
+    known = {loop.loop_var for loop in nodes(module, tirx.For) if _is_known(loop)}
+    eliding = _Eliding(expression.operands[0], views, analyzer, of_tiles, known)
     module = rewritten(module, (SBlockRealize, eliding.block), (tirx.For, eliding.loop))
     eliding.expect_no_implicit()
     return module
@@ -83,6 +88,10 @@ class _Range:
     def uses(self, var: tirx.Var) -> bool:
         return uses(self.first, var) or uses(self.last, var)
 
+    def is_known(self, known: Collection[tirx.Var]) -> bool:
+        """Whether it is a constant where these variables are."""
+        return all(var in known for end in (self.first, self.last) for var in tirx.analysis.undefined_vars(end))
+
     def over(self, loop: tirx.For) -> _Range:
         """The range that all steps of one of the tile's loops read together."""
         begin, end = loop.min, loop.min + loop.extent - 1
@@ -111,13 +120,20 @@ class _Eliding:
     """Callbacks that see each sum's loop nest from the inside to the outside, and put in the conditions."""
 
     def __init__(
-        self, data: str, views: dict[int, PaddedView], analyzer: Analyzer, of_tiles: Collection[tirx.Var]
+        self,
+        data: str,
+        views: dict[int, PaddedView],
+        analyzer: Analyzer,
+        of_tiles: Collection[tirx.Var],
+        known: Collection[tirx.Var],
     ) -> None:
         self.data, self.views = data, views
         self.analyzer = analyzer
         """It has bound all loop variables to their extents."""
         self.of_tiles = of_tiles
         """The variables of loops for which instructions on pairs, or on tile registers, stand."""
+        self.known = known
+        """The variables of loops of which the program has a copy for each step."""
         self.pending: list[_Range] = []
         """The ranges of the current nest that have no condition yet."""
 
@@ -145,11 +161,18 @@ class _Eliding:
         if not used:
             return loop
         others = [found for found in self.pending if found not in used]
+        if loop.kind == tirx.ForKind.UNROLLED and all(found.is_known(self.known) for found in used):
+            self.pending = others
+            return self._with_conditions(loop, used)
         if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or loop.loop_var in self.of_tiles:
             self.pending = [*others, *(found.over(loop) for found in used)]
             return loop
         self.pending = others
-        conditions = [condition for found in used for condition in found.reads_data]
+        return self._with_conditions(loop, used)
+
+    def _with_conditions(self, loop: tirx.For, found: Sequence[_Range]) -> tirx.For:
+        """The loop with the conditions for some of these ranges to be data around what its steps read."""
+        conditions = [condition for each in found for condition in each.reads_data]
         unknown = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop
 
@@ -162,6 +185,12 @@ class _Eliding:
         if isinstance(body, tirx.For) and any(reading) and not all(reading):
             return with_body(body, self._guarded(body.body, condition))
         return tirx.AttrStmt(tirx.IntImm("int32", 0), CONDITION, condition, body) if all(reading) else body
+
+
+def _is_known(loop: tirx.For) -> bool:
+    """Whether the program has a copy of the loop's body for each of its steps, or for the first, the last and all
+    others."""
+    return int(loop.extent) == 1 or loop.kind == tirx.ForKind.UNROLLED or PEEL in loop.annotations
 
 
 def _loads(node: tirx.Stmt | SBlock | Expr, name: str) -> list[TensorLoad]:

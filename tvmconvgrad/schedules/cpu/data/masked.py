@@ -33,7 +33,8 @@ from tvm.s_tir.schedule import LoopRV
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, CpuMachine
 from tvmconvgrad.schedules.cpu import blocks
-from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile, SumAxis
+from tvmconvgrad.schedules.cpu.data.sizes import DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sum_axis import SumAxis
 from tvmconvgrad.schedules.cpu.micro_kernel import ENOUGH_IF_SHORT, SPARE, utilization
 from tvmconvgrad.spec import Gradient
 from tvmconvgrad.spec.dtypes import ITEM_BYTES

@@ -43,12 +43,15 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     n_block, n_channel = sch.split(n_channel, [None, tile.n])
     outer, tile_rows, row = _split_positions(sch, positions, tile)
     k_loops, pair = _split_k(sch, taps, k, plan, access)
-    peels = plan.packs is Packs.IN_PLACE and access.leaves_out_padding
+    reads_padding = plan.packs is Packs.IN_PLACE and access.leaves_out_padding
+    peels = reads_padding or bool(plan.leaves_out_by_position)
     work_items, inside, n_block = _split_work_items(sch, [image, *outer], g0, n_block, plan, peels)
     if plan.packs is Packs.IN_PLACE and access.may_pipeline:
         inside = _pipeline(sch, inside, access)
     elif plan.packs is Packs.IN_PLACE and access.broadcasts_in_place:
         sch.annotate(inside[0], PIPELINED, 1)
+    if plan.leaves_out_by_position:
+        sch.unroll(k_loops[rank])  # the last axis' taps
     order = {DataAxis.M: [g1, n_channel, *tile_rows, row], DataAxis.K: [g1, row, n_channel, *lane]}
     register_tile = order.get(tile.vector_axis, [row, n_channel, g1])
     across, along = ([n_channel], row) if tile.has_channel_rows else ([*tile_rows, row], n_channel)
@@ -74,7 +77,7 @@ def nest_sum(sch: Schedule, total: SBlockRV, rank: int, plan: DataPlan, access: 
     if plan.prefetch and not access.masks_data:
         sch.annotate(k_loops[0], PREFETCH_READS, 1)
         sch.annotate(row, PREFETCH_EACH, tile.rows * tile.positions)
-        if peels:  # a step reads at most so many rows, and positions, that the one before has not read
+        if reads_padding:  # a step reads at most so many rows, and positions, that the one before has not read
             for tap, axis in zip(k_loops[1:-1], access.sizes.sums[0].axes):
                 sch.annotate(tap, PREFETCH_EACH, min(axis.stride, axis.taps))
     return DataNest(block, work_items, n_block, k_loops[0], written)
@@ -141,8 +144,8 @@ def _split_work_items(
     sch: Schedule, tiles: list[LoopRV], groups: LoopRV, n_blocks: LoopRV, plan: DataPlan, peels_rows: bool
 ) -> tuple[list[LoopRV], list[LoopRV], LoopRV]:
     """The loops over work items, those inside of one, over its group blocks, N blocks and M blocks, in their order, and
-    the one over N blocks. Where data is read in place with its padding, the first and the last tile of a row come
-    apart, so that all others meet no padding along it."""
+    the one over N blocks. If it `peels_rows`, the first and the last tile of a row come apart, so that all others meet
+    no padding along it."""
     inner = inner_extents([blocks.extent(sch, loop) for loop in tiles], plan.partition_tiles)
     split = [sch.split(loop, [None, size]) for loop, size in zip(tiles, inner)]
     partitions, m_blocks = ([pieces[i] for pieces in split] for i in (0, 1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.data import masked
@@ -98,9 +98,12 @@ class DataOperands(DataResults):
 
     @cached_property
     def products(self) -> int:
-        """Multiply-adds, including what tiles and BLOCK_K round up, without taps that are left out as padding."""
+        """Multiply-adds, including what tiles and BLOCK_K round up, without those that are left out as padding. Fewer
+        sums than a core has FMAs in flight take as long as so many."""
         sizes, run = self.sizes, self.block_k(self.data_in_place)
-        return sizes.products(self.tile) // sizes.k * ceil_to(sizes.k, run)
+        _, columns, _ = self.tile.vectors(self.machine.lanes)
+        least = min(ceil(self.machine.fmas_in_flight / columns), self.tile.positions)
+        return sizes.products(self.tile, least) // sizes.k * ceil_to(sizes.k, run)
 
     @property
     def steps(self) -> int:

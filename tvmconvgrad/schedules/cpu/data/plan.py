@@ -52,6 +52,9 @@ class DataPlan:
     """Tiles along positions that a partition should have."""
     group_partitions: int
     n_partitions: int
+    leaves_out_by_position: int | None
+    """1 if products with padding along the last axis are left out position by position (sum_axis.py), else 0; None
+    where they cannot be, or are few."""
     inner_group_blocks: int | None
     """Group blocks that are computed at each M block, one after the other; None for all but depthwise sums in NXC."""
 
@@ -122,6 +125,9 @@ class DataPlanner:
         stages = partitioning.stages_results(partition_tiles, group_partitions, n_partitions)
         if stages or (access.may_store_non_temporally and k_cache_blocks == 1):
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
+        by_position = None
+        if self.sizes.leaves_out_by_position(tile) and not partitioning.splits_rows(partition_tiles):
+            by_position = decisions.draw("leaves_out_by_position", (0, 1), 1)
         inner_group_blocks = None
         if partitioning.may_have_inner_group_blocks:
             count = groups // group_partitions
@@ -140,6 +146,7 @@ class DataPlanner:
             partition_tiles,
             group_partitions,
             n_partitions,
+            by_position,
             inner_group_blocks,
         )
 

@@ -40,7 +40,9 @@ Why it is fast.
    too, and what is read next is prefetched: block5_expand became 1.13 times as fast. Other data is packed, by each work
    item or before all of them; what a work item packs next is prefetched likewise.
 4. A tap at which a tile reads nothing but padding is left out (transforms/padding_elision.py), but not along the last
-   two axes where masked loads read data in place.
+   two axes where masked loads read data in place. With vectors over N, padding along the last axis is left out position
+   by position, where few copies of the sums suffice (sum_axis.py): of rows of 7 and 14 positions and three taps, 0.095
+   and 0.048 of the products.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
    (tir/passes/non_temporal.py). Tiles of a strided depthwise gradient in NCX do not, but a work item's channels do
    together: they are staged in the core's caches, and then copied (tir/passes/staging.py). MobileNetV2's
