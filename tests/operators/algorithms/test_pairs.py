@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -76,6 +77,12 @@ def cases() -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=8)
+def compiled(problem: Problem, target: Target, rule: str, given: tuple[tuple[str, int], ...]) -> bytes:
+    """The library of a rule with these numbers: a test may call all rules with one tensor after the other."""
+    return llvm.compile_scheduled(schedules.schedule(problem, target, rule, dict(given)), target)
+
+
 @dataclass(frozen=True)
 class Way:
     """Kernels of a target, called natively or under emulation."""
@@ -94,11 +101,10 @@ class Way:
 
     def computed(self, case: Case, rule: str, tensors: Tensors, choices: Mapping[str, int] | None = None) -> Array:
         """The result, in canonical layout, by a rule that is forced, with numbers of it that a search might draw."""
-        problem = case.call.problem()
-        scheduled = schedules.schedule(problem, self.target, rule, choices)
+        problem, given = case.call.problem(), tuple((choices or {}).items())
         call = self._native if self.emulation is None else self._emulated
         inputs = map(np.ascontiguousarray, case.arrays(tensors))
-        result = call(llvm.compile_scheduled(scheduled, self.target), problem, *inputs)
+        result = call(compiled(problem, self.target, rule, given), problem, *inputs)
         return layouts.to_canonical(result.reshape(case.shape(case.result)), case.axes(case.result))
 
     def check(self, case: Case, rule: str, choices: Mapping[str, int] | None = None) -> None:
@@ -139,9 +145,9 @@ def test_each_rule_that_pairs_is_among_them(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[1:], indirect=True)
-@pytest.mark.parametrize("data_format", layouts.DATA_FORMATS)
-@pytest.mark.parametrize("operator", OPERATORS[:2])
-@pytest.mark.parametrize("conv", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("conv", "operator", "data_format"), in_turn(2, CONVOLUTIONS, OPERATORS[:2], layouts.DATA_FORMATS, second=1)
+)
 def test_sums_are_the_same_under_emulation(conv: Convolution, operator: str, data_format: str, way: Way) -> None:
     case = Case(operator, conv, data_format, dtype="bf16")
     rules = way.rules(case)

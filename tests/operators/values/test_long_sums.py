@@ -24,6 +24,7 @@ from tvmconvgrad.spec.reducing import reduced
 
 pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
 
+from tests.support.cases.sampling import in_turn
 from tests.support.oracles import torch_reference
 
 DATA, FORWARD, FILTERS = "ConvolutionBackpropData", "ConvTransposeBackpropData", "ConvolutionBackpropFilters"
@@ -107,18 +108,18 @@ def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_short_blocks")
-@pytest.mark.parametrize("operator", FORMATS)
-@pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.parametrize("convolution", [*PLAIN, *CONVOLUTIONS], ids=str)
+@pytest.mark.parametrize(
+    ("convolution", "layout", "operator"), in_turn(2, [*PLAIN, *CONVOLUTIONS], (0, 1), list(FORMATS), second=1)
+)
 def test_every_rule_in_blocks_of_few_products(convolution: Convolution, layout: int, operator: str) -> None:
     _check(Case(operator, convolution, *FORMATS[operator][layout]), {})
 
 
 @pytest.mark.usefixtures("_short_blocks")
-@pytest.mark.parametrize("operator", [DATA, FILTERS])
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("layout", [0, 1])
-@pytest.mark.parametrize("convolution", PLAIN[:4], ids=str)
+@pytest.mark.parametrize(
+    ("convolution", "layout", "dtype", "operator"),
+    in_turn(4, PLAIN[:4], (0, 1), ("f16", "bf16"), (DATA, FILTERS), second=2),
+)
 def test_results_in_f32_of_16_bits(convolution: Convolution, layout: int, dtype: str, operator: str) -> None:
     _check(Case(operator, convolution, *FORMATS[operator][layout], dtype), {"result_dtype": "f32"})
 

@@ -62,7 +62,7 @@ def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("layer", "operator", "dtype", "arch"),
-    in_turn(len(LAYERS), list(LAYERS), OPERATORS[:2], ("f32", "f16"), ("sm_80", "sm_90", "sm_90a")),
+    in_turn(len(LAYERS), list(LAYERS), OPERATORS[:2], ("f32", "f16"), ("sm_80", "sm_90", "sm_90a"), second=2),
 )
 def test_default_tiles_of_known_layers(layer: str, operator: str, dtype: str, arch: str) -> None:
     scheduled, program = program_of(Case(operator, LAYERS[layer], dtype=dtype), target=TARGETS[arch])

@@ -57,7 +57,7 @@ def by_tma(case: Case, **given: int) -> Program:
     return program
 
 
-@pytest.mark.parametrize(("name", "operator", "mode"), in_turn(5, list(LAYERS), (0, 1, 3), TMA_MODES))
+@pytest.mark.parametrize(("name", "operator", "mode"), in_turn(5, list(LAYERS), (0, 1, 3), TMA_MODES, second=3))
 def test_results_are_exact(emulator: Emulator, name: str, operator: int, mode: Copies) -> None:
     layer = LAYERS[name] if operator != 1 else swapped(LAYERS[name])
     turn = operator + mode + list(LAYERS).index(name)
@@ -70,7 +70,7 @@ def test_results_are_exact(emulator: Emulator, name: str, operator: int, mode: C
     check(emulator, case, "gemm", {**given, "stages": stages[turn % len(stages)]}, SM_90A)
 
 
-@pytest.mark.parametrize(("operator", "tile"), in_turn(7, (0, 1, 3), range(len(WARPGROUP_TILES))))
+@pytest.mark.parametrize(("operator", "tile"), in_turn(7, (0, 1, 3), range(len(WARPGROUP_TILES)), second=3))
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     wide = replace(SQUARE, batch=4, c=128, o=256, x=(7, 6), y=(7, 6)) if WARPGROUP_TILES[tile].block_n > 64 else SQUARE
     layer = wide if operator != 1 else swapped(wide)

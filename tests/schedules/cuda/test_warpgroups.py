@@ -36,7 +36,7 @@ def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     check(emulator, case, "gemm", target=SM_90A)
 
 
-@pytest.mark.parametrize(("operator", "tile"), in_turn(8, (0, 1, 3), range(len(WARPGROUP_TILES))))
+@pytest.mark.parametrize(("operator", "tile"), in_turn(8, (0, 1, 3), range(len(WARPGROUP_TILES)), second=4))
 def test_each_tile(emulator: Emulator, operator: int, tile: int) -> None:
     """With lines of each length and in both directions, and each number of stages."""
     turn = operator + tile

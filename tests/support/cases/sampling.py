@@ -22,15 +22,17 @@ def every(step: int, cases: Sequence[T]) -> list[ParameterSet]:
     ]
 
 
-def in_turn(step: int, *axes: Sequence[Any]) -> list[ParameterSet]:
-    """All combinations of the axes' values. Those whose places on the axes add up to no multiple of `step` are marked
-    slow. If one axis has `step` values, the quick lane meets each combination of the other axes' values once."""
+def in_turn(step: int, *axes: Sequence[Any], second: int | None = None) -> list[ParameterSet]:
+    """All combinations of the axes' values, in lanes by what the values' places on the axes add up to, modulo `step`:
+    0 is the quick lane, what is below `second` the second one, and what is left the nightly one. Without `second` none
+    is left. If one axis has `step` values, the quick lane meets each combination of the other axes' values once, and
+    the first two lanes `second` times."""
     assert step < sum(map(len, axes)) - len(axes) + 1, "the quick lane would have one case"
+    lanes = [[], *[[pytest.mark.slow]] * ((second or step) - 1), *[[pytest.mark.nightly]] * (step - (second or step))]
     found = []
     for chosen in product(*map(enumerate, axes)):
         places, values = zip(*chosen, strict=True)
-        marks = [pytest.mark.slow] if sum(places) % step else []
-        found.append(pytest.param(*values, id="-".join(map(str, values)), marks=marks))
+        found.append(pytest.param(*values, id="-".join(map(str, values)), marks=lanes[sum(places) % step]))
     return found
 
 
@@ -56,14 +58,14 @@ def covering(
     kinds: Kinds[T] = kinds_of,
     *,
     quick: int = 2,
-    second: int = 3,
+    second: int = 2,
     each: Kinds[T] = lambda _: (),
     name: Callable[[T], str] = str,
 ) -> list[ParameterSet]:
     """One parameter for each case, with its name, marked by its lane.
 
-    The quick lane meets each pair of kinds that some case has, and the second each triple: `quick` and `second` are
-    how many are met together, 0 for no case at all. The second lane also has each of `each` once.
+    `quick` and `second` are how many kinds that some case has are met together in a lane: 2 for each pair, 0 for no
+    case at all. The second lane also has each of `each` once.
     """
     first = cover(cases, lambda case: combinations(kinds(case), quick)) if quick else set()
     more = cover(cases, lambda case: [*combinations(kinds(case), second), *each(case)], first) if second else set()

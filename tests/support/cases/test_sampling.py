@@ -18,7 +18,7 @@ def lanes(size: int, **how: int) -> tuple[list[tuple[int, ...]], list[tuple[int,
 
 
 def test_each_pair_and_each_triple_is_met() -> None:
-    quick, second = lanes(7)
+    quick, second = lanes(7, second=3)
     for strength, chosen in ((2, quick), (3, second)):
         for places in combinations(range(7), strength):
             assert {tuple(each[i] for i in places) for each in chosen} == set(product(range(2), repeat=strength))
@@ -33,6 +33,14 @@ def test_values_in_turn_meet_each_pair_of_the_other_axes() -> None:
     for one, other in combinations(range(3), 2):
         pairs = {(each.values[one], each.values[other]) for each in found}
         assert {(values[one], values[other]) for values in quick} == pairs
+
+
+def test_the_second_lane_meets_each_pair_so_many_times() -> None:
+    found = in_turn(3, "abcd", range(3), "xyz", second=2)
+    second = [each.values for each in found if not {mark.name for mark in each.marks} & {"nightly"}]
+    assert len(second) == 24
+    for pair in product("abcd", "xyz"):
+        assert sum((values[0], values[2]) == pair for values in second) == 2
 
 
 def test_a_lane_may_have_none() -> None:
