@@ -71,29 +71,35 @@ def test_an_infinite_filter_adds_nothing_where_it_meets_pads(operator: str, name
 
 ROWS = {
     "one tile": Convolution(2, 1, 32, 48, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
-    "two tiles": Convolution(1, 1, 24, 64, (3, 14), (3, 14), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
+    "two tiles": Convolution(1, 1, 24, 64, (3, 12), (3, 12), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
     "tiles between them": Convolution(1, 1, 64, 64, (3, 60), (3, 60), (1, 5), (1, 1), (1, 1), (0, 2), (0, 2)),
     "far taps": Convolution(1, 1, 16, 32, (9,), (9,), (3,), (1,), (4,), (4,), (4,)),
     "strides": Convolution(1, 1, 32, 48, (9, 12), (5, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "1-D, 5 taps": Convolution(2, 1, 32, 32, (12,), (12,), (5,), (1,), (1,), (2,), (2,)),
+    "3-D": Convolution(1, 1, 16, 32, (3, 4, 6), (3, 4, 6), (1, 3, 3), (1,) * 3, (1,) * 3, (0, 1, 1), (0, 1, 1)),
     "groups": Convolution(1, 2, 64, 64, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
 }
 
 
-@pytest.mark.parametrize("mcpu", ["x86-64-v3", "x86-64-v4"])
+LEVELS = ["x86-64-v3", "x86-64-v4", "x86-64-v4 -mattr=+avx512bf16"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
-def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, mcpu: str) -> None:
+def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, level: str) -> None:
     """Of an infinite tap, and data that is nowhere zero, those that a position adds are infinite, and products with
     pads would be NaN. Of other elements each position adds the same as before."""
-    target = parse_target(f"llvm -mcpu={mcpu}")
+    target, turn = parse_target(f"llvm -mcpu={level}"), list(ROWS).index(name) + LEVELS.index(level) + len(operator)
     if not llvm.required_features(target) <= host_features():
-        pytest.skip(f"this CPU is no {mcpu}")
-    conv, dtype = ROWS[name], ("f32", "f16", "bf16")[(list(ROWS).index(name) + len(operator) + len(mcpu)) % 3]
+        pytest.skip(f"this CPU is no {level}")
+    conv, dtype = ROWS[name], "bf16" if level == LEVELS[-1] else ("f32", "f16", "bf16")[turn % 3]
     case = Case(operator, conv, dtype=dtype)
     tensors = operands(conv, case.result)
     data = "y" if case.result == "x" else "x"
     tensors[data] = np.abs(tensors[data]) + 1
-    tensors["w"][..., 0] = np.inf
+    # with strides, only the first tap of a forward meets pads
+    tensors["w"][..., 0 if name == "strides" else -(turn % 2)] = np.inf
     finite = {**tensors, "w": np.where(np.isinf(tensors["w"]), 0, tensors["w"])}
     meets = reference.gradient(conv, case.result, {**tensors, "w": np.isinf(tensors["w"]).astype(np.float64)}) > 0
     expected = np.where(meets, np.inf, reference.gradient(conv, case.result, finite)).astype(DTYPES[dtype])
@@ -106,6 +112,30 @@ def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, 
     function = load_function(llvm.compile_scheduled(made, target), problem)
     function(first.ctypes.data, second.ctypes.data, got.ctypes.data)
     assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+def test_no_condition_is_tested_for_a_product(operator: str, name: str) -> None:
+    """Those of a position and a tap along a row are constants; others stand outside of the loops over channels."""
+    import tvm
+    from tvm import ir, tirx
+
+    from tvmconvgrad.compiler import pipeline
+    from tvmconvgrad.tir.rewriting import nodes
+
+    problem = Case(operator, ROWS[name]).call.problem()
+    made = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v4"), "data-channels", {"partition_tiles": 64})
+    passes = tvm.transform.Sequential([*pipeline._plan_memory(), *pipeline._lower_loops()])
+    module = passes(made.module)
+    panel = made.expression.operands[1]
+
+    def multiplies(part: tirx.Stmt) -> bool:
+        return any(load.source.name == panel for load in nodes(part, ir.TensorLoad))
+
+    assert [loop for loop in nodes(module, tirx.For) if multiplies(loop)]
+    within = [test for test in nodes(module, tirx.IfThenElse) if not nodes(test, tirx.For)]
+    assert not [test for test in within if multiplies(test)]
 
 
 @pytest.mark.parametrize("name", [name for name in CONVOLUTIONS if name != "depthwise"])  # its tile spans the taps

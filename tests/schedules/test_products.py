@@ -22,6 +22,7 @@ from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.schedules import schedule
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataSizes, DataTile
+from tvmconvgrad.schedules.cpu.data.sum_axis import SumAxis
 from tvmconvgrad.spec import Problem
 
 WIDTHS = [1, 2, 3, 7, 21, 30]
@@ -76,6 +77,14 @@ def test_padding_is_left_out_by_position_where_it_pays_with_few_copies(
     sizes = DataSizes(_data_gradient((row, row), (dilation, dilation)))
     assert sizes.leaves_out_by_position(DataTile(width, 16, 1, DataAxis.N)) is left_out
     assert not sizes.leaves_out_by_position(DataTile(width, 16, 1, DataAxis.M))
+
+
+def test_copies_that_leave_out_all_padding() -> None:
+    """Of 5 taps that lie 4 apart, the outer ones meet padding in the first two of four tiles, and in the last two."""
+    assert SumAxis(positions=7, taps=3, begin=-1, stride=1, step=1, size=7).copies(7) == 3
+    assert SumAxis(positions=28, taps=3, begin=1, stride=1, step=-1, size=28).copies(7) == 9
+    assert SumAxis(positions=28, taps=5, begin=-8, stride=1, step=4, size=28).copies(7) is None
+    assert SumAxis(positions=21, taps=5, begin=-8, stride=1, step=4, size=21).copies(7) == 15
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])

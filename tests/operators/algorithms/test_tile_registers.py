@@ -134,7 +134,9 @@ def test_sums_are_the_same(case: Case, way: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("operator", in_turn(2, OPERATORS, second=1))
+@pytest.mark.parametrize(
+    "operator", [*OPERATORS[:2], *(pytest.param(each, marks=pytest.mark.nightly) for each in OPERATORS[2:])]
+)
 def test_every_number_that_a_search_may_draw(operator: str, way: str) -> None:
     many = Convolution(2, 1, 64, 64, (12, 12), (12, 12), (3, 3), ONE, ONE, ONE, ONE)
     few = Convolution(2, 1, 3, 32, (12, 19), (6, 10), (3, 3), (2, 2), ONE, ONE, ONE)

@@ -57,7 +57,7 @@ def covering(
     cases: Sequence[T],
     kinds: Kinds[T] = kinds_of,
     *,
-    quick: int = 2,
+    quick: int = 1,
     second: int = 2,
     each: Kinds[T] = lambda _: (),
     name: Callable[[T], str] = str,

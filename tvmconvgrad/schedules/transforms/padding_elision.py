@@ -133,7 +133,8 @@ class _Eliding:
         self.of_tiles = of_tiles
         """The variables of loops for which instructions on pairs, or on tile registers, stand."""
         self.known = known
-        """The variables of loops of which the program has a copy for each step."""
+        """The variables of loops of which the program has a copy for each step, or for the first, the last and those
+        between."""
         self.pending: list[_Range] = []
         """The ranges of the current nest that have no condition yet."""
 
@@ -161,20 +162,21 @@ class _Eliding:
         if not used:
             return loop
         others = [found for found in self.pending if found not in used]
-        if loop.kind == tirx.ForKind.UNROLLED and all(found.is_known(self.known) for found in used):
-            self.pending = others
-            return self._with_conditions(loop, used)
-        if loop.kind != tirx.ForKind.SERIAL or int(loop.extent) == 1 or loop.loop_var in self.of_tiles:
+        if not self._may_condition(loop, used):
             self.pending = [*others, *(found.over(loop) for found in used)]
             return loop
         self.pending = others
-        return self._with_conditions(loop, used)
-
-    def _with_conditions(self, loop: tirx.For, found: Sequence[_Range]) -> tirx.For:
-        """The loop with the conditions for some of these ranges to be data around what its steps read."""
-        conditions = [condition for each in found for condition in each.reads_data]
+        conditions = [condition for found in used for condition in found.reads_data]
         unknown = [condition for condition in conditions if not self.analyzer.can_prove(condition)]
         return with_body(loop, self._guarded(loop.body, tirx.all(*unknown))) if unknown else loop
+
+    def _may_condition(self, loop: tirx.For, used: Sequence[_Range]) -> bool:
+        """Whether a condition may stand around what a step reads: of a loop around tiles, or of a tile's unrolled one,
+        if it is a constant for each step."""
+        if loop.loop_var in self.of_tiles or int(loop.extent) == 1:
+            return False
+        known = all(found.is_known(self.known) for found in used)
+        return loop.kind == tirx.ForKind.SERIAL or (loop.kind == tirx.ForKind.UNROLLED and known)
 
     def _guarded(self, body: tirx.Stmt, condition: Expr) -> tirx.Stmt:
         """`body` with a condition around the statements that read the data. Others, which begin or use a sum, are kept

@@ -126,7 +126,7 @@ class DataPlanner:
         if stages or (access.may_store_non_temporally and k_cache_blocks == 1):
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
         by_position = None
-        if self.sizes.leaves_out_by_position(tile) and not partitioning.splits_rows(partition_tiles):
+        if access.leaves_out_by_position and not partitioning.splits_rows(partition_tiles):
             by_position = decisions.draw("leaves_out_by_position", (0, 1), 1)
         inner_group_blocks = None
         if partitioning.may_have_inner_group_blocks:

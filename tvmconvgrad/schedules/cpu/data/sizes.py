@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, lru_cache
 from math import gcd, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
-from tvmconvgrad.schedules.cpu.data.sum_axis import LEAST_LEFT_OUT, SumAxis
+from tvmconvgrad.schedules.cpu.data.sum_axis import LEAST_LEFT_OUT, MOST_COPIES, SumAxis
 from tvmconvgrad.schedules.expressions import Blocking
 from tvmconvgrad.schedules.expressions.plain import data_views
 from tvmconvgrad.spec import Gradient, Problem
@@ -93,10 +93,10 @@ class Size:
         """Pairs of position and tap that are computed with such tiles."""
         return prod(axis.computed(extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
 
-    def computed_by_position(self, tile: DataTile, least: int) -> int:
-        """The same where padding along the last axis is left out by position (sum_axis.py)."""
-        *others, last = zip(self.axes, tile.extents(len(self.axes)))
-        return prod(axis.computed(extent) for axis, extent in others) * last[0].computed_by_position(last[1], least)
+    def along_rows(self, tile: DataTile, count: Callable[[SumAxis, int], int]) -> int:
+        """The same with another `count` of the pairs along the last axis, in tiles of so many positions."""
+        *others, (last, extent) = zip(self.axes, tile.extents(len(self.axes)))
+        return prod(axis.computed(size) for axis, size in others) * count(last, extent)
 
 
 @dataclass(frozen=True)
@@ -280,11 +280,13 @@ class DataSizes:
         AMX)."""
         if tile.vector_axis is not DataAxis.N or tile.tile_rows or not self.is_product:
             return False
-        last = [size.axes[-1] for size in self.sums]
-        fits = all(axis.may_leave_out_by_position(tile.positions) for axis in last)
-        computed = sum(axis.computed(tile.positions) for axis in last)
-        left = sum(axis.computed_by_position(tile.positions) for axis in last)
-        return fits and computed - left >= LEAST_LEFT_OUT * computed
+        last, extent = [size.axes[-1] for size in self.sums], tile.positions
+        copies = [axis.copies(extent) for axis in last]
+        if None in copies or sum(filter(None, copies)) > MOST_COPIES:
+            return False
+        computed = sum(axis.computed(extent) for axis in last)
+        left_out = computed - sum(axis.computed_by_position(extent) for axis in last)
+        return left_out > 0 and left_out >= LEAST_LEFT_OUT * computed
 
     def density(self, tile: DataTile) -> float:
         """The computed pairs of position and tap, as a share of all: at the others a tile reads nothing but padding. It
@@ -292,21 +294,24 @@ class DataSizes:
         computed = sum(size.computed(tile) for size in self.sums)
         return computed / max(sum(prod(axis.positions * axis.taps for axis in size.axes) for size in self.sums), 1)
 
-    def products(self, tile: DataTile, least: int = 1) -> int:
-        """Multiply-adds, including what tiles round up (but not BLOCK_K), without those left out as padding. The sums
-        of fewer than `least` positions take as long as those of `least`."""
-        geometry, by_position = self.problem.geometry, self.leaves_out_by_position(tile)
+    def products(self, tile: DataTile) -> int:
+        """Multiply-adds, including what tiles round up (but not BLOCK_K), without those left out as padding."""
+        return self._products(tile, SumAxis.computed_by_position)
+
+    def charged_products(self, tile: DataTile, least: int) -> int:
+        """How many multiply-adds take as long (`SumAxis.charged_by_position`)."""
+        return self._products(tile, lambda axis, extent: axis.charged_by_position(extent, least))
+
+    def _products(self, tile: DataTile, count: Callable[[SumAxis, int], int]) -> int:
+        """Multiply-adds if `count` says how many pairs of position and tap there are along a row whose padding is left
+        out by position."""
+        count = count if self.leaves_out_by_position(tile) else SumAxis.computed
         sums = self.sums if self.n % tile.n == 0 else self.sums_of_phases_together
         return (
-            geometry.batch
+            self.problem.geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(
-                (size.computed_by_position(tile, least) if by_position else size.computed(tile))
-                * ceil_to(size.n, tile.n)
-                * self.k
-                for size in sums
-            )
+            * sum(size.along_rows(tile, count) * ceil_to(size.n, tile.n) * self.k for size in sums)
         )
 
 
