@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -105,13 +107,29 @@ def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, 
     expected = np.where(meets, np.inf, reference.gradient(conv, case.result, finite)).astype(DTYPES[dtype])
     assert np.isinf(expected).any() and np.isfinite(expected).any()
     problem = case.call.problem()
-    made = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64})
-    assert made.plan["leaves_out_by_position"] == 1
     first, second = map(np.ascontiguousarray, case.arrays(tensors))
-    got = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
-    function = load_function(llvm.compile_scheduled(made, target), problem)
-    function(first.ctypes.data, second.ctypes.data, got.ctypes.data)
-    assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+    places = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64}).candidates.get("packs", [0])
+    for packs in places:
+        given = {"partition_tiles": 64} | ({"packs": packs} if len(places) > 1 else {})
+        made = schedules.schedule(problem, target, "data-channels", given)
+        assert made.plan["leaves_out_by_position"] == 1
+        got = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
+        function = load_function(llvm.compile_scheduled(made, target), problem)
+        function(first.ctypes.data, second.ctypes.data, got.ctypes.data)
+        assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+
+
+def test_data_of_few_channels_is_read_in_place_with_its_padding() -> None:
+    """A single N block reads it. With two, it is packed, as is what several steps apart are read of."""
+    square = Convolution(2, 1, 32, 32, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    strided = replace(square, y=(7, 7), strides=(2, 2), pads_end=(0, 0))
+    target = parse_target("llvm -mcpu=x86-64-v4")
+    for conv, in_place in ((square, True), (replace(square, c=256, o=256), False), (strided, False)):
+        problem = Case("ConvTransposeBackpropData", conv).call.problem()
+        made = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64})
+        assert (made.plan["packs"] == "") is in_place
+        built = llvm.build_scheduled(made, target)
+        assert (built.workspace_bytes < 4 * prod(problem.input_shapes[0])) is in_place
 
 
 @pytest.mark.parametrize("name", ROWS)

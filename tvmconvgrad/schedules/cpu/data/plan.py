@@ -112,7 +112,11 @@ class DataPlanner:
         group_partitions = decisions.draw_divisor("group_partitions", groups, partitioning.group_partitions)
         n_partitions = decisions.draw_divisor("n_partitions", n_blocks, partitioning.n_partitions(group_partitions))
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
-        packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter)
+        by_position = None
+        if access.leaves_out_by_position and not partitioning.splits_rows(partition_tiles):
+            by_position = decisions.draw("leaves_out_by_position", (0, 1), 1)
+        in_place = access.data_in_place and bool(by_position or not access.implicit_axes_in_place)
+        packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter, in_place)
         prefetch = self._draw_prefetch(decisions, access) if packs is Packs.IN_PLACE else 0
         block_k = access.block_k(in_place=packs is Packs.IN_PLACE)
         k_cache_blocks = 1
@@ -125,9 +129,6 @@ class DataPlanner:
         stages = partitioning.stages_results(partition_tiles, group_partitions, n_partitions)
         if stages or (access.may_store_non_temporally and k_cache_blocks == 1):
             non_temporal = decisions.draw("non_temporal", (0, 1), int(access.stores_non_temporally))
-        by_position = None
-        if access.leaves_out_by_position and not partitioning.splits_rows(partition_tiles):
-            by_position = decisions.draw("leaves_out_by_position", (0, 1), 1)
         inner_group_blocks = None
         if partitioning.may_have_inner_group_blocks:
             count = groups // group_partitions
@@ -153,9 +154,10 @@ class DataPlanner:
     def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
         """The prefetch distance of data that is read in place. Loads of tile registers leave no time for prefetches:
         with them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX). Depthwise sums in
-        NXC prefetch the next row; of several output phases each would prefetch the same one."""
+        NXC prefetch the next row. Of several output phases each would prefetch the same data."""
         along = access.tile.vector_axis is DataAxis.N and access.has_contiguous_vectors
-        ahead = access.tile.positions if along and not access.tile.tile_rows else 0
+        again = access.implicit_axes_in_place and len(self.sizes.sums) > 1
+        ahead = access.tile.positions if along and not access.tile.tile_rows and not again else 0
         if access.masks_data:
             ahead = masked.rows_ahead(self.sizes)
         elif access.leaves_out_padding and len(self.sizes.sums) == 1 and self.sizes.problem.geometry.rank > 1:
@@ -182,8 +184,10 @@ class DataPlanner:
         partition_tiles: int,
         n_partitions: int,
         packs_filter: Packs,
+        in_place: bool,
     ) -> Packs:
-        """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it."""
+        """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it; nowhere if
+        it may be read `in_place`."""
         access, partitions = partitioning.access, partitioning.partitions
         if access.masks_data:
             return Packs.IN_PLACE
@@ -193,7 +197,7 @@ class DataPlanner:
             saves = 2 * partitions.surplus <= partitions.work_items and not self._has_room(access, packs_filter)
             if saves or partitioning.may_pack_by_work_item(n_partitions):
                 default = Packs.WORK_ITEM
-        if access.data_in_place:
+        if in_place:
             places.append(Packs.IN_PLACE)
             default = Packs.IN_PLACE
         return places[decisions.draw("packs", range(len(places)), places.index(default))]

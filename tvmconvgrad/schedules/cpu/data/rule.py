@@ -31,7 +31,8 @@ Why it is fast.
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses; that of
    depthwise layers also with padding: in NCX by masked loads (masked.py), in NXC by conditions that leave out its
-   products, with a row's first and last tile apart from the others. Depthwise data (in NXC that of a single sum of two
+   products, with a row's first and last tile apart from the others; and that of few channels, with vectors over N, where
+   a single N block reads it and all padding is left out (4). Depthwise data (in NXC that of a single sum of two
    or three axes), and data with vectors over N, is prefetched (transforms/prefetch.py). With vectors over positions all
    N blocks of a tile follow each other, so its data stays in L1 or L2, and that of the next tiles is prefetched
    meanwhile (transforms/software_pipelining.py): its rows lie far apart, so a core's own prefetcher does not follow
@@ -141,7 +142,8 @@ class DataRule(PlannedRule[DataPlanner]):
     def program(self, problem: Problem, planner: DataPlanner, plan: DataPlan) -> tuple[Expression, IRModule]:
         """Nest the sums, pack data and filter, then fuse, prefetch, elide padding and map the results."""
         access = planner.access(plan.tile)
-        implicit_axes = access.implicit_axes if plan.packs is Packs.BEFORE else 0
+        of_places = {Packs.BEFORE: access.implicit_axes, Packs.IN_PLACE: access.implicit_axes_in_place}
+        implicit_axes = of_places.get(plan.packs, 0)
         blocking = planner.sizes.blocking(plan.tile, plan.block_k, implicit_axes, access.pairs)
         blocking = replace(blocking, last_reversed=adds_taps(access))
         if access.has_scratch_accumulator(plan.k_cache_blocks):
@@ -153,10 +155,12 @@ class DataRule(PlannedRule[DataPlanner]):
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_zeros_and_bias(sch, expression)
         module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
-        module = prefetch_reads(module, {expression.inputs[0].op.name: _ahead(access, plan)})
         # Masks stand for padding along the last two axes.
         eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
         module = elide_padding(module, eliding)
+        if plan.packs is Packs.IN_PLACE and access.implicit_axes_in_place:
+            module = _inlined(module, expression.operands[0])
+        module = prefetch_reads(module, {expression.inputs[0].op.name: _ahead(access, plan)})
         if plan.packs is Packs.IN_PLACE and access.leaves_out_padding:
             module = elide_pads_in_place(module, expression.inputs[0].op.name)
         if plan.tile.groups == 1:
@@ -207,7 +211,8 @@ class DataRule(PlannedRule[DataPlanner]):
         """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])
         if plan.packs is Packs.IN_PLACE:
-            sch.compute_inline(data)
+            if not access.implicit_axes_in_place:  # else its padding is left out before
+                sch.compute_inline(data)
             return sch.mod
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
@@ -216,6 +221,13 @@ class DataRule(PlannedRule[DataPlanner]):
         packed = DataBlocks(channels, plan.tile.groups, run=run)
         pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
         return sch.mod
+
+
+def _inlined(module: IRModule, stage: str) -> IRModule:
+    """The module whose sums read the tensor of a stage in place."""
+    sch = Schedule(module)
+    sch.compute_inline(sch.get_sblock(stage))
+    return sch.mod
 
 
 def _ahead(access: DataAccess, plan: DataPlan) -> tuple[int, ...]:
