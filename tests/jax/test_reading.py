@@ -15,6 +15,7 @@ import pytest
 from jax import lax
 
 from tests.jax.support import by_xla, described, draw
+from tests.support.cases.sampling import every
 from tvmconvgrad.frontends.parts import Part
 from tvmconvgrad.jax.computing import compute
 from tvmconvgrad.jax.problems.convolution import Convolution
@@ -36,7 +37,7 @@ def by_definition(conv: Convolution, lhs: Any, rhs: Any, is_reversed: bool = Fal
     return reading, compute(reading, call, lhs, rhs)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 24))])
+@pytest.mark.parametrize("seed", every(12, range(24), second=6))
 def test_random_convolutions(seed: int) -> None:
     """Any dimension numbers, dilations on both sides, pads of any sign, both kinds of groups."""
     for more in range(10):

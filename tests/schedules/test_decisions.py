@@ -108,7 +108,7 @@ def test_staged_results(strided: tuple[int, tuple[int, int], tuple[int, int]]) -
     assert bool(staged) == (min(kernel) > 1 and channels * size[0] * size[1] % 16 == 0)
 
 
-@pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(6, OPERATORS, PADDED, ("NXC", "NCX")))
+@pytest.mark.parametrize(("operator", "conv", "data_format"), in_turn(6, OPERATORS, PADDED, ("NXC", "NCX"), second=3))
 def test_every_place_to_pack(operator: str, conv: Convolution, data_format: str) -> None:
     from tests.support.building.scheduled import run
     from tvmconvgrad import schedules

@@ -29,7 +29,9 @@ LINE = Convolution(3, 1, 4, 16, (40,), (40,), (9,), (1,), (2,), (8,), (8,))
 LAYERS = {"stem": STEM, "groups": GROUPS, "cube": CUBE, "line": LINE}
 
 
-@pytest.mark.parametrize(("layer", "tile"), in_turn(len(LAYERS), list(LAYERS), range(len(TILES_FROM_REGISTERS))))
+@pytest.mark.parametrize(
+    ("layer", "tile"), in_turn(len(LAYERS), list(LAYERS), range(len(TILES_FROM_REGISTERS)), second=2)
+)
 def test_each_tile(emulator: Emulator, layer: str, tile: int) -> None:
     """In each type and layout, for both targets, of every BLOCK_K and number of stages, in turn."""
     turn = list(LAYERS).index(layer) + tile

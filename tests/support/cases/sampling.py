@@ -15,11 +15,10 @@ T = TypeVar("T")
 Kinds = Callable[[T], Iterable[Hashable]]
 
 
-def every(step: int, cases: Sequence[T]) -> list[ParameterSet]:
-    """One parameter for each case, named by its text; all but every step-th are marked slow."""
-    return [
-        pytest.param(case, id=str(case), marks=[pytest.mark.slow] if i % step else []) for i, case in enumerate(cases)
-    ]
+def every(step: int, cases: Sequence[T], second: int | None = None) -> list[ParameterSet]:
+    """One parameter for each case, named by its text, in lanes by its place modulo `step`, as in `in_turn`."""
+    lanes = _lanes(step, second)
+    return [pytest.param(case, id=str(case), marks=lanes[i % step]) for i, case in enumerate(cases)]
 
 
 def in_turn(step: int, *axes: Sequence[Any], second: int | None = None) -> list[ParameterSet]:
@@ -28,12 +27,17 @@ def in_turn(step: int, *axes: Sequence[Any], second: int | None = None) -> list[
     is left. If one axis has `step` values, the quick lane meets each combination of the other axes' values once, and
     the first two lanes `second` times."""
     assert step < sum(map(len, axes)) - len(axes) + 1, "the quick lane would have one case"
-    lanes = [[], *[[pytest.mark.slow]] * ((second or step) - 1), *[[pytest.mark.nightly]] * (step - (second or step))]
-    found = []
+    lanes, found = _lanes(step, second), []
     for chosen in product(*map(enumerate, axes)):
         places, values = zip(*chosen, strict=True)
         found.append(pytest.param(*values, id="-".join(map(str, values)), marks=lanes[sum(places) % step]))
     return found
+
+
+def _lanes(step: int, second: int | None) -> list[list[pytest.MarkDecorator]]:
+    """The marks of places modulo `step`."""
+    taken = step if second is None else second
+    return [[], *[[pytest.mark.slow]] * (taken - 1), *[[pytest.mark.nightly]] * (step - taken)]
 
 
 def kinds_of(case: Case) -> list[Hashable]:
