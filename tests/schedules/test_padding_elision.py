@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,14 +71,14 @@ def test_an_infinite_filter_adds_nothing_where_it_meets_pads(operator: str, name
 
 
 ROWS = {
-    "one tile": Convolution(2, 1, 32, 48, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
-    "two tiles": Convolution(1, 1, 24, 64, (3, 12), (3, 12), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
-    "tiles between them": Convolution(1, 1, 64, 64, (3, 60), (3, 60), (1, 5), (1, 1), (1, 1), (0, 2), (0, 2)),
-    "far taps": Convolution(1, 1, 16, 32, (9,), (9,), (3,), (1,), (4,), (4,), (4,)),
-    "strides": Convolution(1, 1, 32, 48, (9, 12), (5, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
-    "1-D, 5 taps": Convolution(2, 1, 32, 32, (12,), (12,), (5,), (1,), (1,), (2,), (2,)),
-    "3-D": Convolution(1, 1, 16, 32, (3, 4, 6), (3, 4, 6), (1, 3, 3), (1,) * 3, (1,) * 3, (0, 1, 1), (0, 1, 1)),
-    "groups": Convolution(1, 2, 64, 64, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    "one tile": Convolution(4, 1, 32, 32, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
+    "two tiles": Convolution(10, 1, 24, 64, (3, 12), (3, 12), (1, 3), (1, 1), (1, 1), (0, 1), (0, 1)),
+    "tiles between them": Convolution(10, 1, 64, 64, (3, 60), (3, 60), (1, 5), (1, 1), (1, 1), (0, 2), (0, 2)),
+    "far taps": Convolution(28, 1, 16, 32, (9,), (9,), (3,), (1,), (4,), (4,), (4,)),
+    "strides": Convolution(12, 1, 32, 48, (9, 12), (5, 6), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1)),
+    "1-D, 5 taps": Convolution(28, 1, 32, 32, (12,), (12,), (5,), (1,), (1,), (2,), (2,)),
+    "3-D": Convolution(3, 1, 16, 32, (3, 4, 6), (3, 4, 6), (1, 3, 3), (1,) * 3, (1,) * 3, (0, 1, 1), (0, 1, 1)),
+    "groups": Convolution(4, 2, 64, 64, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
 }
 
 
@@ -119,17 +118,31 @@ def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, 
         assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
 
 
-def test_data_of_few_channels_is_read_in_place_with_its_padding() -> None:
-    """A single N block reads it. With two, it is packed, as is what several steps apart are read of."""
-    square = Convolution(2, 1, 32, 32, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+@pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
+def test_data_of_a_single_block_is_read_in_place_with_its_padding(operator: str) -> None:
+    """With two N blocks it is packed, and so it is for strided reads, which a forward has, or where padding is kept."""
+    square = Convolution(4, 1, 32, 32, (14, 14), (14, 14), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
     strided = replace(square, y=(7, 7), strides=(2, 2), pads_end=(0, 0))
-    target = parse_target("llvm -mcpu=x86-64-v4")
-    for conv, in_place in ((square, True), (replace(square, c=256, o=256), False), (strided, False)):
-        problem = Case("ConvTransposeBackpropData", conv).call.problem()
-        made = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64})
+    target, forward = parse_target("llvm -mcpu=x86-64-v4"), operator.startswith("ConvTranspose")
+    packed: dict[str, int] = {"leaves_out_by_position": 0}
+    for conv, more, in_place in (
+        (square, {}, True),
+        (square, packed, False),
+        (replace(square, c=256, o=256), {}, False),
+        (strided, {}, not forward),
+    ):
+        problem = Case(operator, conv).call.problem()
+        made = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64, **more})
         assert (made.plan["packs"] == "") is in_place
-        built = llvm.build_scheduled(made, target)
-        assert (built.workspace_bytes < 4 * prod(problem.input_shapes[0])) is in_place
+        assert (f"{made.expression.operands[0]} = T.sblock_alloc_buffer" not in made.module.script()) is in_place
+
+
+def test_a_row_that_would_be_split_is_a_tile() -> None:
+    """In three tiles, each a work item of its own, its padding would be packed, and multiplied."""
+    conv = Convolution(1, 1, 512, 16, (20,), (20,), (3,), (1,), (1,), (1,), (1,))
+    problem = Case("ConvTransposeBackpropData", replace(conv, c=512, o=16)).call.problem()
+    made = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v4"), "data-channels")
+    assert (made.plan["tile"]["positions"], made.plan["leaves_out_by_position"]) == (20, 1)
 
 
 @pytest.mark.parametrize("name", ROWS)

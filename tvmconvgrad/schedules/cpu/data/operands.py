@@ -13,8 +13,8 @@ from math import ceil, prod
 from tvmconvgrad.machines.cpu import BF16_BYTES, CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.results import DataResults
-from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
-from tvmconvgrad.schedules.cpu.data.sum_axis import MOST_TILES
+from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS, DataAxis
+from tvmconvgrad.schedules.cpu.data.sum_axis import MOST_TILES, SumAxis
 from tvmconvgrad.schedules.cpu.micro_kernel import holds_rows
 from tvmconvgrad.schedules.cpu.packing import BLOCK_K
 from tvmconvgrad.schedules.cpu.tile_registers import LEAST_CHANNELS
@@ -99,12 +99,17 @@ class DataOperands(DataResults):
 
     @cached_property
     def products(self) -> int:
-        """Multiply-adds, including what tiles and BLOCK_K round up, without those that are left out as padding, which
-        assumes that partitions do not split rows. Fewer sums than a core has FMAs in flight take as long as those."""
+        """Multiply-adds, including what tiles and BLOCK_K round up, without those that are left out as padding. Fewer
+        sums than a core has FMAs in flight take as long as those."""
         sizes, run = self.sizes, self.block_k(self.data_in_place)
         _, columns, _ = self.tile.vectors(self.machine.lanes)
         least = min(ceil(self.machine.fmas_in_flight / columns), self.tile.positions)
-        return sizes.charged_products(self.tile, least) // sizes.k * ceil_to(sizes.k, run)
+
+        def charged(axis: SumAxis, extent: int) -> int:
+            by_position = self.leaves_out_by_position
+            return axis.charged_by_position(extent, least) if by_position else axis.computed(extent)
+
+        return sizes.products(self.tile, charged) // sizes.k * ceil_to(sizes.k, run)
 
     @property
     def steps(self) -> int:
@@ -129,15 +134,22 @@ class DataOperands(DataResults):
         rows, columns, _ = self.tile.vectors(self.machine.lanes)
         return self.tile.vector_axis is DataAxis.N and holds_rows(self.machine, rows, columns)
 
-    @property
+    @cached_property
     def leaves_out_by_position(self) -> bool:
-        """Whether products with padding along a row are left out position by position (`DataSizes`). Not where sums
-        take all registers (`holds_rows`), and many tiles leave surplus positions: LLVM spills in the last tile, and
-        ResNet-50's res3a_branch2b and res4a_branch2b (data) took 1.2 and 1.1 times as long with AVX2."""
-        tile = self.tile
-        rows = {size.positions[-1] for size in self.sizes.sums}
-        spills = any(row % tile.positions and row > MOST_TILES * tile.positions for row in rows)
-        return self.sizes.leaves_out_by_position(tile) and not (self.holds_rows and spills)
+        """Whether products with padding along a row are left out position by position (`DataSizes`). Not where rows are
+        split to have enough work items. Nor where sums take all registers (`holds_rows`), and many tiles leave surplus
+        positions: LLVM spills in the last tile, and ResNet-50's res3a_branch2b and res4a_branch2b (data) took 1.2 and
+        1.1 times as long with AVX2."""
+        sizes, extent = self.sizes, self.tile.positions
+        if not sizes.leaves_out_by_position(self.tile):
+            return False
+        blocks = sizes.problem.geometry.batch * sizes.group_blocks(self.tile) * sizes.n_blocks(self.tile)
+        for *others, row in (size.positions for size in sizes.sums):
+            splits = row > extent and blocks * prod(others) < WORK_ITEMS
+            spills = self.holds_rows and row % extent and row > MOST_TILES * extent
+            if splits or spills:
+                return False
+        return True
 
     @property
     def filter_run(self) -> int:
@@ -164,8 +176,8 @@ class DataOperands(DataResults):
 
     @cached_property
     def data_in_place(self) -> bool:
-        """Whether the data is read in place: depthwise data also with padding, all other if it needs neither padding,
-        unless all of it is left out, nor conversion, the tile's vectors or rows follow its memory, and the rows that a
+        """Whether the data is read in place: depthwise data also with padding, all other if it needs no conversion, and
+        no padding but what is left out, the tile's vectors or rows follow its memory, and the rows that a
         tile reads side by side cause no conflict misses in L1, or in L2 if they are prefetched. Tile registers need K
         blocks that divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
@@ -192,11 +204,11 @@ class DataOperands(DataResults):
     @cached_property
     def implicit_axes_in_place(self) -> int:
         """The number of spatial axes along which data that is read in place may have padding, since all of it is left
-        out: all axes, or none. Padding along a row must be left out by position, neighbours be read, and that by a
-        single N block: with several, packed data was as fast or faster (ResNet-50's res4a_branch2b, DCGAN's judge4),
-        and ResNeXt's conv5a_grouped (forward), which is strided, took 1.3 times as long in place. 19 forwards and 18
-        data gradients of few channels became 1.03 times as fast in the mean, from 0.98 and 0.83 to 1.22 and 1.30 (an
-        Intel Xeon with AMX)."""
+        out: all axes, or none. Padding along a row must be left out by position, the reads not be strided, and the
+        result have a single N block. 19 such forwards and 18 data gradients became 1.03 times as fast in the mean, from
+        0.98 and 0.83 to 1.22 and 1.30. With several N blocks packed data was as fast or faster (ResNet-50's
+        res4a_branch2b, DCGAN's judge4). ResNeXt's conv5a_grouped (forward), which is strided, took 1.3 times as long in
+        place (an Intel Xeon with AMX)."""
         alone = self.sizes.n_blocks(self.tile) == 1 and self.sizes.reads_neighbours
         return self.sizes.problem.geometry.rank if alone and self.leaves_out_by_position else 0
 

@@ -14,15 +14,10 @@ from math import gcd, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
-from tvmconvgrad.schedules.cpu.data.sizes import DataAxis
+from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS, DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
-
-WORK_ITEMS = 28
-"""The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
-28 divides the rows of many layers. With half of it 47 sums change, and take 0.98 times as long; with twice, 54 and 0.97
-(benchmarks/constants.py)."""
 
 SURPLUS = 2
 """Work items may together pack so many times the data (neighbours share some); if they would pack more, the data is

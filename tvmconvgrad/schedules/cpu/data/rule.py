@@ -31,8 +31,8 @@ Why it is fast.
      results lie a page apart at more positions than L1's TLB knows.
 3. Data is read in place if it needs neither padding nor conversion, and its rows cause no conflict misses; that of
    depthwise layers also with padding: in NCX by masked loads (masked.py), in NXC by conditions that leave out its
-   products, with a row's first and last tile apart from the others; and that of few channels, with vectors over N, where
-   a single N block reads it and all padding is left out (4). Depthwise data (in NXC that of a single sum of two
+   products, with a row's first and last tile apart from the others; and that of which a single N block is made, with
+   vectors over N, where all padding is left out (4). Depthwise data (in NXC that of a single sum of two
    or three axes), and data with vectors over N, is prefetched (transforms/prefetch.py). With vectors over positions all
    N blocks of a tile follow each other, so its data stays in L1 or L2, and that of the next tiles is prefetched
    meanwhile (transforms/software_pipelining.py): its rows lie far apart, so a core's own prefetcher does not follow
@@ -211,7 +211,7 @@ class DataRule(PlannedRule[DataPlanner]):
         """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])
         if plan.packs is Packs.IN_PLACE:
-            if not access.implicit_axes_in_place:  # else its padding is left out before
+            if not access.implicit_axes_in_place:  # else its padding is left out first
                 sch.compute_inline(data)
             return sch.mod
         total = sch.get_consumers(data)[0]

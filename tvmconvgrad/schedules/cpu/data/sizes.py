@@ -20,6 +20,11 @@ from tvmconvgrad.te.phases import reaches_all
 from tvmconvgrad.te.tensors import ceil_to, group_sizes
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
+WORK_ITEMS = 28
+"""The least number of parallel work items that a sum should have: enough for many cores, and few enough to stay large.
+28 divides the rows of many layers. With half of it 47 sums change, and take 0.98 times as long; with twice, 54 and 0.97
+(benchmarks/constants.py)."""
+
 
 class DataAxis(str, Enum):
     """The vectorised axis of a data gradient or a forward, with the name that its rule has."""
@@ -294,18 +299,9 @@ class DataSizes:
         computed = sum(size.computed(tile) for size in self.sums)
         return computed / max(sum(prod(axis.positions * axis.taps for axis in size.axes) for size in self.sums), 1)
 
-    def products(self, tile: DataTile) -> int:
-        """Multiply-adds, including what tiles round up (but not BLOCK_K), without those left out as padding."""
-        return self._products(tile, SumAxis.computed_by_position)
-
-    def charged_products(self, tile: DataTile, least: int) -> int:
-        """How many multiply-adds take as long (`SumAxis.charged_by_position`)."""
-        return self._products(tile, lambda axis, extent: axis.charged_by_position(extent, least))
-
-    def _products(self, tile: DataTile, count: Callable[[SumAxis, int], int]) -> int:
-        """Multiply-adds if `count` says how many pairs of position and tap there are along a row whose padding is left
-        out by position."""
-        count = count if self.leaves_out_by_position(tile) else SumAxis.computed
+    def products(self, tile: DataTile, count: Callable[[SumAxis, int], int] = SumAxis.computed) -> int:
+        """Multiply-adds, including what tiles round up (but not BLOCK_K), without taps left out as padding. `count`
+        says how many pairs of position and tap there are along a row, in tiles of so many positions."""
         sums = self.sums if self.n % tile.n == 0 else self.sums_of_phases_together
         return (
             self.problem.geometry.batch
