@@ -177,9 +177,9 @@ class DataOperands(DataResults):
     @cached_property
     def data_in_place(self) -> bool:
         """Whether the data is read in place: depthwise data also with padding, all other if it needs no conversion, and
-        no padding but what is left out, the tile's vectors or rows follow its memory, and the rows that a
-        tile reads side by side cause no conflict misses in L1, or in L2 if they are prefetched. Tile registers need K
-        blocks that divide K."""
+        no padding but what is left out, the tile's vectors or rows follow its memory, and the rows that a tile reads
+        side by side cause no conflict misses in L1, or in L2 if they are prefetched. Tile registers need K blocks that
+        divide K."""
         problem, tile, (data, _) = self.sizes.problem, self.tile, self.sizes.problem.input_shapes
         if self.masks_data or self.leaves_out_padding:
             return True

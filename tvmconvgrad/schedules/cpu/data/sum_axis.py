@@ -15,7 +15,7 @@ from functools import lru_cache
 
 MOST_TILES = 3
 """The tiles of a row of which the program has a copy: the first, the last, and one for those between. Where several of
-these meet padding, a row must have no more."""
+these meet padding, a row must have no more: each would take a copy of its own."""
 
 MOST_COPIES = 24
 """Padding is left out by position if that takes at most so many copies of a tile's products, for all sums together:
@@ -24,10 +24,10 @@ with strides of 2 has 24, one of 7x7 taps 42."""
 
 LEAST_LEFT_OUT = 0.02
 """The least share of the products for which padding is left out by position; below it, in rows of 56 and more, copies
-cost more time to compile than calls gain. 28 forwards and 36 data gradients became
-1.03 and 1.05 times as fast in the mean, from 0.95 to 1.28; ResNet-50's res4a_branch2b and res5a_branch2b (data; 0.048
-and 0.095 are padding) 1.05 and 1.12 times in f16, 1.05 and 1.1 in bf16 pairs, and res5a_branch2b 1.13 with AVX2 (an
-Intel Xeon with AMX)."""
+cost more time to compile than calls gain, which was judged, not measured. 28 forwards and 36 data gradients above it
+became 1.03 and 1.05 times as fast in the mean, from 0.95 to 1.28; ResNet-50's res4a_branch2b and res5a_branch2b (data;
+0.048 and 0.095 are padding) 1.05 and 1.12 times in f16, 1.05 and 1.1 in bf16 pairs, and res5a_branch2b 1.13 with AVX2
+(an Intel Xeon with AMX)."""
 
 
 @dataclass(frozen=True)
