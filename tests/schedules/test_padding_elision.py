@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.building.scheduled import computed, run
 from tests.support.cases import layouts
 from tests.support.cases.case import DTYPES, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
@@ -16,7 +17,6 @@ from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.host import host_features
 from tvmconvgrad.machines.targets import parse_target
-from tvmconvgrad.runtime.native import load_function
 
 FAR = 300
 """A dilation with which the outer taps meet pads alone, also at what a tile computes beyond the end of an axis."""
@@ -39,7 +39,6 @@ def meets_pads(conv: Convolution) -> Array:
 def results(case: Case, tensors: Tensors) -> dict[str, Array]:
     """By the names of the rules whose tiles read each tap by itself, what they make of operands, canonical."""
     import tvmconvgrad
-    from tests.support.building.scheduled import run
 
     call, target = case.call, parse_target(None)
     operator: Any = getattr(tvmconvgrad, call.operator)(**call.attributes)
@@ -80,8 +79,6 @@ ROWS = {
     "3-D": Convolution(3, 1, 16, 32, (3, 4, 6), (3, 4, 6), (1, 3, 3), (1,) * 3, (1,) * 3, (0, 1, 1), (0, 1, 1)),
     "groups": Convolution(4, 2, 64, 64, (7, 7), (7, 7), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1)),
 }
-
-
 LEVELS = ["x86-64-v3", "x86-64-v4", "x86-64-v4 -mattr=+avx512bf16"]
 
 
@@ -106,16 +103,12 @@ def test_no_position_of_a_row_adds_products_with_pads(operator: str, name: str, 
     expected = np.where(meets, np.inf, reference.gradient(conv, case.result, finite)).astype(DTYPES[dtype])
     assert np.isinf(expected).any() and np.isfinite(expected).any()
     problem = case.call.problem()
-    first, second = map(np.ascontiguousarray, case.arrays(tensors))
     places = schedules.schedule(problem, target, "data-channels", {"partition_tiles": 64}).candidates.get("packs", [0])
     for packs in places:
         given = {"partition_tiles": 64} | ({"packs": packs} if len(places) > 1 else {})
         made = schedules.schedule(problem, target, "data-channels", given)
         assert made.plan["leaves_out_by_position"] == 1
-        got = np.full(case.shape(case.result), np.nan, DTYPES[dtype])
-        function = load_function(llvm.compile_scheduled(made, target), problem)
-        function(first.ctypes.data, second.ctypes.data, got.ctypes.data)
-        assert_same(layouts.to_canonical(got, case.axes(case.result)), expected)
+        assert_same(computed(made, case, tensors, target), expected)
 
 
 @pytest.mark.parametrize("operator", ["ConvolutionBackpropData", "ConvTransposeBackpropData"])
@@ -140,7 +133,7 @@ def test_data_of_a_single_block_is_read_in_place_with_its_padding(operator: str)
 def test_a_row_that_would_be_split_is_a_tile() -> None:
     """In three tiles, each a work item of its own, its padding would be packed, and multiplied."""
     conv = Convolution(1, 1, 512, 16, (20,), (20,), (3,), (1,), (1,), (1,), (1,))
-    problem = Case("ConvTransposeBackpropData", replace(conv, c=512, o=16)).call.problem()
+    problem = Case("ConvTransposeBackpropData", conv).call.problem()
     made = schedules.schedule(problem, parse_target("llvm -mcpu=x86-64-v4"), "data-channels")
     assert (made.plan["tile"]["positions"], made.plan["leaves_out_by_position"]) == (20, 1)
 

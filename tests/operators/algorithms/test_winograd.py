@@ -48,7 +48,7 @@ def computed(case: Case, rule: str, tensors: Tensors, most: bool) -> Array:
     return layouts.to_canonical(found(*case.arrays(tensors)), case.axes(case.result))
 
 
-@pytest.mark.parametrize("pair", covering(exact(), kinds, quick=1, second=2, each=lambda pair: [pair[0].convolution]))
+@pytest.mark.parametrize("pair", covering(exact(), kinds, each=lambda pair: [pair[0].convolution]))
 def test_sums_of_integers_are_exact(pair: tuple[Case, str]) -> None:
     case, rule = pair
     tensors = operands(case.convolution, case.result)
@@ -56,7 +56,7 @@ def test_sums_of_integers_are_exact(pair: tuple[Case, str]) -> None:
     assert_same(computed(case, rule, tensors, most=False), expected.astype(DTYPES[case.dtype]))
 
 
-@pytest.mark.parametrize("pair", covering(forced(), kinds, quick=1, second=2, each=lambda pair: [pair[0].convolution]))
+@pytest.mark.parametrize("pair", covering(forced(), kinds, each=lambda pair: [pair[0].convolution]))
 def test_large_tiles_are_close_to_float64(pair: tuple[Case, str]) -> None:
     case, rule = pair
     rng = np.random.default_rng(11)

@@ -55,7 +55,7 @@ def test_what_no_descriptor_has_is_refused() -> None:
 
 
 @needs("shapes")
-@pytest.mark.parametrize("case", covering(SAMPLE, quick=1))
+@pytest.mark.parametrize("case", covering(SAMPLE))
 def test_same_as_pytorch(case: Case) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (pip install torch)")
     assert benchdnn.wrong_elements(case) == 0

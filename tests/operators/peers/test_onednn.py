@@ -21,7 +21,7 @@ def judge() -> Iterator[onednn.Judge]:
         yield found
 
 
-@pytest.mark.parametrize("case", covering(CASES, quick=1))
+@pytest.mark.parametrize("case", covering(CASES))
 def test_same_as_onednn(judge: onednn.Judge, case: Case) -> None:
     tensors = operands(case.convolution, case.result)
     assert_same(case.run(tensors), judge.gradient(case, tensors))

@@ -50,7 +50,7 @@ def grid() -> list[Case]:
     return cases
 
 
-@pytest.mark.parametrize("case", covering(grid(), quick=1))
+@pytest.mark.parametrize("case", covering(grid()))
 def test_same_as_convolution_backward(case: Case) -> None:
     tensors = operands(case.convolution, case.result)
     expected = torch_reference.gradient(case.convolution, case.result, tensors)

@@ -15,7 +15,7 @@ from tests.support.cases.sampling import covering
 from tests.support.oracles import reference
 
 
-@pytest.mark.parametrize("case", covering(random_cases(seed=42, count=80), quick=1))
+@pytest.mark.parametrize("case", covering(random_cases(seed=42, count=80)))
 def test_a_flipped_filter_gives_the_same(case: Case) -> None:
     from tvmconvgrad import schedules
     from tvmconvgrad.kernels import get_kernel

@@ -51,7 +51,7 @@ def _instruction(multiplied: str, program: Program) -> str:
     return f"mma.sync.aligned.{shape}.row.col.f32.{multiplied}.{multiplied}.f32"
 
 
-@pytest.mark.parametrize("case", covering([case for case in cases() if case.convolution.groups == 1], quick=1))
+@pytest.mark.parametrize("case", covering([case for case in cases() if case.convolution.groups == 1]))
 def test_dense_16_bits_go_to_tensor_cores(case: Case) -> None:
     """For every operator, type, layout and rank; tests/cuda_all.py compiles them all."""
     for target in TARGETS.values():

@@ -39,7 +39,7 @@ def cases() -> list[Case]:
     return found
 
 
-@pytest.mark.parametrize("case", covering(cases(), quick=1, each=lambda case: [case.convolution]))
+@pytest.mark.parametrize("case", covering(cases(), each=lambda case: [case.convolution]))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     check(emulator, case, "depthwise")
 

@@ -42,7 +42,7 @@ def named(chosen: tuple[Case, dict[str, int]]) -> str:
     return f"{chosen[0]}-{chosen[1]}"
 
 
-@pytest.mark.parametrize("case", covering(of_all_types(), quick=1, second=2))
+@pytest.mark.parametrize("case", covering(of_all_types()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case):
         pytest.skip("the sum is no matrix product")
@@ -71,7 +71,7 @@ def test_split_sums(emulator: Emulator, operator: str, dtype: str) -> None:
     check_program(emulator, case, program)
 
 
-@pytest.mark.parametrize("case", covering(random_cases(seed=11, count=60), quick=0, second=2))
+@pytest.mark.parametrize("case", covering(random_cases(seed=11, count=60), quick=0))
 def test_random_attributes(emulator: Emulator, case: Case) -> None:
     dtype = THREE[case.convolution.c % 3]
     if not takes("gemm", case):

@@ -14,7 +14,7 @@ from tests.support.gpu.emulator import Emulator, needs_emulator
 pytestmark = needs_emulator
 
 
-@pytest.mark.parametrize("case", covering(cases(), quick=1, second=2))
+@pytest.mark.parametrize("case", covering(cases()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     check(emulator, case, "naive" if takes("naive", case) else "zero")
 

@@ -34,7 +34,7 @@ def rounded(values: Array, to_even: bool) -> Array:
     return np.ldexp(nearest / 2**11, exponent).astype(np.float32)
 
 
-@pytest.mark.parametrize("case", covering([case.with_dtype("f32") for case in cases()[::3]], quick=1, second=2))
+@pytest.mark.parametrize("case", covering([case.with_dtype("f32") for case in cases()[::3]]))
 def test_sums_of_integers_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, TF32):
         pytest.skip("the sum is no matrix product")

@@ -29,7 +29,7 @@ def of_both_types() -> list[Case]:
     return [case.with_dtype(TYPES[i // len(OPERATORS) % 2]) for i, case in enumerate(cases())]
 
 
-@pytest.mark.parametrize("case", covering(of_both_types(), quick=1))
+@pytest.mark.parametrize("case", covering(of_both_types()))
 def test_results_are_exact(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, SM_90A):
         pytest.skip("the sum is no matrix product")
@@ -54,7 +54,7 @@ def test_split_sums(emulator: Emulator, operator: str) -> None:
     check(emulator, case, "gemm", {"split_k": split_k}, SM_90A)
 
 
-@pytest.mark.parametrize("case", covering(random_cases(seed=23, count=30), quick=0, second=2))
+@pytest.mark.parametrize("case", covering(random_cases(seed=23, count=30), quick=0))
 def test_random_attributes(emulator: Emulator, case: Case) -> None:
     if not takes("gemm", case, SM_90A):
         pytest.skip("the sum is no matrix product")

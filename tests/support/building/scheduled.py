@@ -9,8 +9,11 @@ import numpy as np
 import tvm
 
 import tvmconvgrad as cg
+from tests.support.cases import layouts
+from tests.support.cases.case import DTYPES, Case
+from tests.support.cases.convolution import Array, Tensors
 from tvmconvgrad.compiler import pipeline
-from tvmconvgrad.compiler.llvm import compile_problem
+from tvmconvgrad.compiler.llvm import compile_problem, compile_scheduled
 from tvmconvgrad.machines.targets import Target
 from tvmconvgrad.records.choice import Choice
 from tvmconvgrad.runtime.native import load_function
@@ -26,6 +29,15 @@ def run(scheduled: Scheduled, inputs: Sequence[Any], target: Target) -> Any:
     result = np.empty([int(extent) for extent in out.shape], str(scheduled.expression.results[0].dtype))
     built.jit()["main"](*inputs, result)
     return result
+
+
+def computed(scheduled: Scheduled, case: Case, tensors: Tensors, target: Target) -> Array:
+    """The result of a program for a case, in canonical layout; it holds NaN before."""
+    result = np.full(case.shape(case.result), np.nan, DTYPES[case.dtype])
+    first, second = map(np.ascontiguousarray, case.arrays(tensors))
+    function = load_function(compile_scheduled(scheduled, target), case.call.problem())
+    function(first.ctypes.data, second.ctypes.data, result.ctypes.data)
+    return layouts.to_canonical(result, case.axes(case.result))
 
 
 def kernel(problem: Problem, target: Target, rule: str, given: Mapping[str, int]) -> cg.Kernel:

@@ -136,12 +136,12 @@ class DataOperands(DataResults):
 
     @cached_property
     def leaves_out_by_position(self) -> bool:
-        """Whether products with padding along a row are left out position by position (`DataSizes`). Not where rows are
-        split to have enough work items. Nor where sums take all registers (`holds_rows`), and many tiles leave surplus
-        positions: LLVM spills in the last tile, and ResNet-50's res3a_branch2b and res4a_branch2b (data) took 1.2 and
-        1.1 times as long with AVX2."""
+        """Whether products with padding along a row are left out position by position: where they may be, but not where
+        rows are split to have enough work items. Nor where sums take all registers (`holds_rows`), and many tiles leave
+        surplus positions: LLVM spills in the last tile, and ResNet-50's res3a_branch2b and res4a_branch2b (data) took
+        1.2 and 1.1 times as long with AVX2 (an Intel Xeon with AMX)."""
         sizes, extent = self.sizes, self.tile.positions
-        if not sizes.leaves_out_by_position(self.tile):
+        if not sizes.may_leave_out_by_position(self.tile):
             return False
         blocks = sizes.problem.geometry.batch * sizes.group_blocks(self.tile) * sizes.n_blocks(self.tile)
         for *others, row in (size.positions for size in sizes.sums):

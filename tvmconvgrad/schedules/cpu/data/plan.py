@@ -112,9 +112,8 @@ class DataPlanner:
         group_partitions = decisions.draw_divisor("group_partitions", groups, partitioning.group_partitions)
         n_partitions = decisions.draw_divisor("n_partitions", n_blocks, partitioning.n_partitions(group_partitions))
         packs_filter = self._draw_packs_filter(decisions, partitioning, partition_tiles)
-        by_position = None
-        if access.leaves_out_by_position and not partitioning.splits_rows(partition_tiles):
-            by_position = decisions.draw("leaves_out_by_position", (0, 1), 1)
+        may_leave_out = access.leaves_out_by_position and not partitioning.splits_rows(partition_tiles)
+        by_position = decisions.draw("leaves_out_by_position", (0, 1), 1) if may_leave_out else None
         in_place = access.data_in_place and bool(by_position or not access.implicit_axes_in_place)
         packs = self._draw_packs(decisions, partitioning, partition_tiles, n_partitions, packs_filter, in_place)
         prefetch = self._draw_prefetch(decisions, access) if packs is Packs.IN_PLACE else 0
@@ -154,8 +153,8 @@ class DataPlanner:
     def _draw_prefetch(self, decisions: Decisions, access: DataAccess) -> int:
         """The prefetch distance of data that is read in place. Loads of tile registers leave no time for prefetches:
         with them 8 forwards of 1x1 layers took 1.0 to 1.26 times as long (an Intel Xeon with AMX). Depthwise sums in
-        NXC prefetch the next row. Of several output phases each would prefetch the same rows, or data that is read in
-        place with its padding."""
+        NXC prefetch the next row. Where there are several output phases, neither they nor sums of data whose padding is
+        left out prefetch any: each phase would prefetch the same."""
         along = access.tile.vector_axis is DataAxis.N and access.has_contiguous_vectors
         again = access.implicit_axes_in_place and len(self.sizes.sums) > 1
         ahead = access.tile.positions if along and not access.tile.tile_rows and not again else 0

@@ -154,21 +154,26 @@ class DataRule(PlannedRule[DataPlanner]):
         sch = Schedule(expression.prim_func())
         self._schedule_sums(sch, problem, expression, plan, access)
         schedule_zeros_and_bias(sch, expression)
-        module = self._with_data(Schedule(fuse_tasks(sch.mod, expression.sums)), problem, expression, plan, access)
+        sch = Schedule(fuse_tasks(sch.mod, expression.sums))
+        in_place = plan.packs is Packs.IN_PLACE
+        if not in_place:
+            self._pack(sch, problem, expression, plan, access)
+        elif not implicit_axes:
+            sch.compute_inline(sch.get_sblock(expression.operands[0]))
         # Masks stand for padding along the last two axes.
         eliding = replace(expression, views=expression.views[:-2]) if access.masks_data else expression
-        module = elide_padding(module, eliding)
-        if plan.packs is Packs.IN_PLACE and access.implicit_axes_in_place:
+        module = elide_padding(sch.mod, eliding)
+        if in_place and implicit_axes:  # all conditions for its padding are set
             module = _inlined(module, expression.operands[0])
         module = prefetch_reads(module, {expression.inputs[0].op.name: _ahead(access, plan)})
-        if plan.packs is Packs.IN_PLACE and access.leaves_out_padding:
+        if in_place and access.leaves_out_padding:
             module = elide_pads_in_place(module, expression.inputs[0].op.name)
         if plan.tile.groups == 1:
             where = [plan.packs, *[plan.packs_filter] * len(expression.operands[1:])]
             module = pipeline_packing(
                 module, [name for name, each in zip(expression.operands, where) if each is Packs.WORK_ITEM]
             )
-        if plan.packs is Packs.IN_PLACE:
+        if in_place:
             module = pipeline_reading(module, expression.inputs[0].op.name)
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
@@ -205,22 +210,17 @@ class DataRule(PlannedRule[DataPlanner]):
             if tile.tile_rows:
                 tile_registers.zero(sch, zeroed, tile.tile_rows)
 
-    def _with_data(
+    def _pack(
         self, sch: Schedule, problem: Problem, expression: Expression, plan: DataPlan, access: DataAccess
-    ) -> IRModule:
-        """The module with the data packed where the plan says; in a work item, once for all sums fused there."""
+    ) -> None:
+        """Pack the data where the plan says; in a work item, once for all sums fused there."""
         data = sch.get_sblock(expression.operands[0])
-        if plan.packs is Packs.IN_PLACE:
-            if not access.implicit_axes_in_place:  # else its padding is left out first
-                sch.compute_inline(data)
-            return sch.mod
         total = sch.get_consumers(data)[0]
         at = sch.get_loops(total)[0] if plan.packs is Packs.WORK_ITEM else None
         run = 2 if access.pairs and plan.tile.groups > 1 else 1
         channels = 2 if plan.tile.has_channel_rows else plan.block_k  # pairs, each of which is a row of a tile register
         packed = DataBlocks(channels, plan.tile.groups, run=run)
         pack_data(sch, data, problem.data_format, packed, self.machine.lanes, at)
-        return sch.mod
 
 
 def _inlined(module: IRModule, stage: str) -> IRModule:

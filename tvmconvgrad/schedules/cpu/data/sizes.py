@@ -94,12 +94,9 @@ class Size:
         """The number of positions along each axis."""
         return tuple(axis.positions for axis in self.axes)
 
-    def computed(self, tile: DataTile) -> int:
-        """Pairs of position and tap that are computed with such tiles."""
-        return prod(axis.computed(extent) for axis, extent in zip(self.axes, tile.extents(len(self.axes))))
-
-    def along_rows(self, tile: DataTile, count: Callable[[SumAxis, int], int]) -> int:
-        """The same with another `count` of the pairs along the last axis, in tiles of so many positions."""
+    def computed(self, tile: DataTile, count: Callable[[SumAxis, int], int] = SumAxis.computed) -> int:
+        """Pairs of position and tap that are computed with such tiles. `count` says how many there are along a row, in
+        tiles of so many positions."""
         *others, (last, extent) = zip(self.axes, tile.extents(len(self.axes)))
         return prod(axis.computed(size) for axis, size in others) * count(last, extent)
 
@@ -279,8 +276,8 @@ class DataSizes:
         """The number of tiles along N, of the sum that has most."""
         return max((-(-size.n // tile.n) for size in self.sums), default=1)
 
-    def leaves_out_by_position(self, tile: DataTile) -> bool:
-        """Whether products with padding along the last axis are left out position by position (sum_axis.py): with
+    def may_leave_out_by_position(self, tile: DataTile) -> bool:
+        """Whether products with padding along the last axis may be left out position by position (sum_axis.py): with
         vectors over N. With vectors over groups ResNeXt's conv3b_grouped took 1.2 times as long (an Intel Xeon with
         AMX)."""
         if tile.vector_axis is not DataAxis.N or tile.tile_rows or not self.is_product:
@@ -301,13 +298,13 @@ class DataSizes:
 
     def products(self, tile: DataTile, count: Callable[[SumAxis, int], int] = SumAxis.computed) -> int:
         """Multiply-adds, including what tiles round up (but not BLOCK_K), without taps left out as padding. `count`
-        says how many pairs of position and tap there are along a row, in tiles of so many positions."""
+        is as in `Size.computed`."""
         sums = self.sums if self.n % tile.n == 0 else self.sums_of_phases_together
         return (
             self.problem.geometry.batch
             * self.group_blocks(tile)
             * tile.groups
-            * sum(size.along_rows(tile, count) * ceil_to(size.n, tile.n) * self.k for size in sums)
+            * sum(size.computed(tile, count) * ceil_to(size.n, tile.n) * self.k for size in sums)
         )
 
 
