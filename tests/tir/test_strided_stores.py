@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.cases.case import Case
@@ -34,6 +36,21 @@ def program(mcpu: str, stride: int, dtype: str) -> str:
 ])  # fmt: skip
 def test_where_stores_are_masked(mcpu: str, stride: int, dtype: str, masked: bool) -> None:
     assert ("call void @llvm.masked.store" in program(mcpu, stride, dtype)) == masked
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize(("positions", "stride"), [(7, 2), (14, 2), (12, 3), (30, 2)])
+def test_a_known_part_of_a_strided_vector_is_not_stored_by_element(positions: int, stride: int, dtype: str) -> None:
+    from tvmconvgrad.compiler import llvm
+    from tvmconvgrad.machines.targets import parse_target
+
+    row = positions * stride
+    conv = Convolution(2, 32, 32, 32, (row, row), (positions,) * 2, (3, 3), (stride,) * 2, (1, 1), (1, 1), (1, 1))
+    problem = Case("ConvolutionBackpropData", conv, "NCX", "OIX", dtype).call.problem()
+    target = parse_target("llvm -mcpu=x86-64-v4 -mtriple=x86_64-linux-gnu")
+    program = str(llvm.build(problem, target, "data-positions").executable.mod.inspect_source("ll"))
+    alone = len(re.findall(r"store (?:float|half|bfloat|i16) ", program))  # of 36 elements, a vector has one at its end
+    assert alone <= program.count("call void @llvm.masked.store") > 0
 
 
 def test_columns_whose_first_positions_differ_from_work_item_to_work_item() -> None:

@@ -14,6 +14,7 @@ by one. Here all elements between the first and the last are loaded, and a shuff
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
@@ -38,7 +39,7 @@ from tvmconvgrad.tir.passes.statements import (
     undivided,
     without_binds,
 )
-from tvmconvgrad.tir.passes.strided_stores import masked_store
+from tvmconvgrad.tir.passes.strided_stores import masked_stores, parts
 from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 _MOST_UNROLLED = 8
@@ -88,7 +89,7 @@ class Row:
         stored; otherwise each vector is tested alone, then each half of it, down to single elements. If it is known how
         many of a vector's elements are stored, one masked store may take them."""
         known = self._known(begins[0], size) if len(begins) == 1 and self._may_mask() else None
-        if known is not None and (known % _HALF != 1 or str(self.store.buffer.dtype) == "float32"):
+        if known is not None and self._may_store(size, known):
             return self._masked(index(begins[0]), size, known)
         ends = (begins[0], begins[-1] + size - 1)
         holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
@@ -99,52 +100,60 @@ class Row:
         if size == 1:
             return tirx.IfThenElse(condition, stores, None)
         half = size // 2
-        parts = [([begin], size) for begin in begins]
+        smaller = [([begin], size) for begin in begins]
         if len(begins) == 1:
-            parts = [([begins[0]], half), ([begins[0] + half], half)]
-        return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*part) for part in parts]))
+            smaller = [([begins[0]], half), ([begins[0] + half], half)]
+        return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*each) for each in smaller]))
 
     def _may_mask(self) -> bool:
-        """Whether a masked store may take a part of a vector: one that lies in registers, to contiguous elements. Where
+        """Whether a masked store may take a part of a vector: one that lies in registers. Where
         each element has a bias of its own, there is none behind the last one."""
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
         if any(is_bias(load) and uses(load.indices[0], self.a) for load in loads):
             return False
         loads = [load for load in loads if not is_bias(load)]
-        contiguous = step_of(self.store.indices, self.a) == 1 and str(self.store.buffer.dtype) in self.masked
-        return contiguous and all(str(load.source.scope()) == "local" for load in loads)
+        able = 1 <= self._store_stride <= MAX_STRIDE and str(self.store.buffer.dtype) in self.masked
+        return able and all(str(load.source.scope()) == "local" for load in loads)
 
-    def _known(self, begin: int, size: int) -> int | None:
-        """How many elements of a vector are stored, the first ones, if that is known."""
+    def _may_store(self, size: int, stored: Collection[int]) -> bool:
+        """Whether masked stores of these lanes of a vector write nothing else (`_HALF`)."""
+        if str(self.store.buffer.dtype) == "float32":
+            return True
+        stores = [(begin, each) for begin, each in parts(self._store_stride, size, stored) if len(each) > 1]
+        halves = Counter((begin, (element - begin) // _HALF) for begin, elements in stores for element in elements)
+        return 1 not in halves.values()
+
+    @property
+    def _store_stride(self) -> int:
+        """The distance of neighbours in the copy; 0 if they have none."""
+        return step_of(self.store.indices, self.a) or 0
+
+    def _known(self, begin: int, size: int) -> list[int] | None:
+        """Which lanes of a vector are stored, if that is known."""
         holds = [self._holds_at(begin + lane) for lane in range(size)]
-        if any(each is None for each in holds):
-            return None
-        count = sum(map(bool, holds))
-        return count if all(holds[:count]) else None
+        return None if None in holds else [lane for lane, each in enumerate(holds) if each]
 
     def _holds_at(self, element: int) -> bool | None:
         """Whether an element is stored; None if that is not known."""
         found = Analyzer().simplify(tirx.all(*(replaced(each, {self.a: index(element)}) for each in self.conditions)))
         return bool(found.value) if isinstance(found, tirx.IntImm) else None
 
-    def _masked(self, begin: tvm.ir.Expr, size: int, count: int) -> tirx.Stmt:
-        """A vector of which the first `count` elements are stored."""
-        if count in (0, size):
-            return self._vector(self.store, begin, size) if count else tirx.Evaluate(0)
+    def _masked(self, begin: tvm.ir.Expr, size: int, stored: Collection[int]) -> tirx.Stmt:
+        """A vector of which some lanes are stored."""
+        if len(stored) in (0, size):
+            return self._vector(self.store, begin, size) if stored else tirx.Evaluate(0)
         lane, dtype = tirx.Var("lane", "int64"), str(self.store.buffer.dtype)
         lanes = tirx.decl_buffer((size,), dtype, "lanes", scope="local")
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         store = replaced(self.store, {self.a: begin + lane})
         value = tirx.BufferStore(lanes, store.value, [lane])
-        first = replaced(self.store.indices[0], {self.a: begin})
-        numbers = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), size)
-        mask = numbers < tirx.Broadcast(tirx.IntImm("int32", count), size)
+        place = tirx.Ramp(replaced(self.store.indices[0], {self.a: begin}), index(self._store_stride), size)
         vector = tirx.BufferLoad(lanes, [tirx.Ramp(index(0), index(1), size)])
         return tirx.SeqStmt(
             [
                 tirx.AllocBuffer(lanes, keep),
                 tirx.For(lane, 0, size, tirx.ForKind.VECTORIZED, value),
-                masked_store(self.store.buffer, first, vector, mask),
+                *masked_stores(self.store.buffer, place, vector, stored),
             ]
         )
 
@@ -164,8 +173,8 @@ class Row:
         keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
         first = replaced(load.indices[0], {self.a: begin})
         begins, taken = shuffles.strided(side, self.stride)
-        parts = [tirx.BufferLoad(load.source, [tirx.Ramp(first + ahead, index(1), side)]) for ahead in begins]
-        picked = tirx.Shuffle(parts, [tirx.IntImm("int32", element) for element in taken])
+        loaded = [tirx.BufferLoad(load.source, [tirx.Ramp(first + ahead, index(1), side)]) for ahead in begins]
+        picked = tirx.Shuffle(loaded, [tirx.IntImm("int32", element) for element in taken])
         value = structural_map(store.value, (tvm.ir.TensorLoad, lambda _: tirx.BufferLoad(lanes, [lane])))
         stored = replaced(tirx.BufferStore(store.buffer, value, store.indices), {self.a: begin + lane})
         return tirx.SeqStmt(
@@ -195,15 +204,15 @@ class Row:
         """A row by vectors that do not overlap: whole ones, then shorter ones, then single elements."""
         whole, number = self.extent // self.side, tirx.Var("number", "int64")
         begin = whole * self.side
-        parts = [self._vector(self.store, index(at), self.side) for at in range(0, begin, self.side)]
+        stores = [self._vector(self.store, index(at), self.side) for at in range(0, begin, self.side)]
         if whole > _MOST_UNROLLED:
             each = self._vector(self.store, number * self.side, self.side)
-            parts = [tirx.For(number, 0, whole, tirx.ForKind.SERIAL, each)]
+            stores = [tirx.For(number, 0, whole, tirx.ForKind.SERIAL, each)]
         while begin < self.extent:
             size = next((side for side in SIDES if side <= self.extent - begin), 1)
-            parts.append(self._vector(self.store, index(begin), size))
+            stores.append(self._vector(self.store, index(begin), size))
             begin += size
-        return sequence(parts)
+        return sequence(stores)
 
     def _over_row(self, vector: Callable[[tvm.ir.Expr], tirx.Stmt]) -> tirx.Stmt:
         """All vectors of a row; if they are many, those between the first and the last one in a loop."""

@@ -8,7 +8,7 @@ writing. A single lane is stored alone: LLVM 22 may store four bytes for one of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from tvm import tirx
 from tvm.ir import Expr, IRModule
@@ -28,7 +28,9 @@ def with_strided_masked_stores(module: IRModule) -> IRModule:
             return store
         if not isinstance(place.stride, tirx.IntImm) or not 1 < int(place.stride) <= MAX_STRIDE:
             return store
-        return tirx.SeqStmt(list(_stores(store, place)))
+        vector = tirx.Var("lanes", f"{store.buffer.dtype}x{place.lanes}")
+        stores = masked_stores(store.buffer, place, vector, range(int(place.lanes)))
+        return tirx.SeqStmt([tirx.Bind(vector, store.value), *stores])
 
     return rewritten(module, (tirx.BufferStore, strided)) if masked else module
 
@@ -47,23 +49,32 @@ def masked_store(buffer: tirx.Buffer, first: Expr, vector: Expr, mask: Expr) -> 
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.masked.store", vector, address, mask))
 
 
-def _stores(store: tirx.BufferStore, place: tirx.Ramp) -> Iterator[tirx.Stmt]:
-    """The masked stores that cover all elements from the first lane's to the last one's; a single lane is stored
-    alone."""
+def masked_stores(buffer: tirx.Buffer, place: tirx.Ramp, vector: Expr, stored: Collection[int]) -> Iterator[tirx.Stmt]:
+    """The stores of some lanes of a vector, whose elements may be strided: masked ones that cover all elements from the
+    first to the last one; a single lane is stored alone."""
     stride, lanes = int(place.stride), int(place.lanes)
-    value = tirx.Var("lanes", f"{store.buffer.dtype}x{lanes}")
-    yield tirx.Bind(value, store.value)
-    for begin in range(0, stride * lanes, lanes):
-        stored = [element for element in range(begin, begin + lanes) if element % stride == 0]
-        if len(stored) == 1:
-            one = tirx.Shuffle([value], [tirx.IntImm("int32", stored[0] // stride)])
-            yield tirx.BufferStore(store.buffer, one, [place.base + stored[0]])
+    for begin, elements in parts(stride, lanes, stored):
+        if len(elements) == 1:
+            one = tirx.Shuffle([vector], [tirx.IntImm("int32", elements[0] // stride)])
+            yield tirx.BufferStore(buffer, one, [place.base + elements[0]])
             continue
-        taken = [tirx.IntImm("int32", element // stride) for element in range(begin, begin + lanes)]
-        elements = tirx.Ramp(tirx.IntImm("int64", begin), tirx.IntImm("int64", 1), lanes)
-        mask = tirx.EQ(elements % _all(stride, lanes), _all(0, lanes))
-        yield masked_store(store.buffer, place.base + begin, tirx.Shuffle([value], taken), mask)
+        all_elements = range(begin, begin + lanes)
+        taken = [tirx.IntImm("int32", element // stride) for element in all_elements]
+        spread = tirx.Shuffle([vector], taken) if stride > 1 else vector
+        mask = [tirx.IntImm("bool", element in elements) for element in all_elements]
+        yield masked_store(buffer, place.base + begin, spread, _concatenated(mask))
 
 
-def _all(value: int, lanes: int) -> Expr:
-    return tirx.Broadcast(tirx.IntImm("int64", value), lanes)
+def parts(stride: int, lanes: int, stored: Collection[int]) -> list[tuple[int, list[int]]]:
+    """The vectors of contiguous elements that some lanes of a strided vector are stored to: the first element of each,
+    and those that are stored."""
+    elements = [lane * stride for lane in range(lanes) if lane in stored]
+    found = (
+        (begin, [each for each in elements if begin <= each < begin + lanes])
+        for begin in range(0, stride * lanes, lanes)
+    )
+    return [(begin, each) for begin, each in found if each]
+
+
+def _concatenated(scalars: Sequence[Expr]) -> Expr:
+    return tirx.Shuffle(scalars, [tirx.IntImm("int32", lane) for lane in range(len(scalars))])
