@@ -45,16 +45,18 @@ def prefetch_reads(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRMo
     return rewritten(module, (tirx.For, loop))
 
 
-def prefetch_results(module: IRModule, name: str = "result") -> IRModule:
-    """`module`, in which each tile prefetches what it will write: those whose last statement is a block with a name
-    that begins with `name`."""
+def prefetch_results(module: IRModule, name: str = "result", rows_ahead: int = 0) -> IRModule:
+    """`module`, in which each tile prefetches what it will write, or what lies so many rows of the last axis behind
+    that: tiles whose last statement is a block with a name that begins with `name`."""
 
     def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         last = statement.seq[-1]
         blocks = nodes(last, SBlockRealize)
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
-        stores = _accesses(last, tirx.BufferStore, _writing)
+        stores = list(_accesses(last, tirx.BufferStore, _writing))
+        for _, index in stores if rows_ahead else ():
+            index[-2] += rows_ahead
         prefetches = [prefetch(store.buffer, index, write=True) for store, index in stores if _is_memory(store.buffer)]
         return tirx.SeqStmt([*prefetches, *statement.seq]) if prefetches else statement
 
@@ -70,8 +72,7 @@ def _reading(loop: tirx.For) -> Sequence[int]:
     """The steps of a loop for which reads are prefetched."""
     extent = int(loop.extent)
     if PREFETCH_LINE in loop.annotations:
-        step = int(loop.annotations[PREFETCH_LINE])
-        return sorted({*range(step - 1, extent, step), extent - 1})
+        return _each_line(loop)
     return (
         range(extent - int(loop.annotations[PREFETCH_EACH]), extent)
         if PREFETCH_EACH in loop.annotations
@@ -79,8 +80,16 @@ def _reading(loop: tirx.For) -> Sequence[int]:
     )
 
 
-def _writing(loop: tirx.For) -> range:
+def _each_line(loop: tirx.For) -> Sequence[int]:
+    """A step for each cache line of a loop that is annotated by `PREFETCH_LINE`."""
+    extent, step = int(loop.extent), int(loop.annotations[PREFETCH_LINE])
+    return sorted({*range(step - 1, extent, step), extent - 1})
+
+
+def _writing(loop: tirx.For) -> Sequence[int]:
     """The steps of a loop for which writes are prefetched."""
+    if PREFETCH_LINE in loop.annotations:
+        return _each_line(loop)
     return range(int(loop.extent)) if loop.kind == tirx.ForKind.UNROLLED else _one(loop)
 
 

@@ -117,6 +117,5 @@ class DataAccess(DataOperands):
         """Whether cache blocks of K are added to results that lie a page or more apart, at more positions than the TLB
         of L1 knows pages. The positions are those of all work items, which are not known yet."""
         sizes, geometry = self.sizes, self.sizes.problem.geometry
-        stride = geometry.strides[-1] if self.has_strided_results else 1
         positions = geometry.batch * max((prod(size.positions) for size in sizes.sums), default=0)
-        return F32_BYTES * stride * sizes.problem.output_shape[-1] >= PAGE_BYTES and positions > TLB_PAGES
+        return F32_BYTES * self.result_stride * sizes.problem.output_shape[-1] >= PAGE_BYTES and positions > TLB_PAGES

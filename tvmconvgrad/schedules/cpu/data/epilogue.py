@@ -9,7 +9,7 @@ from tvmconvgrad.schedules.cpu import blocks
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.plan import DataPlan
 from tvmconvgrad.schedules.cpu.data.sizes import DataAxis, DataTile
-from tvmconvgrad.tir.annotations import NON_TEMPORAL, TRANSPOSE
+from tvmconvgrad.tir.annotations import NON_TEMPORAL, PREFETCH_LINE, TRANSPOSE
 
 
 def transpose_tile(sch: Schedule, result: SBlockRV, rank: int, tile: DataTile, data_format: str) -> None:
@@ -38,6 +38,8 @@ def write_tile(sch: Schedule, result: SBlockRV, rank: int, plan: DataPlan, acces
         for loop in outer:
             sch.unroll(loop)
         sch.annotate(vector, TRANSPOSE, 1)
+        if access.masks_data:
+            sch.annotate(vector, PREFETCH_LINE, max(access.sizes.line // access.result_stride, 1))
     else:
         blocks.vectorize_tile(sch, written_tile, lanes)
 

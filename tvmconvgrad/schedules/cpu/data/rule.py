@@ -89,6 +89,7 @@ from tvmconvgrad.machines.cpu import CpuMachine
 from tvmconvgrad.schedules.base import PlannedRule
 from tvmconvgrad.schedules.cpu import tile_registers
 from tvmconvgrad.schedules.cpu.bias import schedule_zeros_and_bias
+from tvmconvgrad.schedules.cpu.data import masked
 from tvmconvgrad.schedules.cpu.data.access import DataAccess
 from tvmconvgrad.schedules.cpu.data.epilogue import convert_scratch, transpose_tile, write_tile
 from tvmconvgrad.schedules.cpu.data.nest import nest_sum
@@ -178,6 +179,8 @@ class DataRule(PlannedRule[DataPlanner]):
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)
+        if access.masks_data and access.result_stride > 1 and not plan.non_temporal:
+            module = masked.prefetch_planes(module, access.sizes, expression)
         return expression, module
 
     def _schedule_sums(

@@ -243,7 +243,7 @@ def _epilogue(access: DataAccess) -> float:
     transposes_scratch = access.may_block_k and not access.has_contiguous_vectors and access.k_cache_blocks > 1
     if access.transposes_result or transposes_scratch:
         spreading = STRIDED_STORES if access.machine.masked_stores else DISPERSING
-        return spreading if access.has_strided_results else _transposing(access)
+        return spreading if access.result_stride > 1 else _transposing(access)
     by_groups = access.tile.vector_axis is DataAxis.GROUPS and access.sizes.n > 1
     if by_groups or not (access.has_contiguous_vectors or access.tile.vector_axis is DataAxis.M):
         return DISPERSING
