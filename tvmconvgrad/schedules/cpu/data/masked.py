@@ -71,10 +71,16 @@ took 1.57 and 0.78 times as long, block2b_depthwise 1.07 and 0.95, block3b_depth
 with Zen 5)."""
 
 RESULTS_AHEAD = 784
-"""Prefetch distance of results in elements, rounded up to whole rows. A strided gradient writes each cache line in
-parts, and would wait for each that lies in memory: where it did, MobileNetV2's block4_depthwise and block6_depthwise
-(data) took 0.68 and 0.66 of the time with prefetches, and where L3 has the lines 0.79 and 0.85. With half of the
-distance they took 1.15 and 1.07 times as long, with twice 1.04 and 1.01 (an Intel Xeon with AMX)."""
+"""Prefetch distance of results in elements, rounded up to whole rows. A core's own prefetcher does not follow them
+where rows end within cache lines, or output phases write parts of them. Times with prefetches and without where results
+lie in memory, and where L3 has them (data, an Intel Xeon with AMX):
+
+    block4_depthwise, with output phases    0.68, 0.79
+    block6_depthwise, with output phases    0.66, 0.85
+    block2b_depthwise                       0.83, 1.00
+    block3b_depthwise                       0.80, 0.96
+
+With half of the distance the first two took 1.15 and 1.07 times as long, with twice 1.04 and 1.01."""
 
 
 def reads_in_place(machine: CpuMachine, sizes: DataSizes) -> bool:
@@ -109,14 +115,16 @@ def rows_ahead(sizes: DataSizes) -> int:
 
 
 def prefetch_planes(module: IRModule, sizes: DataSizes, expression: Expression) -> IRModule:
-    """`module`, in which the first output phase along the rows of a strided gradient prefetches the cache lines that it
-    and the others will write."""
+    """`module`, in which tiles prefetch the cache lines of later results. Of output phases along a row, which share
+    them, the first one does."""
     problem = sizes.problem
     if problem.geometry.rank == 1:  # a core's own prefetcher follows one row
         return module
+    parts = phase_convolutions(problem) if problem.gradient is Gradient.DATA else ()
+    others = [number for number, part in enumerate(parts) if part.phase_groups[-1].r_begin > 0]
     rows = -(-RESULTS_AHEAD // problem.output_shape[-1])
-    for part, result in zip(phase_convolutions(problem), expression.sum_results):
-        if part.phase_groups[-1].r_begin == 0:
+    for number, result in enumerate(expression.sum_results):
+        if number not in others:
             module = prefetch_results(module, result.op.name, rows)
     return module
 

@@ -179,7 +179,7 @@ class DataRule(PlannedRule[DataPlanner]):
         module = apply_output_maps(module, expression, problem)
         if self.vector_axis is DataAxis.GROUPS and not access.transposes_result and not plan.non_temporal:
             module = prefetch_results(module)
-        if access.masks_data and access.result_stride > 1 and not plan.non_temporal:
+        if access.masks_data and not plan.non_temporal:
             module = masked.prefetch_planes(module, access.sizes, expression)
         return expression, module
 
