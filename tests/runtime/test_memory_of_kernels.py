@@ -266,14 +266,14 @@ from tvmconvgrad.runtime import memory
 kernel = tests.OP.compile(*tests.SHAPES)
 library = KernelCache().load(description.describe(kernel.problem, kernel.target)).library
 room = int(open("/proc/self/statm").read().split()[0]) * 4096 + (8 << 20)
-_, most = resource.getrlimit(resource.RLIMIT_AS)
+limits = resource.getrlimit(resource.RLIMIT_AS)
 load = tests.load_function
 def load_within(*given):
-    resource.setrlimit(resource.RLIMIT_AS, (room, most))
+    resource.setrlimit(resource.RLIMIT_AS, (room, limits[1]))
     try:
         return load(*given)
     finally:
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, limits)
 tests.load_function = load_within
 for number in range(700):
     assert np.array_equal(tests.copy_of(number, library)(*tests.ONES), tests.WANT)

@@ -11,9 +11,12 @@ from tvm.ir import Expr, TensorLoad
 from tvm.s_tir.stmt import SBlockRealize
 from tvm.sym import Analyzer
 
+from tests.support.cases.case import Case
+from tests.support.cases.convolution import Convolution
 from tests.support.cpu.assembly import Operand, count, operands, saves, simple_loops
 from tests.support.cpu.cpus import CPUS, Build
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.reducing import reduced
 from tvmconvgrad.tir.rewriting import nodes, replaced
 
 BY_NAME = {cpu.name: cpu for cpu in CPUS}
@@ -218,3 +221,47 @@ def test_lines_that_are_loaded_in_parts_are_fetched_once(level: str) -> None:
     assert bases
     for found in bases.values():
         assert len(found) == len({(at - min(found)) // 64 for at in found})
+
+
+def depthwise(operator: str, size: int, stride: int, rank: int = 2) -> Problem:
+    """A depthwise gradient in NCX, with 3 taps along each axis."""
+    conv = Convolution(
+        2, 64, 64, 64, (size,) * rank, (-(-size // stride),) * rank, (3,) * rank, (stride,) * rank, *[(1,) * rank] * 3
+    )
+    return reduced(Case(operator, conv, "NCX", "OIX").call.problem())
+
+
+def fetched_rows(problem: Problem) -> dict[str, tuple[int, set[int]]]:
+    """By sum, the first row that a tile of it writes, and the rows that it prefetches."""
+    from tvmconvgrad import schedules
+
+    found = schedules.schedule(problem, BY_NAME["x86-64-v4"].target, "data-positions", {"non_temporal": 0})
+    rows = {}
+    for tile in nodes(found.module, tirx.SeqStmt):
+        blocks = nodes(tile.seq[-1], SBlockRealize)
+        if len(blocks) == 1 and blocks[0].block.name_hint.startswith("result"):
+            fetches = [each.value for each in tile.seq if isinstance(each, tirx.Evaluate)]
+            loads = [load for each in fetches for load in nodes(each, TensorLoad) if load.source.name == "out"]
+            (store,) = nodes(blocks[0].block, tirx.BufferStore)
+            bound = dict(zip((each.var for each in blocks[0].block.iter_vars), blocks[0].iter_values))
+            written = at_begin(replaced(store.indices[-2], bound))
+            rows[blocks[0].block.name_hint] = written, {at_begin(load.indices[-2]) for load in loads}
+    return rows
+
+
+@pytest.mark.parametrize("size", [14, 28, 32, 64])
+def test_the_first_phase_of_a_row_fetches_later_rows_of_its_own(size: int) -> None:
+    found = fetched_rows(depthwise("ConvolutionBackpropData", size, 2))
+    assert [name for name, (_, rows) in found.items() if rows] == ["result_0", "result_2"]
+    assert {written % 2 for written, rows in found.values() if rows} == {0, 1}
+    assert all(row > written and (row - written) % 2 == 0 for written, rows in found.values() for row in rows)
+
+
+@pytest.mark.parametrize("operator", ["ConvTransposeBackpropData", "ConvolutionBackpropData"])
+def test_a_row_without_phases_is_fetched_before_it_is_written(operator: str) -> None:
+    ((written, rows),) = fetched_rows(depthwise(operator, 28, 1)).values()
+    assert rows and min(rows) - written == 784 // 28
+
+
+def test_the_only_row_is_not_fetched() -> None:
+    assert all(not rows for _, rows in fetched_rows(depthwise("ConvolutionBackpropData", 200, 2, rank=1)).values())

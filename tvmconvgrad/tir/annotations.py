@@ -14,7 +14,7 @@ PREFETCH_EACH = "prefetch_each"
 is prefetched. Of loops without this annotation one step is."""
 
 PREFETCH_LINE = "prefetch_line"
-"""On a loop of that tile whose steps are contiguous in memory, with the number of steps in one cache line."""
+"""On a loop along a row that a tile reads or writes, with the number of steps in one cache line."""
 
 PIPELINED = "pipelined"
 """On a loop: each iteration prefetches what the next one reads in place

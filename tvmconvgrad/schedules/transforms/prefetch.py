@@ -7,8 +7,8 @@ A core's own prefetcher does not follow such runs, so each would wait for memory
 all cache lines of the same channels some positions later. They go to L2, since a core can have more misses in flight
 there than in L1. In data that was packed to memory, a step prefetches the same position of the next block.
 
-`prefetch_results` lets a tile prefetch the lines that it will write before it begins, which pays where a tile has few
-products, or adds to results that are not in L2.
+`prefetch_results` lets a tile prefetch the lines that it will write, or that later ones will, before it begins. This
+pays where a tile has few products, or adds to results that are not in L2.
 """
 
 from __future__ import annotations
@@ -36,31 +36,38 @@ def prefetch_reads(module: IRModule, ahead: Mapping[str, Sequence[int]]) -> IRMo
         prefetches: dict[str, tirx.Stmt] = {}
         for load, place in _accesses(statement.body, TensorLoad, _reading):
             if load.source.name in ahead:
-                for axis, distance in enumerate(reversed(ahead[load.source.name]), start=1):
-                    place[-axis] += distance
-                prefetches[f"{load.source.name}{place}"] = prefetch(load.source, place, cache=2)
+                fetched = _ahead(place, ahead[load.source.name])
+                prefetches[f"{load.source.name}{fetched}"] = prefetch(load.source, fetched, cache=2)
         body = tirx.SeqStmt([*prefetches.values(), statement.body]) if prefetches else statement.body
         return with_body(statement, body, others)
 
     return rewritten(module, (tirx.For, loop))
 
 
-def prefetch_results(module: IRModule, name: str = "result", rows_ahead: int = 0) -> IRModule:
-    """`module`, in which each tile prefetches what it will write, or what lies so many rows of the last axis behind
-    that: tiles whose last statement is a block with a name that begins with `name`."""
+def prefetch_results(module: IRModule, name: str = "result", ahead: Sequence[int] = ()) -> IRModule:
+    """`module`, in which each tile prefetches what it will write, or what lies `ahead` of that (distances in elements
+    along the last axes): tiles whose last statement is a block with a name that begins with `name`."""
 
     def tile(statement: tirx.SeqStmt) -> tirx.SeqStmt:
         last = statement.seq[-1]
         blocks = nodes(last, SBlockRealize)
         if len(blocks) != 1 or not blocks[0].block.name_hint.startswith(name):
             return statement
-        stores = list(_accesses(last, tirx.BufferStore, _writing))
-        for _, index in stores if rows_ahead else ():
-            index[-2] += rows_ahead
-        prefetches = [prefetch(store.buffer, index, write=True) for store, index in stores if _is_memory(store.buffer)]
+        stores = _accesses(last, tirx.BufferStore, _writing)
+        prefetches = [
+            prefetch(store.buffer, _ahead(index, ahead), write=True)
+            for store, index in stores
+            if _is_memory(store.buffer)
+        ]
         return tirx.SeqStmt([*prefetches, *statement.seq]) if prefetches else statement
 
     return rewritten(module, (tirx.SeqStmt, tile))
+
+
+def _ahead(place: Sequence[Expr], distances: Sequence[int]) -> list[Expr]:
+    """An index moved by these distances along the last axes."""
+    first = len(place) - len(distances)
+    return [*place[:first], *(at + distance for at, distance in zip(place[first:], distances))]
 
 
 def _is_memory(buffer: tirx.Buffer) -> bool:

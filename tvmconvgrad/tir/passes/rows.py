@@ -14,7 +14,6 @@ by one. Here all elements between the first and the last are loaded, and a shuff
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
@@ -39,14 +38,10 @@ from tvmconvgrad.tir.passes.statements import (
     undivided,
     without_binds,
 )
-from tvmconvgrad.tir.passes.strided_stores import masked_stores, parts
+from tvmconvgrad.tir.passes.strided_stores import masked_stores
 from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 _MOST_UNROLLED = 8
-
-_HALF = 8
-"""The f32 of half a vector of AVX-512. Where LLVM 22 truncates to 16 bits as it stores, and stores a single element of
-a vector, or of half of it, by a mask, it may write another one."""
 
 
 class Row:
@@ -86,10 +81,10 @@ class Row:
 
     def _stored(self, begins: Sequence[int], size: int) -> tirx.Stmt:
         """The stores of vectors of `size` elements. If the conditions hold for the first and the last element, all are
-        stored; otherwise each vector is tested alone, then each half of it, down to single elements. If it is known how
-        many of a vector's elements are stored, one masked store may take them."""
+        stored; otherwise each vector is tested alone, then each half of it, down to single elements. If it is known
+        which of a vector's elements are stored, masked stores may take them."""
         known = self._known(begins[0], size) if len(begins) == 1 and self._may_mask() else None
-        if known is not None and self._may_store(size, known):
+        if known is not None:
             return self._masked(index(begins[0]), size, known)
         ends = (begins[0], begins[-1] + size - 1)
         holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
@@ -106,22 +101,14 @@ class Row:
         return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*each) for each in smaller]))
 
     def _may_mask(self) -> bool:
-        """Whether a masked store may take a part of a vector: one that lies in registers. Where
-        each element has a bias of its own, there is none behind the last one."""
+        """Whether masked stores may take a part of a vector: one that lies in registers. Where each element has a bias
+        of its own, there is none behind the last one."""
         loads = nodes(self.store.value, tvm.ir.TensorLoad)
         if any(is_bias(load) and uses(load.indices[0], self.a) for load in loads):
             return False
         loads = [load for load in loads if not is_bias(load)]
         able = 1 <= self._store_stride <= MAX_STRIDE and str(self.store.buffer.dtype) in self.masked
         return able and all(str(load.source.scope()) == "local" for load in loads)
-
-    def _may_store(self, size: int, stored: Collection[int]) -> bool:
-        """Whether masked stores of these lanes of a vector write nothing else (`_HALF`)."""
-        if str(self.store.buffer.dtype) == "float32":
-            return True
-        stores = [(begin, each) for begin, each in parts(self._store_stride, size, stored) if len(each) > 1]
-        halves = Counter((begin, (element - begin) // _HALF) for begin, elements in stores for element in elements)
-        return 1 not in halves.values()
 
     @property
     def _store_stride(self) -> int:

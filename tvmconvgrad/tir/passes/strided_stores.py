@@ -3,11 +3,12 @@
 LLVM stores a strided vector lane by lane, and most of these stores wait for the same few cache lines. If the CPU has
 masked stores, the lanes are spread over as many vectors as the stride is, and each vector is stored with one masked
 store. The mask keeps the elements between the lanes: they belong to other phases, which another work item may be
-writing. A single lane is stored alone: LLVM 22 may store four bytes for one of 16 bits.
+writing. A single lane is stored alone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from tvm import tirx
@@ -16,6 +17,10 @@ from tvm.ir import Expr, IRModule
 from tvmconvgrad.machines.cpu import has_masked_stores, masks_16_bits
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 from tvmconvgrad.tir.rewriting import rewritten
+
+_HALF = 8
+"""The f32 of half a vector of AVX-512. Where LLVM 22 truncates to 16 bits as it stores, and stores a single element of
+a vector, or of half of it, by a mask, it may write another one."""
 
 
 def with_strided_masked_stores(module: IRModule) -> IRModule:
@@ -50,30 +55,23 @@ def masked_store(buffer: tirx.Buffer, first: Expr, vector: Expr, mask: Expr) -> 
 
 
 def masked_stores(buffer: tirx.Buffer, place: tirx.Ramp, vector: Expr, stored: Collection[int]) -> Iterator[tirx.Stmt]:
-    """The stores of some lanes of a vector, whose elements may be strided: masked ones that cover all elements from the
-    first to the last one; a single lane is stored alone."""
+    """The stores of some lanes of a vector, whose elements may be strided: masked ones of contiguous elements, and
+    those of elements that must be stored alone."""
     stride, lanes = int(place.stride), int(place.lanes)
-    for begin, elements in parts(stride, lanes, stored):
-        if len(elements) == 1:
-            one = tirx.Shuffle([vector], [tirx.IntImm("int32", elements[0] // stride)])
-            yield tirx.BufferStore(buffer, one, [place.base + elements[0]])
-            continue
-        all_elements = range(begin, begin + lanes)
-        taken = [tirx.IntImm("int32", element // stride) for element in all_elements]
-        spread = tirx.Shuffle([vector], taken) if stride > 1 else vector
-        mask = [tirx.IntImm("bool", element in elements) for element in all_elements]
-        yield masked_store(buffer, place.base + begin, spread, _concatenated(mask))
-
-
-def parts(stride: int, lanes: int, stored: Collection[int]) -> list[tuple[int, list[int]]]:
-    """The vectors of contiguous elements that some lanes of a strided vector are stored to: the first element of each,
-    and those that are stored."""
-    elements = [lane * stride for lane in range(lanes) if lane in stored]
-    found = (
-        (begin, [each for each in elements if begin <= each < begin + lanes])
-        for begin in range(0, stride * lanes, lanes)
-    )
-    return [(begin, each) for begin, each in found if each]
+    width = lanes if str(buffer.dtype) == "float32" else min(lanes, _HALF)
+    for begin in range(0, stride * lanes, lanes):
+        elements = [lane * stride for lane in sorted(stored) if begin <= lane * stride < begin + lanes]
+        counts = Counter(element // width for element in elements)
+        alone = [element for element in elements if counts[element // width] == 1]
+        for element in alone:
+            one = tirx.Shuffle([vector], [tirx.IntImm("int32", element // stride)])
+            yield tirx.BufferStore(buffer, one, [place.base + element])
+        if len(alone) < len(elements):
+            taken = [tirx.IntImm("int32", element // stride) for element in range(begin, begin + lanes)]
+            spread = tirx.Shuffle([vector], taken) if stride > 1 else vector
+            together = set(elements).difference(alone)
+            mask = [tirx.IntImm("bool", element in together) for element in range(begin, begin + lanes)]
+            yield masked_store(buffer, place.base + begin, spread, _concatenated(mask))
 
 
 def _concatenated(scalars: Sequence[Expr]) -> Expr:

@@ -14,8 +14,9 @@ A vector's mask depends on its place along the last axis, and is computed once f
 known when the program is built, except in middle tiles, which meet padding only if there is more of it than a tile has
 rows.
 
-The output phases of a strided gradient write to the same cache lines. So a work item computes all phases of one group
-(`group_partitions` in partition.py), and the lines are prefetched before the first of them.
+The output phases of a strided gradient write to the same cache lines. So a work item computes all phases of one group,
+or of a few if results are staged (`group_partitions` in partition.py). If they are not, tiles prefetch the lines of
+later results.
 
 Beside the sums of packed data, MobileNetV2's block1_depthwise (data) took 0.60 of the time, block4b_depthwise 0.33,
 ConvNeXt's stage3_depthwise 0.70, and MobileNetV2's block3b_depthwise (forward) 0.39 (`tvmconvgrad bench all
@@ -45,6 +46,7 @@ from tvmconvgrad.spec import Gradient
 from tvmconvgrad.spec.dtypes import ITEM_BYTES
 from tvmconvgrad.te import Expression
 from tvmconvgrad.te.data_gradient import phase_convolutions
+from tvmconvgrad.te.tensors import ceil_to
 from tvmconvgrad.tir.annotations import MASK, PEEL, PREFETCH_EACH, PREFETCH_LINE, PREFETCH_READS
 from tvmconvgrad.tir.passes.limits import MAX_STRIDE
 
@@ -115,17 +117,18 @@ def rows_ahead(sizes: DataSizes) -> int:
 
 
 def prefetch_planes(module: IRModule, sizes: DataSizes, expression: Expression) -> IRModule:
-    """`module`, in which tiles prefetch the cache lines of later results. Of output phases along a row, which share
-    them, the first one does."""
+    """`module`, in which tiles prefetch the cache lines of later results. Of the sums along a row, which share them,
+    the first one does. It prefetches rows of its own output phase, so that those of all phases are."""
     problem = sizes.problem
     if problem.geometry.rank == 1:  # a core's own prefetcher follows one row
         return module
     parts = phase_convolutions(problem) if problem.gradient is Gradient.DATA else ()
     others = [number for number, part in enumerate(parts) if part.phase_groups[-1].r_begin > 0]
-    rows = -(-RESULTS_AHEAD // problem.output_shape[-1])
+    period = problem.geometry.strides[-2] if problem.gradient is Gradient.DATA else 1
+    rows = ceil_to(-(-RESULTS_AHEAD // problem.output_shape[-1]), period)
     for number, result in enumerate(expression.sum_results):
         if number not in others:
-            module = prefetch_results(module, result.op.name, rows)
+            module = prefetch_results(module, result.op.name, (rows, 0))
     return module
 
 

@@ -2,7 +2,8 @@
 
 There should be enough work items for many cores. But more work items read the panels, and the data at their borders,
 more often, and larger ones need more cache. So positions are split in the way that brings the least data from beyond
-L2; where that gives too few work items, groups and then N are split, too.
+L2; where that gives too few work items, groups and then N are split, too. A strided depthwise gradient in NCX has a
+work item for each group, whose output phases share cache lines.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ NEAR = 0.1
 """What a byte of contiguous panels costs from the last-level cache, as a share of what it costs from memory. With half
 of it 8 sums change, and take 1.01 times as long; with twice, 9 and 0.99 (benchmarks/constants.py)."""
 
-LONG_RUN = 1024
-"""Parts of rows in NCX should have so many bytes where rows of two channels lie on different pages: each part begins
-with a miss of the TLB, and with lines that a core's own prefetcher does not know yet. WaveNet's dilated1 and causal
-(data, NCX), whose rows of 16001 positions split badly, had parts of 504 and 384 bytes, and became 1.73 and 1.38 times
-as fast; of 308 gradients and forwards two others change, by less than 0.005 ms (an Intel Xeon with AMX)."""
+SHORT_RUN, RUN_CYCLES = 1024, 170
+"""Where planes of NCX take a page or more, a work item's part of a row begins with a miss of the TLB, and with lines
+that a core's own prefetcher does not know yet. Parts with fewer bytes than the first number cost so many cycles each.
+WaveNet's dilated1 and causal (data), whose rows of 16001 positions split badly, had parts of 504 and 384 bytes. With
+another tile, and causal with another rule, they became 1.73 and 1.38 times as fast (an Intel Xeon with AMX)."""
 
 POSITION_BYTES = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and
@@ -93,8 +94,7 @@ class DataPartitioning:
         most = min(prod(extents), self._most_tiles)
         limits = {most // part for part in range(1, min(most, 8 * WORK_ITEMS) + 1)}
         inners = {tuple(inner_extents(extents, limit)) for limit in limits}
-        long = [inner for inner in inners if self._has_long_runs(inner)]
-        found = [self._partition(extents, inner) for inner in sorted(long or inners)]
+        found = [self._partition(extents, inner) for inner in sorted(inners)]
         # Panels take the least memory if a single work item packs its own. Without panels it is the packed data that
         # takes memory, and smaller partitions pack less of it at a time.
         smallest = (
@@ -109,6 +109,20 @@ class DataPartitioning:
         best = [partitions for partitions in found if partitions.traffic <= allowed]
         enough = [partitions for partitions in best if partitions.work_items * sizes.group_blocks(tile) >= WORK_ITEMS]
         return max(enough, key=lambda r: r.tiles) if enough else min(best, key=lambda r: r.tiles)
+
+    @property
+    def restarting(self) -> float:
+        """Cycles of one core, about, that short parts of rows cost, of data and result, unless L2 holds them all."""
+        access, problem = self.access, self.access.sizes.problem
+        plane = prod(problem.output_shape[2:]) * ITEM_BYTES[problem.dtype]
+        if problem.data_format == "NXC" or plane < PAGE_BYTES or problem.tensor_bytes <= access.machine.l2:
+            return 0.0
+        images, *_, tiles = inner_extents(self._extents, self.partitions.tiles)
+        run = ITEM_BYTES[problem.dtype] * access.tile.positions * tiles
+        if tiles == self._extents[-1] or run >= SHORT_RUN:
+            return 0.0
+        channels = problem.geometry.groups * (access.sizes.k + access.sizes.n)
+        return RUN_CYCLES * channels * images * self.partitions.work_items
 
     @property
     def group_partitions(self) -> int:
@@ -128,9 +142,9 @@ class DataPartitioning:
             return wanted
         if not (access.may_stage_results and access.stores_non_temporally):
             return groups
-        wanted = max(wanted, groups * access.sizes.plane // room)
+        wanted = max(wanted, -(-groups * access.sizes.plane // room))
         whole = [count for count in divisors(groups) if count >= wanted and self._has_whole_lines(count)]
-        return min(whole, default=wanted)
+        return min(whole, default=groups)
 
     def stages_results(self, partition_tiles: int, group_partitions: int, n_partitions: int) -> bool:
         """Whether work items can stage their results: each has whole planes of one image, or whole images, in whole
@@ -303,14 +317,6 @@ class DataPartitioning:
     def _image(self) -> int:
         """Bytes of an image's data, of one group."""
         return F32_BYTES * self.access.sizes.k * self._read([1, *self._extents[1:]])
-
-    def _has_long_runs(self, inner: Sequence[int]) -> bool:
-        """Whether a partition of `inner` images and tiles along each axis has whole rows, or long parts of them
-        (`LONG_RUN`), as far as that matters."""
-        access, sizes = self.access, self.access.sizes
-        near = sizes.problem.data_format == "NXC" or F32_BYTES * prod(sizes.problem.output_shape[2:]) < PAGE_BYTES
-        whole = inner[-1] == self._extents[-1]
-        return near or whole or F32_BYTES * access.tile.positions * inner[-1] >= LONG_RUN
 
     @property
     def _shares_rows(self) -> bool:

@@ -93,11 +93,12 @@ class DataPlanner:
         return DataAccess(self.machine, self.sizes, tile)
 
     def least_cost(self) -> float:
-        """The cost of the best tile, in cycles of one core, with what its work items pack again: WaveNet's dilated4 and
-        dilated64 in NCX, whose positions split badly, would pack all data twice, and take 1.8 and 1.25 times as long as
-        with vectors over positions (an Intel Xeon with AMX)."""
+        """The cost of the best tile, in cycles of one core, with short parts of rows, and what its work items pack
+        again: WaveNet's dilated4 and dilated64 in NCX, whose positions split badly, would pack all data twice, and take
+        1.8 and 1.25 times as long as with vectors over positions (an Intel Xeon with AMX)."""
         access = self.access(_best_tiles(self)[0])
-        return cost(access) + packing_again(access, DataPartitioning(access).packed)
+        partitioning = DataPartitioning(access)
+        return cost(access) + packing_again(access, partitioning.packed) + partitioning.restarting
 
     def plan(self, decisions: Decisions) -> DataPlan:
         """The numbers of the schedule, as the model or a search draws them."""
@@ -222,14 +223,16 @@ def _costs(planner: DataPlanner) -> list[tuple[float, DataAccess]]:
 def _best_tiles(planner: DataPlanner) -> list[DataTile]:
     """The cheapest tiles, cheapest first; of equally cheap ones, that with the least surplus in work and memory.
 
-    Among the cheapest, traffic and the start of work items count, too: a tile whose blocks cannot be split evenly may
-    have partitions with much traffic, or one work item for each block. Tiles whose panels have no room come last.
+    Among the cheapest, traffic, short parts of rows and the start of work items count, too: a tile whose blocks cannot
+    be split evenly may have partitions with much traffic, or one work item for each block. Tiles whose panels have no
+    room come last.
     """
     products = planner.sizes.products
     costs = [(not each.has_panels, cycles, products(each.tile), each.tile, each) for cycles, each in _costs(planner)]
     best = []
     for no_room, cycles, surplus, tile, access in sorted(costs, key=lambda each: each[:4])[:BEST_TILES]:
-        partitions = DataPartitioning(access).partitions
-        moving = planner.machine.memory_cycles_per_byte * partitions.traffic
+        partitioning = DataPartitioning(access)
+        partitions = partitioning.partitions
+        moving = planner.machine.memory_cycles_per_byte * partitions.traffic + partitioning.restarting
         best.append((no_room, cycles + moving + STARTING * partitions.work_items, surplus, tile))
     return [tile for *_, tile in sorted(best)]

@@ -111,8 +111,7 @@ class DataResults:
         stays, too, where output phases write parts of a line in any case: MobileNetV2's block4_depthwise (data, NCX) in
         bf16 and f16 took 0.85 and 0.64 of the time that it took with staged results (an Intel Xeon with AMX).
         """
-        whole = self.machine.lanes >= self.sizes.line or self.may_stage_results
-        stays = self.sizes.is_depthwise and whole
+        stays = self.sizes.is_depthwise and (self.machine.lanes >= self.sizes.line or self.may_stage_results)
         fits = self.sizes.problem.tensor_bytes <= SHARED * self.machine.l3
         able = self.may_store_non_temporally or self.may_stage_results
         return able and self.sizes.has_large_output(self.machine.l3) and not (stays and fits)

@@ -47,7 +47,8 @@ Why it is fast.
 5. A result that is larger than a core's share of L3 is written by non-temporal stores, if tiles fill whole cache lines
    (tir/passes/non_temporal.py). Tiles of a strided depthwise gradient in NCX do not, but a work item's channels do
    together: they are staged in the core's caches, and then copied (tir/passes/staging.py). MobileNetV2's
-   block2_depthwise and block3_depthwise took 0.65 and 0.86 of the time (an AMD EPYC with Zen 4).
+   block2_depthwise and block3_depthwise took 0.65 and 0.86 of the time (an AMD EPYC with Zen 4). Depthwise results stay
+   in L3 if all tensors fit the share.
 6. Output phases with the same number of work items are fused: a work item packs its data once for all of them
    (transforms/task_fusion.py).
 7. Where a CPU's instruction for two bf16 products is faster than two FMAs (`CpuMachine.takes_pairs`), bf16 operands
@@ -70,7 +71,8 @@ There is one rule for each vectorised axis, beside two in tile registers: N; the
 few channels; the positions, for NCX; and K, where its channels are contiguous in data and filter. With vectors over K
 the filter is not packed, which pays for large filters that few positions use, and the lanes of a tile's vectors are
 added up at the end. With vectors over groups, a tile is transposed in registers if that makes the channels of a group
-contiguous. Otherwise it prefetches the lines that it will write, unless it writes them by non-temporal stores.
+contiguous. Otherwise it prefetches the lines that it will write, and depthwise sums in NCX those of later tiles, unless
+they are written by non-temporal stores.
 Depthwise sums that memory bounds take several group blocks at each M block before they go on to the next one, so that
 they write whole runs of lines.
 

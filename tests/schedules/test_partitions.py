@@ -1,0 +1,67 @@
+"""How sums are split into work items."""
+
+from __future__ import annotations
+
+import pytest
+
+import tvmconvgrad as cg
+from tvmconvgrad import schedules
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.schedules.base import Scheduled
+from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS
+from tvmconvgrad.spec import Problem
+from tvmconvgrad.tir.rewriting import nodes
+
+TARGET = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
+
+
+def data_gradient(batch: int, channels: tuple[int, int], size: int, k: int) -> Problem:
+    """A data gradient in NCX of one axis without padding, from the second number of channels to the first."""
+    operator = cg.ConvolutionBackpropData(
+        strides=(1,), dilations=(1,), pads_begin=(0,), pads_end=(0,), data_format="NCX", filter_format="OIX"
+    )
+    c, o = channels
+    return operator.problem((batch, o, size), (o, c, k), dtype="f32")
+
+
+def depthwise(groups: int, size: int, stride: int) -> Problem:
+    """A depthwise data gradient in NCX of two axes of `size`, with 3 taps each."""
+    pads = {"strides": (stride,) * 2, "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    operator = cg.ConvolutionBackpropData(**pads, data_format="NCX", filter_format="OIX", groups=groups)
+    of_y = (16, groups, *(-(-size // stride),) * 2)
+    return operator.problem(of_y, (groups, 1, 3, 3), shape_input=(16, groups, size, size), dtype="f32")
+
+
+def planned(problem: Problem, rule: str | None = None) -> Scheduled:
+    return schedules.schedule(problem, parse_target(TARGET), rule)
+
+
+@pytest.mark.parametrize("rule", ["data-positions", "data-channels"])
+@pytest.mark.parametrize(("channels", "size", "k"), [(8, 2048, 3), (16, 1024, 3), (32, 4096, 9), (64, 16000, 2)])
+def test_a_single_image_has_enough_work_items(channels: int, size: int, k: int, rule: str) -> None:
+    from tvm import tirx
+
+    found = planned(data_gradient(1, (channels, channels), size, k), rule)
+    loops = [loop for loop in nodes(found.module, tirx.For) if loop.kind == tirx.ForKind.PARALLEL]
+    assert max(int(loop.extent) for loop in loops) >= WORK_ITEMS
+
+
+@pytest.mark.parametrize(("c", "o"), [(64, 128), (256, 64)])
+def test_rows_that_split_badly_are_not_taken_by_short_parts(c: int, o: int) -> None:
+    plan = planned(data_gradient(2, (c, o), 16000, 2)).plan
+    assert 4 * plan["tile"]["positions"] * plan["partition_tiles"] >= 1024
+
+
+@pytest.mark.parametrize("size", [14, 28, 29])
+def test_a_work_item_has_all_phases_of_one_group(size: int) -> None:
+    groups = 192
+    strided, plain = (planned(depthwise(groups, size, stride), "data-positions").plan for stride in (2, 1))
+    assert (strided["non_temporal"], strided["group_partitions"]) == (0, groups)
+    assert plain["group_partitions"] < groups
+
+
+def test_staged_planes_of_a_work_item_fit_half_of_l1() -> None:
+    plan = planned(depthwise(192, 56, 2), "data-positions").plan
+    planes = 192 // plan["group_partitions"]
+    assert plan["non_temporal"] == 1
+    assert planes == 1 or 4 * 56 * 56 * planes <= 24 << 10
