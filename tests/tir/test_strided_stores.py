@@ -66,7 +66,7 @@ def test_a_known_part_of_a_strided_vector_is_not_stored_by_element(
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16", "float16"])
 @pytest.mark.parametrize("stride", [1, 2, 3, 4])
-@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_masked_stores_write_what_is_stored_and_nothing_else(lanes: int, stride: int, dtype: str) -> None:
     """Every run of lanes, and some with gaps, of a vector that is truncated to its type, as results are."""
     import tvm
@@ -79,7 +79,7 @@ def test_masked_stores_write_what_is_stored_and_nothing_else(lanes: int, stride:
     if "avx512bw" not in host_features():
         pytest.skip("this CPU has no AVX512BW")
     runs = [set(range(begin, end)) for begin in range(lanes) for end in range(begin + 1, lanes + 1)]
-    kept = [*runs, {0, 2, 5}, {0, 7}, {1, 4, 6, 7}, set(range(0, lanes, 3))]
+    kept = [*runs, set(range(0, lanes, 3)), {0, lanes - 1}, {1, lanes // 2, lanes - 1}]
     wide = "uint32" if dtype == "uint16" else "float32"
     sizes = (len(kept), lanes, stride)
     given = tirx.decl_buffer((len(kept) * lanes,), wide, "given")
@@ -92,9 +92,9 @@ def test_masked_stores_write_what_is_stored_and_nothing_else(lanes: int, stride:
     target = {"kind": "llvm", "mcpu": "x86-64-v4", "mtriple": "x86_64-linux-gnu"}
     built = tvm.compile(tvm.IRModule({"main": function}), target)
     numbers = np.arange(1, len(kept) * lanes + 1).astype(wide).reshape(sizes[:2])
-    result = tvm.runtime.tensor(np.zeros(prod(sizes), dtype))
+    result = tvm.runtime.tensor(np.full(prod(sizes), 999, dtype))
     built(tvm.runtime.tensor(numbers.ravel()), result)
-    expected = np.zeros(sizes, dtype)
+    expected = np.full(sizes, 999, dtype)
     for number, stored in enumerate(kept):
         for lane in stored:
             expected[number, lane, 0] = numbers[number, lane]

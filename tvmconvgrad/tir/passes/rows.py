@@ -2,9 +2,9 @@
 
 If a part of a row is padding, or lies beyond its end, a condition would be tested for each element. Here a row is
 copied by vectors. A condition on loads selects lanes. A condition on stores is tested for both ends of a vector, then
-of its halves, and so on; if it is known which elements are stored, and the CPU has masked stores, one of them takes
-them. In the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for such stores goes
-through memory, and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
+of its halves, and so on; if it is known which elements are stored, and the CPU has masked stores, these take them. In
+the copy, neighbours may be strided (tir/passes/strided_stores.py). LLVM's own code for such stores goes through memory,
+and for bf16 it sometimes wrote the element behind the last one, too (LLVM 22).
 
 In the source, too, neighbours may be strided, as in one phase of a strided convolution's row. LLVM would load them one
 by one. Here all elements between the first and the last are loaded, and a shuffle picks the lanes:

@@ -3,7 +3,7 @@
 LLVM stores a strided vector lane by lane, and most of these stores wait for the same few cache lines. If the CPU has
 masked stores, the lanes are spread over as many vectors as the stride is, and each vector is stored with one masked
 store. The mask keeps the elements between the lanes: they belong to other phases, which another work item may be
-writing. A single lane is stored alone.
+writing. An element that is alone in its vector, or, of 16 bits, in half of it, is stored alone.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def rows_ahead(sizes: DataSizes) -> int:
 
 def prefetch_planes(module: IRModule, sizes: DataSizes, expression: Expression) -> IRModule:
     """`module`, in which tiles prefetch the cache lines of later results. Of the sums along a row, which share them,
-    the first one does. It prefetches rows of its own output phase, so that those of all phases are."""
+    the first one does. Within a plane it prefetches rows of its own output phase, so that those of all phases are."""
     problem = sizes.problem
     if problem.geometry.rank == 1:  # a core's own prefetcher follows one row
         return module

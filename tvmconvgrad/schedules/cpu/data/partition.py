@@ -2,8 +2,8 @@
 
 There should be enough work items for many cores. But more work items read the panels, and the data at their borders,
 more often, and larger ones need more cache. So positions are split in the way that brings the least data from beyond
-L2; where that gives too few work items, groups and then N are split, too. A strided depthwise gradient in NCX has a
-work item for each group, whose output phases share cache lines.
+L2; where that gives too few work items, groups and then N are split, too. A strided depthwise gradient of small images
+in NCX has a work item for each group, or for a few if results are staged: its output phases share cache lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 from math import gcd, prod
 
 from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES, PAGE_BYTES
-from tvmconvgrad.schedules.cpu.data.access import DataAccess
+from tvmconvgrad.schedules.cpu.data.access import TLB_PAGES, DataAccess
 from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS, DataAxis
 from tvmconvgrad.schedules.cpu.data.tiles import cost, multiplying
 from tvmconvgrad.schedules.factors import divisors, inner_extents, largest_divisor, nearest_divisor
@@ -112,17 +112,19 @@ class DataPartitioning:
 
     @property
     def restarting(self) -> float:
-        """Cycles of one core, about, that short parts of rows cost, of data and result, unless L2 holds them all."""
+        """Cycles of one core, about, that short parts of rows cost, of data and result. They cost none where L2 holds
+        all, nor where L1's TLB still knows the page of each channel when the next part begins."""
         access, problem = self.access, self.access.sizes.problem
+        channels = problem.geometry.groups * (access.sizes.k + access.sizes.n)
         plane = prod(problem.output_shape[2:]) * ITEM_BYTES[problem.dtype]
-        if problem.data_format == "NXC" or plane < PAGE_BYTES or problem.tensor_bytes <= access.machine.l2:
+        near = problem.tensor_bytes <= access.machine.l2 or channels <= TLB_PAGES
+        if problem.data_format == "NXC" or plane < PAGE_BYTES or near:
             return 0.0
-        images, *_, tiles = inner_extents(self._extents, self.partitions.tiles)
+        tiles = inner_extents(self._extents, self.partitions.tiles)[-1]
         run = ITEM_BYTES[problem.dtype] * access.tile.positions * tiles
         if tiles == self._extents[-1] or run >= SHORT_RUN:
             return 0.0
-        channels = problem.geometry.groups * (access.sizes.k + access.sizes.n)
-        return RUN_CYCLES * channels * images * self.partitions.work_items
+        return RUN_CYCLES * channels * access.tile.rows * self.partitions.work_items
 
     @property
     def group_partitions(self) -> int:
