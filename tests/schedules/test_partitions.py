@@ -48,12 +48,24 @@ def test_rows_that_split_badly_are_not_taken_by_short_parts(c: int, o: int) -> N
     assert 4 * plan["tile"]["positions"] * plan["partition_tiles"] >= 1024
 
 
-@pytest.mark.parametrize("size", [14, 28, 29])
+def test_short_parts_are_taken_if_they_are_whole_lines() -> None:
+    plan = planned(data_gradient(2, (64, 8), 97 * 96, 1)).plan
+    part = 4 * plan["tile"]["positions"] * plan["partition_tiles"]
+    assert plan["non_temporal"] == 1 and part < 1024 and part % 64 == 0
+
+
+@pytest.mark.parametrize("size", [14, 28])
 def test_a_work_item_has_all_phases_of_one_group(size: int) -> None:
     groups = 192
     strided, plain = (planned(depthwise(groups, size, stride), "data-positions").plan for stride in (2, 1))
     assert (strided["non_temporal"], strided["group_partitions"]) == (0, groups)
     assert plain["group_partitions"] < groups
+
+
+@pytest.mark.parametrize(("size", "planes"), [(29, 16), (58, 4), (64, 1)])
+def test_staged_planes_are_whole_lines_together(size: int, planes: int) -> None:
+    plan = planned(depthwise(192, size, 2), "data-positions").plan
+    assert (plan["non_temporal"], 192 // plan["group_partitions"]) == (1, planes)
 
 
 def test_staged_planes_of_a_work_item_fit_half_of_l1() -> None:

@@ -35,9 +35,12 @@ of it 8 sums change, and take 1.01 times as long; with twice, 9 and 0.99 (benchm
 
 SHORT_RUN, RUN_CYCLES = 1024, 170
 """Where planes of NCX take a page or more, a work item's part of a row begins with a miss of the TLB, and with lines
-that a core's own prefetcher does not know yet. Parts with fewer bytes than the first number cost so many cycles each.
-WaveNet's dilated1 and causal (data), whose rows of 16001 positions split badly, had parts of 504 and 384 bytes. With
-another tile, and causal with another rule, they became 1.73 and 1.38 times as fast (an Intel Xeon with AMX)."""
+that a core's own prefetcher does not know yet. If it begins within a cache line, two work items write that. Such parts
+with fewer bytes than the first number cost so many cycles each. WaveNet's dilated1 and causal (data), whose rows of
+16001 positions split badly, had parts of 504 and 384 bytes. With another tile, and causal with another rule, they were
+1.73 and 1.38 times as fast, and 128 to 32 channels 1x1 on 101 x 101 positions 2.9 times (data). Parts of 384 bytes that
+are whole lines were fast: with longer ones 64 and 128 channels to 8 and 64 on 97 x 96 positions took 1.15 to 1.6 times
+as long (an Intel Xeon with AMX)."""
 
 POSITION_BYTES = 2 * CACHE_LINE
 """Bytes of a position that depthwise sums take before they go on to the next one. With two lines the forwards and
@@ -122,7 +125,8 @@ class DataPartitioning:
             return 0.0
         tiles = inner_extents(self._extents, self.partitions.tiles)[-1]
         run = ITEM_BYTES[problem.dtype] * access.tile.positions * tiles
-        if tiles == self._extents[-1] or run >= SHORT_RUN:
+        whole_lines = plane % CACHE_LINE == 0 and run % CACHE_LINE == 0
+        if tiles == self._extents[-1] or run >= SHORT_RUN or whole_lines:
             return 0.0
         return RUN_CYCLES * channels * access.tile.rows * self.partitions.work_items
 
@@ -132,8 +136,8 @@ class DataPartitioning:
         work item's groups fit half of L1. Where output phases write to the same cache lines one after the other, a work
         item has one group: MobileNetV2's block4_depthwise and block6_depthwise (data) took 0.73 and 0.60 of the time
         that they took with groups of which half of L1 holds the data, where L3 held all tensors. If results are staged,
-        it has those whose planes fit half of L1: block3_depthwise took 0.75 of the time, and block2_depthwise 0.90 (an
-        Intel Xeon with AMX)."""
+        a work item has groups whose planes are whole cache lines together, and fit half of L1 if they can:
+        block3_depthwise took 0.75 of the time, and block2_depthwise 0.90 (an Intel Xeon with AMX)."""
         access, groups = self.access, self.access.sizes.problem.geometry.groups
         room = access.machine.l1_blocks // 2
         wanted = -(-WORK_ITEMS // self.partitions.work_items)
@@ -144,9 +148,10 @@ class DataPartitioning:
             return wanted
         if not (access.may_stage_results and access.stores_non_temporally):
             return groups
-        wanted = max(wanted, -(-groups * access.sizes.plane // room))
-        whole = [count for count in divisors(groups) if count >= wanted and self._has_whole_lines(count)]
-        return min(whole, default=groups)
+        planes = {count: groups // count * access.sizes.plane for count in divisors(groups)}
+        whole = [count for count, size in planes.items() if size % CACHE_LINE == 0 and size <= access.machine.l2_blocks]
+        few = [count for count in whole if count >= wanted and planes[count] <= room]
+        return min(few) if few else max(whole, default=groups)
 
     def stages_results(self, partition_tiles: int, group_partitions: int, n_partitions: int) -> bool:
         """Whether work items can stage their results: each has whole planes of one image, or whole images, in whole
