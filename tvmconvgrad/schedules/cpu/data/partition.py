@@ -149,7 +149,8 @@ class DataPartitioning:
         if not (access.may_stage_results and access.stores_non_temporally):
             return groups
         planes = {count: groups // count * access.sizes.plane for count in divisors(groups)}
-        whole = [count for count, size in planes.items() if size % CACHE_LINE == 0 and size <= access.machine.l2_blocks]
+        fit_l2 = [count for count, size in planes.items() if size <= access.machine.l2_blocks]
+        whole = [count for count in fit_l2 if self._has_whole_lines(count)]
         few = [count for count in whole if count >= wanted and planes[count] <= room]
         return min(few) if few else max(whole, default=groups)
 
