@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 import tvmconvgrad as cg
+from tests.support.cpu.amx import AMX
 from tvmconvgrad import schedules
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS
+from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.reducing import reduced
 
 TARGET = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
 
@@ -73,3 +78,18 @@ def test_staged_planes_of_a_work_item_fit_half_of_l1() -> None:
     planes = 768 // plan["group_partitions"]
     assert plan["non_temporal"] == 1
     assert planes > 1 and 4 * 28 * 28 * planes <= 24 << 10
+
+
+@pytest.mark.parametrize(("dtype", "target"), [("f32", TARGET), ("bf16", AMX)])
+@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("size", [13, 17])
+def test_a_cache_block_of_an_image_with_few_divisors_is_no_single_row(
+    size: int, k: int, data_format: str, dtype: str, target: str
+) -> None:
+    pads = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (k // 2,) * 2, "pads_end": (k // 2,) * 2}
+    shape = (8, size, size, 128) if data_format == "NXC" else (8, 128, size, size)
+    operator = cg.ConvolutionBackpropFilters(**pads, data_format=data_format, filter_shape=(k, k, 128, 128))
+    problem = reduced(operator.problem(shape, shape, dtype=dtype))
+    plan = schedules.schedule(problem, parse_target(target), "weights-tiles" if dtype == "bf16" else "weights-o").plan
+    assert prod(plan["cache_block"]) >= LEAST_CACHE_BLOCK

@@ -172,10 +172,11 @@ class WeightsPlanner:
 
 def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
     """Images, and positions along each axis, of a cache block of at most `limit` positions. In tile registers it has
-    whole K blocks."""
+    whole K blocks. Where that leaves too few positions, as of 13 x 13 a single row, a block of one group has more."""
     *outer, last = access.extents
     run = tile_registers.positions(last) if access.tile.tile_rows else 1
-    *inner, count = inner_extents([*outer, last // run], max(limit // run, 1))
+    least = LEAST_CACHE_BLOCK if access.tile.groups == 1 else 1
+    *inner, count = inner_extents([*outer, last // run], max(limit // run, 1), least / run)
     return (*inner, count * run)
 
 
