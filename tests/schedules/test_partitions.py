@@ -19,13 +19,13 @@ from tvmconvgrad.spec.reducing import reduced
 TARGET = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
 
 
-def data_gradient(batch: int, channels: tuple[int, int], size: int, k: int) -> Problem:
+def data_gradient(batch: int, channels: tuple[int, int], size: int, k: int, dtype: str = "f32") -> Problem:
     """A data gradient in NCX of one axis without padding, from the second number of channels to the first."""
     operator = cg.ConvolutionBackpropData(
         strides=(1,), dilations=(1,), pads_begin=(0,), pads_end=(0,), data_format="NCX", filter_format="OIX"
     )
     c, o = channels
-    return operator.problem((batch, o, size), (o, c, k), dtype="f32")
+    return operator.problem((batch, o, size), (o, c, k), dtype=dtype)
 
 
 def depthwise(groups: int, size: int, stride: int) -> Problem:
@@ -51,6 +51,14 @@ def test_a_single_image_has_enough_work_items(channels: int, size: int, k: int, 
 def test_rows_that_split_badly_are_not_taken_by_short_parts(c: int, o: int) -> None:
     plan = planned(data_gradient(2, (c, o), 16000, 2)).plan
     assert 4 * plan["tile"]["positions"] * plan["partition_tiles"] >= 1024
+
+
+@pytest.mark.parametrize("rule", ["data-tiles", "data-tiles-positions"])
+def test_in_tile_registers_fewer_work_items_spare_short_parts(rule: str) -> None:
+    problem = data_gradient(2, (256, 64), 16000, 2, "bf16")
+    found = schedules.schedule(problem, parse_target(AMX), rule)
+    assert 2 * found.plan["tile"]["positions"] * found.plan["partition_tiles"] >= 1024
+    assert found.work_items >= WORK_ITEMS // 2
 
 
 def test_short_parts_are_taken_if_they_are_whole_lines() -> None:

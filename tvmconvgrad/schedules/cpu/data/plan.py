@@ -98,7 +98,7 @@ class DataPlanner:
         1.8 and 1.25 times as long as with vectors over positions (an Intel Xeon with AMX)."""
         access = self.access(_best_tiles(self)[0])
         partitioning = DataPartitioning(access)
-        return cost(access) + packing_again(access, partitioning.packed) + partitioning.restarting
+        return cost(access) + packing_again(access, partitioning.packed) + partitioning.positions.restarting
 
     def plan(self, decisions: Decisions) -> DataPlan:
         """The numbers of the schedule, as the model or a search draws them."""
@@ -107,7 +107,7 @@ class DataPlanner:
         access = self.access(tile)
         partitioning = DataPartitioning(access)
         partition_tiles = decisions.draw(
-            "partition_tiles", [4 << power for power in range(8)], partitioning.partitions.tiles
+            "partition_tiles", [4 << power for power in range(8)], partitioning.positions.partitions.tiles
         )
         groups, n_blocks = self.sizes.group_blocks(tile), self.sizes.n_blocks(tile)
         group_partitions = decisions.draw_divisor("group_partitions", groups, partitioning.group_partitions)
@@ -189,7 +189,7 @@ class DataPlanner:
     ) -> Packs:
         """Where the data is packed: by work items if that is cheaper, or if there is no room for all of it; nowhere if
         it may be read `in_place`."""
-        access, partitions = partitioning.access, partitioning.partitions
+        access, partitions = partitioning.access, partitioning.positions.partitions
         if access.masks_data:
             return Packs.IN_PLACE
         places, default = [Packs.BEFORE], Packs.BEFORE
@@ -232,7 +232,7 @@ def _best_tiles(planner: DataPlanner) -> list[DataTile]:
     best = []
     for no_room, cycles, surplus, tile, access in sorted(costs, key=lambda each: each[:4])[:BEST_TILES]:
         partitioning = DataPartitioning(access)
-        partitions = partitioning.partitions
-        moving = planner.machine.memory_cycles_per_byte * partitions.traffic + partitioning.restarting
+        partitions = partitioning.positions.partitions
+        moving = planner.machine.memory_cycles_per_byte * partitions.traffic + partitioning.positions.restarting
         best.append((no_room, cycles + moving + STARTING * partitions.work_items, surplus, tile))
     return [tile for *_, tile in sorted(best)]
