@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import product
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
+import tvmconvgrad as cg
 from tests.support.cases import layouts
 from tests.support.cases.case import DTYPES, OPERATORS, Case, assert_same
 from tests.support.cases.convolution import Array, Convolution, Tensors, operands
@@ -16,6 +18,7 @@ from tests.support.cases.sampling import covering, in_turn
 from tests.support.cpu.amx import AMX, HAS_AMX, WAYS, library
 from tests.support.oracles import reference
 from tvmconvgrad import schedules
+from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.runtime.native import load_function
 from tvmconvgrad.runtime.threads import get_num_threads, set_num_threads
@@ -158,6 +161,17 @@ def test_blocks_of_a_single_row_begin_at_zero(tile: int, way: str) -> None:
             way,
             {"tile": tile, "n_partitions": 1, "partition_tiles": 64},
         )
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_rows_of_two_images_are_interleaved_by_vectors(stride: int) -> None:
+    """Whatever the stride: not one bf16 after the other."""
+    strided = {"strides": (stride,) * 2, "dilations": ONE, "pads_begin": NO, "pads_end": NO, "data_format": "NCX"}
+    operator = cg.ConvolutionBackpropFilters(**strided, filter_shape=(1, 1, 32, 32))
+    size = 27 * stride + 1
+    problem = operator.problem((2, 32, size, size), (2, 32, 28, 28), dtype="bf16")
+    assembly = llvm.build(problem, parse_target(AMX), "weights-tiles").assembly()
+    assert "tdpbf16ps" in assembly and not re.search(r"\tmovw\t", assembly)
 
 
 def test_sums_of_which_some_are_a_single_work_item() -> None:

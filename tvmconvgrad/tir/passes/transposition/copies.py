@@ -135,11 +135,11 @@ class TransposedCopy:
         """Whether source and copy are contiguous, or strided by few elements, along different axes."""
         if not self.loads or not _are_the_same(self.loads) or not self._has_pairs(self.load):
             return False
-        if self.rows == 2:
-            return self.stride == self.stored_stride == 1 and step_of(self.store.indices, self.a) == self.rows
         has_bias = any(map(is_bias, nodes(self.store.value, tvm.ir.TensorLoad)))
         most = 1 if self.chooses or self.pair is not None or has_bias else MAX_STRIDE
-        most_stored = 1 if self.pair is not None else MAX_STRIDE
+        if self.rows == 2 and step_of(self.store.indices, self.a) != self.rows:
+            return False
+        most_stored = 1 if self.rows == 2 or self.pair is not None else MAX_STRIDE
         return 1 <= self.stride <= most and 1 <= self.stored_stride <= most_stored
 
     def _has_pairs(self, load: tvm.ir.TensorLoad) -> bool:
