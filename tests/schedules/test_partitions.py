@@ -9,6 +9,7 @@ import pytest
 import tvmconvgrad as cg
 from tests.support.cpu.amx import AMX
 from tvmconvgrad import schedules
+from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.schedules.base import Scheduled
 from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS
@@ -88,16 +89,49 @@ def test_staged_planes_of_a_work_item_fit_half_of_l1() -> None:
     assert planes > 1 and 4 * 28 * 28 * planes <= 24 << 10
 
 
+def weights_gradient(
+    batch: int, channels: tuple[int, int], size: int, k: int, stride: int, data_format: str, dtype: str
+) -> Problem:
+    """A weights gradient of two axes whose pads keep the size, or, with stride 2, halve it."""
+    y, pad = (size - 1) // stride + 1, k // 2
+    pads = {"pads_begin": (pad,) * 2, "pads_end": ((y - 1) * stride + k - size - pad,) * 2}
+    operator = cg.ConvolutionBackpropFilters(
+        strides=(stride,) * 2, dilations=(1, 1), **pads, data_format=data_format, filter_shape=(k, k, *channels)
+    )
+    shapes = ((batch, *(extent,) * 2, count) for count, extent in zip(channels, (size, y)))
+    first, second = (shape if data_format == "NXC" else (batch, shape[-1], *shape[1:-1]) for shape in shapes)
+    return reduced(operator.problem(first, second, dtype=dtype))
+
+
 @pytest.mark.parametrize(("dtype", "target"), [("f32", TARGET), ("bf16", AMX)])
-@pytest.mark.parametrize("data_format", ["NXC", "NCX"])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(("data_format", "k", "stride"), [("NXC", 3, 1), ("NCX", 3, 1), ("NCX", 1, 1), ("NXC", 3, 2)])
 @pytest.mark.parametrize("size", [13, 17])
 def test_a_cache_block_of_an_image_with_few_divisors_is_no_single_row(
-    size: int, k: int, data_format: str, dtype: str, target: str
+    size: int, data_format: str, k: int, stride: int, dtype: str, target: str
 ) -> None:
-    pads = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (k // 2,) * 2, "pads_end": (k // 2,) * 2}
-    shape = (8, size, size, 128) if data_format == "NXC" else (8, 128, size, size)
-    operator = cg.ConvolutionBackpropFilters(**pads, data_format=data_format, filter_shape=(k, k, 128, 128))
-    problem = reduced(operator.problem(shape, shape, dtype=dtype))
-    plan = schedules.schedule(problem, parse_target(target), "weights-tiles" if dtype == "bf16" else "weights-o").plan
-    assert prod(plan["cache_block"]) >= LEAST_CACHE_BLOCK
+    problem = weights_gradient(8, (128, 128), size * stride, k, stride, data_format, dtype)
+    found = schedules.schedule(problem, parse_target(target), "weights-tiles" if dtype == "bf16" else "weights-o")
+    assert prod(found.plan["cache_block"]) >= LEAST_CACHE_BLOCK
+    assert found.work_items >= 16
+
+
+@pytest.mark.parametrize(
+    ("problem", "target"),
+    [
+        (weights_gradient(1, (16, 16), 31, 3, 1, "NCX", "bf16"), TARGET),
+        (weights_gradient(2, (32, 256), 13, 3, 2, "NCX", "bf16"), AMX),
+        (weights_gradient(1, (64, 64), 25, 3, 2, "NXC", "bf16"), AMX),
+        (weights_gradient(1, (16, 32), 17, 1, 1, "NCX", "bf16"), AMX),
+    ],
+    ids=lambda value: str(getattr(value, "geometry", ""))[:40],
+)
+def test_long_cache_blocks_of_small_problems_would_take_more_than_the_tensors(problem: Problem, target: str) -> None:
+    assert llvm.build(problem, parse_target(target)).workspace_bytes <= problem.tensor_bytes
+
+
+def test_depthwise_layers_keep_their_cache_blocks() -> None:
+    operator = cg.ConvolutionBackpropFilters(
+        strides=(1, 1), dilations=(1, 1), pads_begin=(1, 1), pads_end=(1, 1), filter_shape=(3, 3, 1, 960), groups=960
+    )
+    plan = planned(operator.problem((16, 7, 7, 960), (16, 7, 7, 960), dtype="f32")).plan
+    assert plan["tile"]["groups"] > 1 and plan["cache_block"] == (1, 1, 7)

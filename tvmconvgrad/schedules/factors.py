@@ -41,18 +41,14 @@ def least_divisor(value: int, limit: int) -> int:
     return min((d for d in divisors(value) if d >= limit), default=value)
 
 
-def inner_extents(extents: Sequence[int], limit: int, least: float = 1) -> list[int]:
+def inner_extents(extents: Sequence[int], limit: int) -> list[int]:
     """For each loop of a nest, the extent of its inner part, so that the inner parts have at most `limit` steps.
 
-    The innermost loops are taken whole while they fit, then a divisor of the next one. Loops outside of it get 1. If
-    that makes fewer than `least` steps, the divisor may make up to four times `limit`, whichever is nearer to it.
+    The innermost loops are taken whole while they fit, then a divisor of the next one. Loops outside of it get 1.
     """
     inner = [1] * len(extents)
     for i in reversed(range(len(extents))):
-        within = prod(inner[i + 1 :])
-        inner[i] = largest_divisor(extents[i], limit // within)
+        inner[i] = largest_divisor(extents[i], limit // prod(inner[i + 1 :]))
         if inner[i] < extents[i]:
-            if prod(inner) < least:
-                inner[i] = nearest_divisor(extents[i], limit // within, 4 * limit // within)
             break
     return inner

@@ -163,7 +163,7 @@ def test_blocks_of_a_single_row_begin_at_zero(tile: int, way: str) -> None:
         )
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
 def test_rows_of_two_images_are_interleaved_by_vectors(stride: int) -> None:
     """Whatever the stride: not one bf16 after the other."""
     strided = {"strides": (stride,) * 2, "dilations": ONE, "pads_begin": NO, "pads_end": NO, "data_format": "NCX"}

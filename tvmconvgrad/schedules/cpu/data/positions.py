@@ -36,6 +36,12 @@ with fewer bytes than the first number cost so many cycles each. WaveNet's dilat
 are whole lines were fast: with longer ones 64 and 128 channels to 8 and 64 on 97 x 96 positions took 1.15 to 1.6 times
 as long (an Intel Xeon with AMX)."""
 
+FEWER = 0.5
+"""For so much of the cost of the rest, half as many work items are enough. On one thread WaveNet's causal (data) in
+bf16 took 0.25 of the time with 7 parts of each row in place of 77, and dilated1 0.67, whose short parts cost 0.8 and
+0.97 of the rest; dilated4 and dilated16 0.89 and 0.86. By vectors causal took 1.09 times as long in f32, and 1.02 in
+f16 (an Intel Xeon with AMX)."""
+
 SLACK, MORE_TRAFFIC = 0.01, 1.1
 """To have enough work items, a sum may take longer by this share of its time, or have so many times the least
 traffic. Sums that change with half and with twice, and their times: SLACK 4, 1.00 and 12, 1.00; MORE_TRAFFIC 0 and 31,
@@ -80,19 +86,17 @@ class PositionPartitioning:
     @cached_property
     def _chosen(self) -> tuple[Partitions, int]:
         """The best partitions, and how many work items are enough. In tile registers half of `WORK_ITEMS` are, if that
-        spares short parts of rows: WaveNet's causal (data) in bf16, with 7 parts of each row in place of 77, took 0.25
-        of the time, dilated1 0.67. By vectors causal took 1.09 times as long in f32, and 1.02 in f16 (an Intel Xeon
-        with AMX)."""
+        spares short parts of rows that cost at least `FEWER` of the rest."""
         found = self._best(WORK_ITEMS)
-        if self.access.tile.tile_rows and self._restarting(found):
+        if self.access.tile.tile_rows and self._restarting(found) >= FEWER * cost(self.access):
             fewer = self._best(WORK_ITEMS // 2)
             if not self._restarting(fewer):
                 return fewer, WORK_ITEMS // 2
         return found, WORK_ITEMS
 
     def _restarting(self, partitions: Partitions) -> float:
-        """The same of these. They cost none where L2 holds all, nor where L1's TLB still knows the page of each channel
-        when the next part begins."""
+        """Cycles that short parts of rows cost these partitions: none where L2 holds all, nor where L1's TLB still
+        knows the page of each channel when the next part begins."""
         access, problem = self.access, self.access.sizes.problem
         channels = problem.geometry.groups * (access.sizes.k + access.sizes.n)
         plane = prod(problem.output_shape[2:]) * ITEM_BYTES[problem.dtype]
@@ -150,14 +154,14 @@ class PositionPartitioning:
         return access.has_room((access.panel if alone else prod(sizes.problem.filter_shape)) + data)
 
     def _partition(self, extents: Sequence[int], inner: Sequence[int], enough: int) -> Partitions:
-        """The partitions of `inner` images and tiles along each axis, of `extents` in all, and their traffic, where so
-        many work items are enough."""
+        """The partitions of `inner` images and tiles along each axis, of `extents` in all, and their traffic, if
+        `enough` work items are wanted."""
         access, sizes = self.access, self.access.sizes
         read, work_items = self.read(inner), prod(extents) // prod(inner)
         surplus = work_items * read / self.read(extents)
         packed = 1.0 if access.data_in_place else surplus
         once_each = access.may_pipeline and access.data_in_place
-        times = 1 if once_each or self._stays(inner, read, work_items) else max(sizes.n_blocks(access.tile), 2)
+        times = 1 if once_each or self._stays(inner, read, work_items, enough) else max(sizes.n_blocks(access.tile), 2)
         few = work_items * sizes.group_blocks(access.tile) < enough
         if not access.data_in_place and (few or not self.may_pack_again(surplus)):
             packed, times = 1.0, times + 2  # packed before all work items: written to memory and read from there
@@ -167,7 +171,7 @@ class PositionPartitioning:
         traffic = data * packed * times + filter_ * (once + again * (work_items - 1))
         return Partitions(prod(inner), work_items, surplus, traffic, read)
 
-    def _stays(self, inner: Sequence[int], read: int, work_items: int) -> bool:
+    def _stays(self, inner: Sequence[int], read: int, work_items: int, enough: int) -> bool:
         """Whether the data that a partition of `inner` images and tiles reads stays in L2: of all K, or of one cache
         block; in NCX beside the scratch accumulator. VGG-19's conv4_1 and conv4_2, whose accumulator does not fit, took
         1.1 times as long in one partition (an Intel Xeon with AMX). It makes no such difference to 16-bit results in
@@ -177,7 +181,7 @@ class PositionPartitioning:
         k_cache_blocks = access.k_cache_blocks if access.may_block_k else 1  # one after the other
         held = access.bytes * read * together * sizes.k // k_cache_blocks
         if access.has_scratch_accumulator(k_cache_blocks) and not access.has_contiguous_vectors:
-            blocks = -(-sizes.n_blocks(access.tile) * work_items // WORK_ITEMS)
+            blocks = -(-sizes.n_blocks(access.tile) * work_items // enough)
             positions = inner[0] * prod(access.tile.covered(inner[1:]))
             held += F32_BYTES * positions * blocks * access.tile.n
         return held <= (

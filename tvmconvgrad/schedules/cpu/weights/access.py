@@ -27,10 +27,10 @@ from tvmconvgrad.tir.passes.limits import LEAST_SIDE, MAX_STRIDE
 T = TypeVar("T")
 
 LEAST_CACHE_BLOCK = 32
-"""A cache block has at least so many positions, since each cache block adds its tiles to memory. With half of it 2
-sums change, and take 1.03 times as long; with twice, 2 and 1.00 (benchmarks/constants.py). Single rows of 13 or 17, and
-single K blocks of AMX, made 49 sums in bf16 take 1.56 times as long, and 11 in f32 1.12 times (an Intel Xeon with
-AMX)."""
+"""A cache block should have at least so many positions, since each cache block adds its tiles to memory. With half of
+it 2 sums change, and take 1.03 times as long; with twice, 2 and 1.00 (benchmarks/constants.py). Single rows of 13 or
+17, and single K blocks of AMX, made 49 sums in bf16 take 1.56 times as long, and 11 in f32 1.12 times (an Intel Xeon
+with AMX). Of one axis whose length is prime it may have fewer."""
 
 CACHE_BLOCK_IN_PLACE = 64
 """Positions of a cache block if nothing is packed. With half of it 3 sums change, and take 0.96 times as long; with

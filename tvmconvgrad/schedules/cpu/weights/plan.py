@@ -21,7 +21,7 @@ from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsParti
 from tvmconvgrad.schedules.cpu.weights.summation import summation_blocks
 from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
-from tvmconvgrad.schedules.factors import inner_extents
+from tvmconvgrad.schedules.factors import divisors, inner_extents
 from tvmconvgrad.spec import Problem
 
 FEW_WORK_ITEMS = 1.05
@@ -31,6 +31,13 @@ of it 17 sums change, and take 1.03 times as long; with twice, 1 and 1.11 (bench
 NO_ROOM = 1.1
 """The cost of a tile counts so many times if its workspace is larger than the tensors. With half of it 2 sums change,
 and take 1.27 times as long; twice changes no sum (benchmarks/constants.py)."""
+
+
+LONGEST, SMALL = 4, 1 << 19
+"""A cache block with few positions may be longer than the caches want by this factor. With twice no sum of the suites
+changes in bf16; with half 8 do, which took 1.3 to 1.5 times as long with single rows of 22 or 26 positions (an Intel
+Xeon with AMX). If the tensors have fewer bytes than the second number, it stays: a longer one could pack more than the
+tensors have, or leave fewer work items."""
 
 
 @dataclass(frozen=True)
@@ -172,12 +179,28 @@ class WeightsPlanner:
 
 def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
     """Images, and positions along each axis, of a cache block of at most `limit` positions. In tile registers it has
-    whole K blocks. Where that leaves too few positions, as of 13 x 13 a single row, a block of one group has more."""
+    whole K blocks."""
     *outer, last = access.extents
     run = tile_registers.positions(last) if access.tile.tile_rows else 1
-    least = LEAST_CACHE_BLOCK if access.tile.groups == 1 else 1
-    *inner, count = inner_extents([*outer, last // run], max(limit // run, 1), least / run)
-    return (*inner, count * run)
+    extents = [*outer, last // run]
+    inner = inner_extents(extents, max(limit // run, 1))
+    # Depthwise sums stay in registers for a whole filter: with longer blocks block6_depthwise took 1.7 times as long.
+    if access.tile.groups == 1 and access.problem.tensor_bytes >= SMALL:
+        inner = _lengthened(inner, extents, run, limit)
+    return (*inner[:-1], inner[-1] * run)
+
+
+def _lengthened(inner: Sequence[int], extents: Sequence[int], run: int, limit: int) -> list[int]:
+    """The steps of a cache block along each axis; `run` positions are a step of the last one. If they are too few, as
+    of 13 x 13 positions a single row, there are more along the innermost axis of which it has a part: so many that the
+    block has about `limit` positions, but at least `LEAST_CACHE_BLOCK`, and at most `LONGEST` times the limit."""
+    if prod(inner) * run >= min(LEAST_CACHE_BLOCK, limit // 2) or list(inner) == list(extents):
+        return list(inner)
+    axis = max(at for at, (part, whole) in enumerate(zip(inner, extents)) if part < whole)
+    each = prod(inner[axis + 1 :]) * run
+    enough = [size for size in divisors(extents[axis]) if LEAST_CACHE_BLOCK <= size * each <= LONGEST * limit]
+    size = min(enough, key=lambda size: max(size * each / limit, limit / (size * each)), default=inner[axis])
+    return [*inner[:axis], size, *inner[axis + 1 :]]
 
 
 def _whole_blocks(
