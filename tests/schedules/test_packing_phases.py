@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import re
+from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 import pytest
@@ -12,7 +14,10 @@ from tvm.s_tir.stmt import SBlock, SBlockRealize
 from tvm.sym import Analyzer
 
 import tvmconvgrad as cg
+from tests.support.cpu.amx import AMX
 from tests.support.cpu.cpus import CPUS
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.targets import parse_target
 
 (LEVEL,) = (cpu for cpu in CPUS if cpu.name == "x86-64-v4")
 
@@ -50,9 +55,30 @@ def test_taps_of_all_output_phases_are_packed_as_one_run(
         place = place * size + index
     place = replaced(place, dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values)))
     begin = {var: tirx.const(0, "int64") for var in nodes(tirx.Evaluate(place), tirx.Var)}
-    taps = [{**begin, run.loop_var: tirx.const(tap, "int64")} for tap in range(int(run.extent))]
+    extents = {loop.loop_var: int(loop.extent) for loop in _nested(run)[: len(k)]}
+    assert prod(extents.values()) == run.annotations[TRANSPOSE]  # one loop, says that (tir/annotations.py)
+    steps_of_axes = product(*(range(extent) for extent in extents.values()))
+    taps = [{**begin, **{var: tirx.const(at, "int64") for var, at in zip(extents, tap)}} for tap in steps_of_axes]
     places = [int(Analyzer().simplify(replaced(place, tap))) for tap in taps]
     assert [b - a for a, b in pairwise(places)] == steps
+
+
+def _nested(loop: tirx.For) -> list[tirx.For]:
+    """A loop and those that are the only statements inside of it, outermost first."""
+    return [loop, *(_nested(loop.body) if isinstance(loop.body, tirx.For) else [])]
+
+
+@pytest.mark.parametrize("channels", [128, 512])
+def test_pairs_of_bf16_taps_of_all_phases_are_packed_by_vectors(channels: int) -> None:
+    """As U-Net's up4 (forward): not one after the other, whose place TVM computes by quotients of the fused loop."""
+    pads = {"pads_begin": (0, 0), "pads_end": (0, 0)}
+    operator = cg.ConvolutionBackpropData(
+        strides=(2, 2), dilations=(1, 1), **pads, data_format="NCX", filter_format="OIX"
+    )
+    problem = operator.problem((1, 2 * channels, 8, 8), (2 * channels, channels, 2, 2), dtype="bf16")
+    built = llvm.build(problem, parse_target(AMX), "data-tiles")
+    assert "packs_filter=before" in str(built.scheduled)
+    assert not re.search(r"\tmovw\t.*, [^,]*\(", built.assembly())
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ stage for each work item."""
 
 TRANSPOSE = "pragma_transpose"
 """On the outer of two loops: they copy elements that are contiguous along the outer loop in the source, and along the
-inner one in the copy (tir/passes/transposition/loops.py)."""
+inner one in the copy (tir/passes/transposition/loops.py). With a number above 1 the loops of so many steps are one."""
 
 MASK = "pragma_mask"
 """On a loop over a vector's lanes: it adds products to a sum, and some lanes may be padding (tir/passes/masking.py)."""

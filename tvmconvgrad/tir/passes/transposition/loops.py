@@ -17,7 +17,9 @@ defect of LLVM 22: with both operands of `unpcklps` converted by `vcvtph2ps`, an
 unused, it converts the result of `vpunpcklwd` instead, which takes other lanes, and results are wrong.
 
 A schedule annotates the outer of the two loops, the one along the source, by `TRANSPOSE`. A single annotated loop,
-along both, copies a row (tir/passes/rows.py).
+along both, copies a row (tir/passes/rows.py). Several outer loops, which a schedule would fuse into one, are fused here
+if the annotation is the number of their steps: in what TVM then computes from the fused one it does not always see that
+the source is contiguous.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from typing import NamedTuple, TypeAlias
 import tvm
 from tvm import tirx
 from tvm.ir import IRModule
+from tvm.sym import Analyzer
+from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.tir.annotations import TRANSPOSE
 from tvmconvgrad.tir.passes.rows import Row
@@ -50,9 +54,44 @@ def with_transpositions(module: IRModule) -> IRModule:
     masked = masked_types(module)
 
     def transposed(marked: tirx.AttrStmt) -> tirx.Stmt:
-        return _by_blocks(marked.body, masked) if marked.attr_key == TRANSPOSE else marked
+        if marked.attr_key != TRANSPOSE:
+            return marked
+        return _by_blocks(_fused(marked.body, int(marked.value)), masked)
 
     return rewritten(module, (tirx.AttrStmt, transposed))
+
+
+def _fused(outer: tirx.Stmt, steps: int) -> tirx.Stmt:
+    """The outermost loops of a copy, which have so many steps together, as one loop."""
+    loops: list[tirx.For] = []
+    body = outer
+    while isinstance(body, tirx.For) and prod(int(loop.extent) for loop in loops) < steps:
+        loops.append(body)
+        body = without_binds(body.body)
+    if len(loops) < 2 or prod(int(loop.extent) for loop in loops) != steps:
+        return outer
+    step = tirx.Var(loops[0].loop_var.name, "int64")
+    values: dict[tirx.Var, tvm.ir.Expr] = {}
+    rest: tvm.ir.Expr = step
+    for loop in reversed(loops[1:]):
+        values[loop.loop_var], rest = rest % loop.extent, rest // loop.extent
+    values[loops[0].loop_var] = rest
+    return tirx.For(step, 0, steps, tirx.ForKind.SERIAL, _simplified(replaced(body, values)))
+
+
+def _simplified(body: tirx.Stmt) -> tirx.Stmt:
+    """A copy with simple indices: those of a vector's lanes are then seen to be contiguous."""
+    simplify = Analyzer().simplify
+
+    def load(found: tvm.ir.TensorLoad) -> tvm.ir.Expr:
+        return tirx.BufferLoad(found.source, [simplify(place) for place in found.indices])
+
+    def store(found: tirx.BufferStore) -> tirx.Stmt:
+        return tirx.BufferStore(found.buffer, found.value, [simplify(place) for place in found.indices])
+
+    loaded = structural_map(body, (tvm.ir.TensorLoad, load))
+    stored: tirx.Stmt = structural_map(loaded, (tirx.BufferStore, store))
+    return stored
 
 
 def _by_blocks(outer: tirx.Stmt, masked: Collection[str]) -> tirx.Stmt:
