@@ -108,7 +108,7 @@ def test_units_narrower_than_vectors_take_them_in_parts() -> None:
 
 
 def test_a_file_changes_the_plan_and_no_instruction(folder: Path) -> None:
-    sizes = {"l1_blocks": 16 << 10, "l2_blocks": 128 << 10}
+    sizes = {"l1_blocks": 12 << 10, "l2_blocks": 128 << 10}
     numbers = {name: {"value": size, "source": "a toy"} for name, size in sizes.items()}
     toy = {"about": "a toy", "names": ["toy-cpu"], "like": "generic-512", "numbers": numbers}
     (folder / "toy.json").write_text(json.dumps(toy))
