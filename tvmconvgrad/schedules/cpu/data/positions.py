@@ -38,9 +38,9 @@ as long (an Intel Xeon with AMX)."""
 
 FEWER = 0.5
 """For so much of the cost of the rest, half as many work items are enough. On one thread WaveNet's causal (data) in
-bf16 took 0.25 of the time with 7 parts of each row in place of 77, and dilated1 0.67, whose short parts cost 0.8 and
-0.97 of the rest; dilated4 and dilated16 0.89 and 0.86. By vectors causal took 1.09 times as long in f32, and 1.02 in
-f16 (an Intel Xeon with AMX)."""
+bf16 took 0.18 to 0.49 of the time with 7 parts of each row in place of 77, and dilated1 0.57 to 1.01 (five runs). Their
+short parts cost 0.8 and 0.97 of the rest. By vectors causal took 1.09 times as long in f32, and 1.02 in f16 (an Intel
+Xeon with AMX)."""
 
 SLACK, MORE_TRAFFIC = 0.01, 1.1
 """To have enough work items, a sum may take longer by this share of its time, or have so many times the least
