@@ -62,6 +62,15 @@ def test_in_tile_registers_fewer_work_items_spare_short_parts(rule: str) -> None
     assert found.work_items >= WORK_ITEMS // 2
 
 
+def test_rows_that_several_work_items_pack_cost_that_in_tile_registers() -> None:
+    """Of 8 images, as of Inception's 1x7 layer: three partitions of channels would each pack all rows."""
+    operator = cg.ConvolutionBackpropData(
+        strides=(1, 1), dilations=(1, 1), pads_begin=(0, 3), pads_end=(0, 3), data_format="NCX", filter_format="OIX"
+    )
+    problem = reduced(operator.problem((8, 128, 17, 17), (128, 128, 1, 7), dtype="bf16"))
+    assert schedules.schedule(problem, parse_target(f"{TARGET} -mattr=+amx-bf16")).rule == "data-tiles"
+
+
 def test_short_parts_are_taken_if_they_are_whole_lines() -> None:
     plan = planned(data_gradient(2, (64, 8), 97 * 96, 1)).plan
     part = 4 * plan["tile"]["positions"] * plan["partition_tiles"]
