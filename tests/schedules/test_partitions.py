@@ -67,7 +67,7 @@ def test_rows_that_several_work_items_pack_cost_that_in_tile_registers() -> None
     operator = cg.ConvolutionBackpropData(
         strides=(1, 1), dilations=(1, 1), pads_begin=(0, 3), pads_end=(0, 3), data_format="NCX", filter_format="OIX"
     )
-    problem = reduced(operator.problem((8, 128, 17, 17), (128, 128, 1, 7), dtype="bf16"))
+    problem = reduced(operator.problem((8, 192, 17, 17), (192, 128, 1, 7), dtype="bf16"))
     assert schedules.schedule(problem, parse_target(f"{TARGET} -mattr=+amx-bf16")).rule == "data-tiles"
 
 
