@@ -210,3 +210,13 @@ def test_a_work_item_packs_no_more_than_its_cache_block_reads() -> None:
     built = build(problem, target, "weights-o")
     both = 4 * 10 * 16 * (3 * 16 + 32)
     assert both <= sum(built.workspace.work_item_sizes) < 1.05 * both  # blocks of channels lie a little apart
+
+
+def test_loops_of_which_the_last_work_item_has_fewer_steps() -> None:
+    """Of a strided and dilated data gradient that leaves out padding: their extents are expressions, no numbers."""
+    conv = Convolution(3, 1, 32, 2, (13, 12), (4, 4), (1, 3), (4, 3), (3, 1), (1, 2), (0, 0))
+    case, target = Case("ConvolutionBackpropData", conv, filter_format="XOI", dtype="f16"), parse_target(None)
+    tensors = operands(conv, case.result)
+    made = schedules.schedule(case.call.problem(), parse_target("llvm -mcpu=x86-64-v2"), "data-channels")
+    exact = reference.gradient(conv, case.result, tensors)
+    assert_same(computed(made, case, tensors, target), exact.astype(DTYPES["f16"]))

@@ -173,7 +173,7 @@ class _Eliding:
     def _may_condition(self, loop: tirx.For, used: Sequence[_Range]) -> bool:
         """Whether a condition may stand around what a step reads: of a loop around tiles, or of a tile's unrolled one,
         if it is a constant for each step."""
-        if loop.loop_var in self.of_tiles or int(loop.extent) == 1:
+        if loop.loop_var in self.of_tiles or _has_one_step(loop):
             return False
         known = all(found.is_known(self.known) for found in used)
         return loop.kind == tirx.ForKind.SERIAL or (loop.kind == tirx.ForKind.UNROLLED and known)
@@ -192,7 +192,12 @@ class _Eliding:
 def _is_known(loop: tirx.For) -> bool:
     """Whether the program has a copy of the loop's body for each of its steps, or for the first, the last and all
     others."""
-    return int(loop.extent) == 1 or loop.kind == tirx.ForKind.UNROLLED or PEEL in loop.annotations
+    return _has_one_step(loop) or loop.kind == tirx.ForKind.UNROLLED or PEEL in loop.annotations
+
+
+def _has_one_step(loop: tirx.For) -> bool:
+    """Whether a loop has one step in all work items; of some loops the last one has fewer than others."""
+    return isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 1
 
 
 def _loads(node: tirx.Stmt | SBlock | Expr, name: str) -> list[TensorLoad]:
