@@ -56,7 +56,7 @@ def test_taps_of_all_output_phases_are_packed_as_one_run(
     place = replaced(place, dict(zip((each.var for each in realize.block.iter_vars), realize.iter_values)))
     begin = {var: tirx.const(0, "int64") for var in nodes(tirx.Evaluate(place), tirx.Var)}
     extents = {loop.loop_var: int(loop.extent) for loop in _nested(run)[: len(k)]}
-    assert prod(extents.values()) == run.annotations[TRANSPOSE]  # one loop, says that (tir/annotations.py)
+    assert prod(extents.values()) == run.annotations[TRANSPOSE]  # fused as they are transposed
     steps_of_axes = product(*(range(extent) for extent in extents.values()))
     taps = [{**begin, **{var: tirx.const(at, "int64") for var, at in zip(extents, tap)}} for tap in steps_of_axes]
     places = [int(Analyzer().simplify(replaced(place, tap))) for tap in taps]

@@ -118,12 +118,11 @@ def cost(access: DataAccess) -> float:
 
 def packing_again(access: DataAccess, times: float) -> float:
     """Cycles of one core, about, which `cost` lacks if data is packed so many `times`. They count where the cost of
-    packing was measured on layers that pack each element once, and beside the short time that products take in tile
-    registers: ten sums of the suites and of other_networks.json changed, and took 0.86 of the time in the mean,
+    packing was measured on layers that pack each element once; and for rows of tile registers, where products take
+    little time: so ten sums of the suites and of other_networks.json changed, and took 0.86 of the time in the mean,
     Inception's inception_1x7 0.55 (bf16, NCX, an Intel Xeon with AMX). Other costs are of layers that pack some again.
     """
-    counts = _packs_positions(access) or access.tile.has_channel_rows
-    if access.data_in_place or not counts:
+    if access.data_in_place or not (_packs_positions(access) or access.tile.has_channel_rows):
         return 0.0
     return (times - 1) * _packing(access) * prod(access.sizes.problem.input_shapes[0])
 

@@ -97,10 +97,11 @@ def pack_filter(
         square, n1 = sch.split(n1, [None, gcd(packed.width, SQUARE)])
         outer += [k0, square]
         sch.reorder(*outer, k1, *taps, n1, *pairs, g1)
-        if merges:  # those of an axis are one loop
+        if merges:  # the taps of an axis, of all its phases, are one loop
             taps = [sch.fuse(*both) for both in zip(taps[::2], taps[1::2])]
-        steps = [extent(sch, loop) for loop in taps]
-        sch.annotate(taps[next(at for at, count in enumerate(steps) if count > 1)], TRANSPOSE, prod(steps))
+        # Not fused here: TVM does not simplify a place where a fused loop's quotients meet those of the phases.
+        first = next(loop for loop in taps if extent(sch, loop) > 1)
+        sch.annotate(first, TRANSPOSE, prod(extent(sch, loop) for loop in taps))
     elif pairs and groups > 1:
         outer += [k0, *taps]
         sch.reorder(*outer, n1, k1, g1, *pairs)

@@ -32,12 +32,11 @@ NO_ROOM = 1.1
 """The cost of a tile counts so many times if its workspace is larger than the tensors. With half of it 2 sums change,
 and take 1.27 times as long; twice changes no sum (benchmarks/constants.py)."""
 
-
-LONGEST, SMALL = 4, 1 << 19
+LONGEST, SMALL_TENSORS = 4, 1 << 19
 """A cache block with few positions may be longer than the caches want by this factor. With twice no sum of the suites
-changes in bf16; with half 8 do, which took 1.3 to 1.5 times as long with single rows of 22 or 26 positions (an Intel
-Xeon with AMX). If the tensors have fewer bytes than the second number, it stays: a longer one could pack more than the
-tensors have, or leave fewer work items."""
+and of other_networks.json changes; with half ten do, in f32 and bf16, of which eight keep single rows of 17 positions,
+which took 1.02 to 2.17 times as long (an Intel Xeon with AMX). If the tensors have fewer bytes than the second number,
+it stays: a longer one could pack more than the tensors have, or leave fewer work items."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +177,14 @@ class WeightsPlanner:
 
 
 def cache_block(access: WeightsAccess, limit: int) -> tuple[int, ...]:
-    """Images, and positions along each axis, of a cache block of at most `limit` positions. In tile registers it has
-    whole K blocks."""
+    """Images, and positions along each axis, of a cache block of at most `limit` positions, or of more where these are
+    few. In tile registers it has whole K blocks."""
     *outer, last = access.extents
     run = tile_registers.positions(last) if access.tile.tile_rows else 1
     extents = [*outer, last // run]
     inner = inner_extents(extents, max(limit // run, 1))
     # Depthwise sums stay in registers for a whole filter: with longer blocks block6_depthwise took 1.7 times as long.
-    if access.tile.groups == 1 and access.problem.tensor_bytes >= SMALL:
+    if access.tile.groups == 1 and access.problem.tensor_bytes >= SMALL_TENSORS:
         inner = _lengthened(inner, extents, run, limit)
     return (*inner[:-1], inner[-1] * run)
 
@@ -199,8 +198,8 @@ def _lengthened(inner: Sequence[int], extents: Sequence[int], run: int, limit: i
     axis = max(at for at, (part, whole) in enumerate(zip(inner, extents)) if part < whole)
     each = prod(inner[axis + 1 :]) * run
     enough = [size for size in divisors(extents[axis]) if LEAST_CACHE_BLOCK <= size * each <= LONGEST * limit]
-    size = min(enough, key=lambda size: max(size * each / limit, limit / (size * each)), default=inner[axis])
-    return [*inner[:axis], size, *inner[axis + 1 :]]
+    steps = min(enough, key=lambda size: max(size * each / limit, limit / (size * each)), default=inner[axis])
+    return [*inner[:axis], steps, *inner[axis + 1 :]]
 
 
 def _whole_blocks(

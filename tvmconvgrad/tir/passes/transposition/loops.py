@@ -17,9 +17,9 @@ defect of LLVM 22: with both operands of `unpcklps` converted by `vcvtph2ps`, an
 unused, it converts the result of `vpunpcklwd` instead, which takes other lanes, and results are wrong.
 
 A schedule annotates the outer of the two loops, the one along the source, by `TRANSPOSE`. A single annotated loop,
-along both, copies a row (tir/passes/rows.py). Several outer loops, which a schedule would fuse into one, are fused here
-if the annotation is the number of their steps: in what TVM then computes from the fused one it does not always see that
-the source is contiguous.
+along both, copies a row (tir/passes/rows.py). An annotation above 1 is the number of steps of several outer loops,
+which are fused here, where their indices are simple. If a schedule fuses them, TVM computes the indices from the fused
+loop, and does not always see that the source is contiguous.
 """
 
 from __future__ import annotations
