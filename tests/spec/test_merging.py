@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import pytest
 
 import tvmconvgrad as cg
-from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec import Geometry, Problem
 from tvmconvgrad.spec.reducing.merging import merged
 
 
@@ -124,6 +125,40 @@ def test_an_axis_with_a_stride_stays() -> None:
     before = problem("NXC", (6, 6), (1, 1), strides=(2, 1))
     assert merged(before).geometry.y == (3, 6)
     assert merged(problem("NXC", (6, 6), (1, 1), strides=(1, 2))).geometry.y == (3,)
+
+
+@pytest.mark.parametrize(
+    ("data_format", "size", "kernel", "batch", "y", "taps"),
+    [
+        ("NXC", (5, 6), (3, 1), 2, (18,), (3,)),
+        ("NCX", (5, 6), (3, 1), 2, (18,), (3,)),
+        ("NXC", (4, 5, 6), (3, 1, 1), 2, (60,), (3,)),
+        ("NXC", (4, 5, 6), (3, 1, 3), 2, (10, 4), (3, 3)),
+        ("NXC", (4, 5, 6), (1, 3, 1), 8, (18,), (3,)),
+        ("NXC", (5, 6), (1, 3), 10, (4,), (3,)),
+        ("NXC", (5, 6), (3, 6), 2, (3,), (18,)),
+    ],
+)
+def test_an_axis_joins_one_along_which_taps_move_if_asked(
+    data_format: str, size: tuple[int, ...], kernel: tuple[int, ...], batch: int, y: tuple[int, ...], taps: Any
+) -> None:
+    before = problem(data_format, size, kernel)
+    after = merged(before, along_taps=True)
+    assert (after.geometry.batch, after.geometry.y, after.geometry.k) == (batch, y, taps)
+    check_same_memory(before, after)
+
+
+def test_taps_move_by_whole_rows_of_the_axis_behind() -> None:
+    """Literal numbers: 7 taps, 2 apart, with pads of 6 and 5 rows of 17 elements; none moves along the rows."""
+    geometry = Geometry(2, 1, 3, 4, (19, 17), (18, 17), (7, 1), (1, 1), (2, 1), (6, 0), (5, 0))
+    after = merged(replace(problem("NCX", (19, 17), (7, 1)), geometry=geometry), along_taps=True).geometry
+    assert (after.x, after.y, after.k, after.strides) == ((323,), (306,), (7,), (1,))
+    assert (after.dilations, after.pads_begin, after.pads_end) == ((34,), (102,), (85,))
+
+
+def test_a_strided_axis_joins_none_behind_it() -> None:
+    before = problem("NXC", (6, 6), (2, 1), strides=(2, 1))
+    assert merged(before, along_taps=True).geometry.y == (3, 6)
 
 
 def test_sizes_of_images_share_a_kernel() -> None:

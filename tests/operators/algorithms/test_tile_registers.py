@@ -77,6 +77,10 @@ CONVOLUTIONS = [
     Convolution(1, 1, 32, 64, (4, 4), (1, 1), (4, 4), ONE, ONE, NO, NO),
     Convolution(2, 1, 64, 64, (32, 32), (16, 16), (4, 4), (2, 2), ONE, ONE, ONE),
     Convolution(1, 1, 64, 64, (64,), (32,), (3,), (2,), (1,), (1,), (0,)),
+    # no tap moves along the rows, which become one long row; the taps of a group; dilated, with one image
+    Convolution(2, 1, 32, 48, (9, 17), (9, 17), (7, 1), ONE, ONE, (3, 0), (3, 0)),
+    Convolution(2, 2, 20, 32, (6, 3, 5), (6, 3, 5), (3, 1, 1), (1, 1, 1), (1, 1, 1), (1, 0, 0), (1, 0, 0)),
+    Convolution(1, 1, 16, 16, (40, 3), (38, 3), (5, 1), ONE, (2, 1), (2, 0), (4, 0)),
     # halves of the only image; many channels; groups; 1-D and 3-D
     Convolution(1, 1, 32, 48, (7, 9), (7, 9), (3, 3), ONE, ONE, ONE, ONE),
     Convolution(2, 1, 512, 32, (4, 14), (4, 14), (3, 3), ONE, ONE, ONE, ONE),

@@ -13,6 +13,14 @@ def reduced(problem: Problem) -> Problem:
     return cropped(merged(in_best_order(problem)))
 
 
+def forms(problem: Problem) -> tuple[Problem, ...]:
+    """A reduced problem, and, if it has one, the same sum with longer axes: an axis along which no tap moves has joined
+    one before it along which taps move."""
+    if problem.crop is not None or problem.is_empty:
+        return (problem,)
+    return tuple(dict.fromkeys((problem, merged(problem, along_taps=True))))
+
+
 def needs_no_code(problem: Problem) -> bool:
     """Whether a call does nothing but fill with zeros, or, if it accumulates, nothing at all."""
     epilogue, delta = problem.epilogue, problem.input_shapes[problem.delta_input]

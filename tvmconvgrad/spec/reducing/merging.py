@@ -1,8 +1,12 @@
-"""Merges neighbouring spatial axes into one, where no tap moves along them, or the filter covers the second one.
+"""Merges neighbouring spatial axes into one, where no tap moves along the second one, or the filter covers it.
 
-Along an axis with one tap, stride 1 and no padding, a convolution does the same at every position, as it does for every
-image of the batch. If such an axis follows another one, or the batch, in memory, the two become one longer axis. So a
-1x1 convolution in NXC is a matrix product with one long M axis, whatever the size of its images.
+Along an axis with one tap, stride 1 and no padding, a convolution does the same at every position. If such an axis
+follows another one, or in NXC the batch, in memory, and that one has stride 1, the two become one longer axis: a tap
+moves along it by as many elements as the second axis has, times the first one's dilation. So a 1x1 convolution in NXC
+is a matrix product with one long M axis, whatever the size of its images.
+
+Where taps move along the first axis, as in a 7x1 convolution, both forms have their merits, and a rule chooses: tiles
+of long rows fill vectors and tile registers, but a tile of one short row may leave out a tap that reads padding.
 
 An axis that the filter covers has a single position. It joins the axis before it, or the batch: that
 axis' elements, taps and stride are multiplied by the covered axis' number of elements. So a filter as large as the
@@ -24,23 +28,21 @@ from tvmconvgrad.spec.geometry import Geometry
 from tvmconvgrad.spec.problem import Problem
 
 
-def merged(problem: Problem) -> Problem:
-    """`problem` with as few spatial axes as its layout allows, at least one; its tensors have the same memory."""
+def merged(problem: Problem, along_taps: bool = False) -> Problem:
+    """`problem` with as few spatial axes as its layout allows, at least one; its tensors have the same memory. An axis
+    joins one along which taps move only if `along_taps`."""
     if _covers_all(problem):
         return _matrix_product(problem)
-    problem = replace(problem, geometry=_with_covered_joined(problem.geometry, problem.data_format == "NXC"))
     geometry = problem.geometry
-    runs = _runs(geometry)
-    batch: list[int] = []
-    if problem.data_format == "NXC" and _is_still(geometry, runs[0][0]):
-        # The batch joins the first axes: as one more of them if there are no others, else they join the batch.
-        batch = list(runs.pop(0))
-    if runs:
-        images = geometry.batch * prod(geometry.y[axis] for axis in batch)
-        return replace(problem, geometry=_with_axes(geometry, images, runs))
-    positions = geometry.batch * prod(geometry.y)
-    flat = _with_axes(geometry, 1, [batch])
-    return replace(problem, geometry=replace(flat, y=(positions,), x=(positions,)))
+    if problem.data_format == "NCX":
+        return replace(problem, geometry=_with_axes(geometry, geometry.batch, _joined(_axes(geometry), along_taps)))
+    images = _Axis(geometry.batch, geometry.batch, 1, 1, 1, 0, 0)
+    first, *axes = _joined([images, *_axes(geometry)], along_taps)
+    if axes and first.is_still:
+        batch = first.x
+    else:
+        batch, axes = 1, [first, *axes]
+    return replace(problem, geometry=_with_axes(geometry, batch, axes))
 
 
 class _Axis(NamedTuple):
@@ -55,14 +57,26 @@ class _Axis(NamedTuple):
     pad_end: int
 
     @property
+    def is_still(self) -> bool:
+        """Whether no tap moves along it."""
+        return (self.k, self.stride, self.pad_begin, self.pad_end) == (1, 1, 0, 0) and self.y == self.x
+
+    @property
     def is_covered(self) -> bool:
         """Whether a single position reads all elements, one after the other."""
         return self.y == 1 and self.k == self.x and self.pad_begin == self.pad_end == 0 and 1 in (self.k, self.dilation)
 
-    def joined(self, covered: int) -> _Axis:
-        """This axis joined with the next one, which has `covered` elements, all covered by the filter."""
-        x, k, stride = (number * covered for number in (self.x, self.k, self.stride))
-        return _Axis(self.y, x, k, stride, 1, self.pad_begin * covered, self.pad_end * covered)
+    def with_next(self, axis: _Axis, along_taps: bool) -> _Axis | None:
+        """This axis with the next one, as one axis; None if they cannot be one."""
+        if axis.is_covered and 1 in (self.k, self.dilation):
+            x, k, stride = (number * axis.k for number in (self.x, self.k, self.stride))
+            return _Axis(self.y, x, k, stride, 1, self.pad_begin * axis.k, self.pad_end * axis.k)
+        if axis.is_still and (self.is_still or (along_taps and self.stride == 1)):
+            y, x, dilation, *pads = (
+                number * axis.x for number in (self.y, self.x, self.dilation, self.pad_begin, self.pad_end)
+            )
+            return _Axis(y, x, self.k, 1, dilation if self.k > 1 else 1, *pads)
+        return None
 
 
 _NAMES = ("y", "x", "k", "strides", "dilations", "pads_begin", "pads_end")
@@ -99,44 +113,16 @@ def _axes(geometry: Geometry) -> list[_Axis]:
     return [_Axis(*numbers) for numbers in zip(*(getattr(geometry, name) for name in _NAMES))]
 
 
-def _with_covered_joined(geometry: Geometry, joins_batch: bool) -> Geometry:
-    """`geometry` with each axis that the filter covers joined to the one before it, which may be the batch."""
-    images = _Axis(geometry.batch, geometry.batch, 1, 1, 1, 0, 0)
-    found = [images] if joins_batch else []
-    for axis in _axes(geometry):
-        if axis.is_covered and found and 1 in (found[-1].k, found[-1].dilation):
-            found[-1] = found[-1].joined(axis.k)
-        else:
-            found.append(axis)
-    has_joined_batch = joins_batch and (found[0] != images or len(found) == 1)
-    axes = found[1:] if joins_batch and not has_joined_batch else found
+def _joined(axes: Sequence[_Axis], along_taps: bool) -> list[_Axis]:
+    """The axes, each together with those behind it that may join it."""
+    found: list[_Axis] = []
+    for axis in axes:
+        both = found[-1].with_next(axis, along_taps) if found else None
+        found[-1:] = [*found[-1:], axis] if both is None else [both]
+    return found
+
+
+def _with_axes(geometry: Geometry, batch: int, axes: Sequence[_Axis]) -> Geometry:
+    """`geometry` with another batch and other axes."""
     sizes: dict[str, Any] = dict(zip(_NAMES, zip(*axes)))
-    return replace(geometry, batch=1 if has_joined_batch else geometry.batch, **sizes)
-
-
-def _is_still(geometry: Geometry, axis: int) -> bool:
-    """Whether no tap moves along an axis."""
-    numbers = (geometry.k, geometry.strides, geometry.pads_begin, geometry.pads_end)
-    return [number[axis] for number in numbers] == [1, 1, 0, 0] and geometry.y[axis] == geometry.x[axis]
-
-
-def _runs(geometry: Geometry) -> list[list[int]]:
-    """The axes, with neighbours along which no tap moves together."""
-    runs: list[list[int]] = []
-    for axis in range(geometry.rank):
-        if runs and _is_still(geometry, axis) and _is_still(geometry, axis - 1):
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    return runs
-
-
-def _with_axes(geometry: Geometry, batch: int, runs: Sequence[Sequence[int]]) -> Geometry:
-    """Each run of axes as one; only runs of a single axis have numbers other than 1 and 0."""
-    firsts = [run[0] for run in runs]
-    sizes: dict[str, Any] = {
-        name: tuple(prod(getattr(geometry, name)[axis] for axis in run) for run in runs) for name in ("y", "x")
-    }
-    for name in ("k", "strides", "dilations", "pads_begin", "pads_end"):
-        sizes[name] = tuple(getattr(geometry, name)[axis] for axis in firsts)
     return replace(geometry, batch=batch, **sizes)

@@ -276,14 +276,14 @@ class WeightsPartitioning:
         transposing = tile_registers.transposing(self.access, c_partitions)
         return [
             (
-                _by_work_item(o_partitions, self._surplus) + o_partitions * transposing,
+                _by_work_item(o_partitions, self.surplus) + o_partitions * transposing,
                 _before(o_partitions) + tile_registers.transposing(self.access),
             ),
             (_by_work_item(c_partitions), _before(c_partitions)),
         ]
 
     @cached_property
-    def _surplus(self) -> float:
+    def surplus(self) -> float:
         """What all cache blocks pack of x, as a multiple of x: neighbouring ones read the same elements. 1 if it is
         packed to registers, since it then comes from L1."""
         if self.access.packs_to_registers:

@@ -19,7 +19,7 @@ from tvmconvgrad.schedules.cpu.weights import tile_registers
 from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK, WeightsAccess, WeightsAxis, WeightsTile
 from tvmconvgrad.schedules.cpu.weights.partition import WORK_ITEMS, WeightsPartitioning, cache_block_size
 from tvmconvgrad.schedules.cpu.weights.summation import summation_blocks
-from tvmconvgrad.schedules.cpu.weights.tiles import cost, products, tiles
+from tvmconvgrad.schedules.cpu.weights.tiles import cost, packing_again, products, tiles
 from tvmconvgrad.schedules.decisions import Decisions
 from tvmconvgrad.schedules.factors import divisors, inner_extents
 from tvmconvgrad.spec import Problem
@@ -102,8 +102,13 @@ class WeightsPlanner:
         return WeightsAccess(self.machine, self.problem, tile)
 
     def least_cost(self) -> float:
-        """The cost of the best tile, in cycles of one core."""
-        return _ranked(self)[0][0]
+        """The cost of the best tile, in cycles of one core, and in tile registers what cache blocks pack again."""
+        cycles, _, tile = _ranked(self)[0]
+        access = self.access(tile)
+        if not tile.tile_rows:
+            return cycles
+        partitioning = WeightsPartitioning(access, cache_block(access, cache_block_size(access)), access.blocks)
+        return cycles + packing_again(access, partitioning.surplus)
 
     def plan(self, decisions: Decisions) -> WeightsPlan:
         """The numbers of the schedule, as the model or a search draws them."""

@@ -79,6 +79,7 @@ from tvmconvgrad.schedules.transforms.padding_elision import elide_padding
 from tvmconvgrad.schedules.transforms.prefetch import prefetch_reads, prefetch_results
 from tvmconvgrad.schedules.transforms.software_pipelining import pipeline_packing, pipeline_reading
 from tvmconvgrad.spec import Gradient, Problem
+from tvmconvgrad.spec.reducing import forms
 from tvmconvgrad.te import Expression
 from tvmconvgrad.te.bias import SUM
 from tvmconvgrad.te.tensors import group_sizes
@@ -106,6 +107,11 @@ class WeightsRule(PlannedRule[WeightsPlanner]):
         in the mean. With the others 137 gradients took as long with 2 as with 3 (an AMD EPYC with Zen 4). In tile
         registers it was not measured."""
         return 3 if self.vector_axis is WeightsAxis.GROUPS or self.in_tile_registers else 2
+
+    def forms(self, problem: Problem) -> tuple[Problem, ...]:
+        """In tile registers a filter that moves along the first axes alone, as of 7x1, may have long rows. With vectors
+        over channels ten such layers took as long with them (f32, an Intel Xeon with AMX)."""
+        return forms(problem) if self.in_tile_registers else (problem,)
 
     def planner(self, problem: Problem) -> WeightsPlanner:
         """The planner of one vectorised axis."""

@@ -114,6 +114,14 @@ def cost(access: WeightsAccess) -> float:
     return cycles + _waiting(access) + _finishing(access) * prod(problem.filter_shape)
 
 
+def packing_again(access: WeightsAccess, times: float) -> float:
+    """Cycles of one core, about, which `cost` lacks if cache blocks together pack x so many `times`."""
+    if not access.blocks[0]:
+        return 0.0
+    channels, _ = group_sizes(access.problem.geometry)
+    return max(times - 1, 0.0) * _packing(access, channels, access.blocks[0]) * prod(access.problem.x_shape)
+
+
 def _multiplying(access: WeightsAccess) -> float:
     """Cycles of one core, about, for the products; infinite if the tile's sums don't stay in registers."""
     count = products(access.problem, access.tile)
