@@ -28,6 +28,8 @@ from tvmconvgrad.tir.passes.statements import (
     SIDES,
     adds_in_place,
     begins_of,
+    conjuncts,
+    if_any_holds,
     index,
     is_bias,
     is_guarded,
@@ -53,7 +55,7 @@ class Row:
         self.stride = 1
         self.conditions: list[tvm.ir.Expr] = []
         while isinstance(body, tirx.IfThenElse) and body.else_case is None:
-            self.conditions.append(body.condition)
+            self.conditions += [undivided(each, self.a) for each in conjuncts(body.condition)]
             body = without_binds(body.then_case)
         self.store = body
 
@@ -87,7 +89,8 @@ class Row:
         if known is not None:
             return self._masked(index(begins[0]), size, known)
         ends = (begins[0], begins[-1] + size - 1)
-        holds = [replaced(each, {self.a: index(end)}) for each in self.conditions for end in dict.fromkeys(ends)]
+        corners = [{self.a: index(end)} for end in dict.fromkeys(ends)]
+        holds = [replaced(each, corner) for each in self.conditions for corner in corners]
         condition = Analyzer().simplify(tirx.all(*holds))
         stores = sequence([self._vector(self.store, index(begin), size) for begin in begins])
         if isinstance(condition, tirx.IntImm) and condition.value:
@@ -98,7 +101,8 @@ class Row:
         smaller = [([begin], size) for begin in begins]
         if len(begins) == 1:
             smaller = [([begins[0]], half), ([begins[0] + half], half)]
-        return tirx.IfThenElse(condition, stores, tirx.SeqStmt([self._stored(*each) for each in smaller]))
+        parts = if_any_holds(self.conditions, corners, tirx.SeqStmt([self._stored(*each) for each in smaller]))
+        return tirx.IfThenElse(condition, stores, parts)
 
     def _may_mask(self) -> bool:
         """Whether masked stores may take a part of a vector: one that lies in registers. Where each element has a bias

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import tvm
 from tvm import tirx
@@ -80,6 +80,16 @@ def is_linear(condition: tvm.ir.Expr, var: tirx.Var) -> bool:
     linear. Conditions that leave out gaps between taps are not (te/zeros.py)."""
     compares = isinstance(condition, tirx.LT | tirx.LE | tirx.GT | tirx.GE)
     return compares and step_of([condition.a - condition.b], var) is not None
+
+
+def if_any_holds(
+    conditions: Sequence[tvm.ir.Expr], corners: Sequence[Mapping[tirx.Var, tvm.ir.Expr]], body: tirx.Stmt
+) -> tirx.Stmt:
+    """`body`, where each of some linear conditions holds at one of the corners at least: otherwise one holds nowhere
+    between them, and the body would do nothing."""
+    holding = [tirx.any(*(replaced(each, corner) for corner in corners)) for each in conditions]
+    may = Analyzer().simplify(tirx.all(tirx.const(True), *holding))
+    return body if isinstance(may, tirx.IntImm) and may.value else tirx.IfThenElse(may, body, None)
 
 
 def sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:

@@ -21,6 +21,7 @@ from tvm.sym import Analyzer
 
 from tvmconvgrad.tir.passes.statements import (
     conjuncts,
+    if_any_holds,
     index,
     is_guarded,
     is_linear,
@@ -77,7 +78,8 @@ def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, block
     axis = 1 if any(uses(each, loops[1].loop_var) for each in left) else 0
     halves = _halves(loops, axis, store, left)
     parts = [_halved(half, moved, of_half, blocked) for half, moved, of_half in halves]
-    return tirx.IfThenElse(Analyzer().simplify(tirx.all(*holds)), copied, tirx.SeqStmt(parts))
+    rest = if_any_holds(left, corners, tirx.SeqStmt(parts))
+    return tirx.IfThenElse(Analyzer().simplify(tirx.all(*holds)), copied, rest)
 
 
 def _halves(
