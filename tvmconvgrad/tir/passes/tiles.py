@@ -22,6 +22,7 @@ from tvm import DataType, tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
 
+from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.tir.annotations import TILES
 from tvmconvgrad.tir.passes.statements import index, with_functions, without_binds
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
@@ -31,6 +32,9 @@ COLUMNS = 16
 
 REGISTERS = 8
 """The number of tile registers."""
+
+MULTIPLY_TILES = "multiply_tiles"
+"""The name of the function that adds up products."""
 
 INTRINSICS = "llvm.x86."
 """How the names of the instructions' functions begin. A test puts functions in C in their place."""
@@ -72,6 +76,18 @@ define i32 @store_tiles({parameters}, i64 %stride) {{
   ret i32 0
 }}
 """
+
+
+_AHEAD = """
+define i64 @elements_to_line(ptr %array) {{
+  %address = ptrtoint ptr %array to i64
+  %negative = sub i64 0, %address
+  %bytes = and i64 %negative, {last}
+  %elements = lshr i64 %bytes, 2
+  ret i64 %elements
+}}
+"""
+"""How many f32 of an array come before the first that begins a cache line."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +172,59 @@ def with_tiles(module: IRModule) -> IRModule:
         configured = with_body(loop, _configured(loop.body))
         return tirx.SeqStmt([configured, _call("configure_tiles")]) if alone else configured
 
+    stored = [nest.store.buffer for nest in nests if nest.loads and not nest.multiplies]
     module = rewritten(module, (tirx.For, work_items))
     if alone:
         module = rewritten(module, (tirx.PrimFunc, lambda program: program.with_body(_configured(program.body))))
-    return with_functions(rewritten(module, (tirx.AttrStmt, statement)), block.functions())
+    module = _in_lines(rewritten(module, (tirx.AttrStmt, statement)), stored)
+    return with_functions(module, [*block.functions(), _AHEAD.format(last=CACHE_LINE - 1)])
+
+
+def _in_lines(module: IRModule, arrays: Sequence[tirx.Buffer]) -> IRModule:
+    """`module` with arrays of f32 on the stack that begin a cache line: a row that is stored from a tile register is a
+    line long. TVM aligns the stack's arrays to 16 bytes at most, so that they have some elements more, of which the
+    first ones are skipped."""
+    declared = nodes(module, tirx.DeclBuffer)
+    of_others = {each.buffer: each.data.args[0] for each in declared if _find(each.buffer, arrays) is not None}
+    memory = [of_others.get(array, array) for array in arrays]
+    begins = [tirx.Var(f"{array.name}_begin", "int64") for array in arrays]
+
+    def allocate(statement: tirx.AllocBuffer) -> tirx.Stmt:
+        at = _find(statement.buffer, memory)
+        if at is None:
+            return statement
+        elements = int(statement.buffer.shape[0]) + CACHE_LINE // F32_BYTES - 1
+        longer = tirx.decl_buffer((elements,), "float32", statement.buffer.name, scope=statement.buffer.scope())
+        first = tirx.address_of(tirx.BufferLoad(longer, [index(0)]))
+        return tirx.SeqStmt(
+            [
+                tirx.AllocBuffer(longer, statement.annotations),
+                tirx.DeclBuffer(statement.buffer, data=longer.data),
+                tirx.Bind(begins[at], tirx.call_extern("int64", "elements_to_line", first)),
+            ]
+        )
+
+    def moved(array: tirx.Buffer, place: Expr) -> list[Expr]:
+        at = _find(array, arrays)
+        if at is None:
+            return [place]
+        if isinstance(place, tirx.Ramp):
+            return [tirx.Ramp(place.base + begins[at], place.stride, place.lanes)]
+        return [place + begins[at]]
+
+    def load(found: TensorLoad) -> TensorLoad:
+        return tirx.BufferLoad(found.source, moved(found.source, *found.indices))
+
+    def store(found: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(found.buffer, found.value, moved(found.buffer, *found.indices))
+
+    moving = rewritten(module, (TensorLoad, load), (tirx.BufferStore, store))
+    return rewritten(moving, (tirx.AllocBuffer, allocate))
+
+
+def _find(buffer: tirx.Buffer, among: Sequence[tirx.Buffer]) -> int | None:
+    """Which of these buffers it is; None if it is none of them."""
+    return next((at for at, each in enumerate(among) if each.same_as(buffer)), None)
 
 
 def _tiles(statement: tirx.Stmt) -> int:
@@ -215,7 +280,7 @@ class _Nest:
         a.expect_fixed(n)
         b.expect_fixed(m)
         strides = a.row_stride_bytes(m, self.rows), b.row_stride_bytes(k, block.pairs)
-        return _call("multiply_tiles", *a.tiles(m, block.m), *b.tiles(n, block.n), *strides)
+        return _call(MULTIPLY_TILES, *a.tiles(m, block.m), *b.tiles(n, block.n), *strides)
 
 
 class _Access:
