@@ -35,6 +35,7 @@ from tvmconvgrad.tir.passes.non_temporal import with_non_temporal_stores
 from tvmconvgrad.tir.passes.pairs import with_pairs
 from tvmconvgrad.tir.passes.peeling import peeled
 from tvmconvgrad.tir.passes.prefetch import with_prefetches
+from tvmconvgrad.tir.passes.rounding import with_roundings
 from tvmconvgrad.tir.passes.staging import staged
 from tvmconvgrad.tir.passes.strided_stores import with_strided_masked_stores
 from tvmconvgrad.tir.passes.tiles import with_tiles
@@ -104,6 +105,7 @@ def _vectorize() -> list[Any]:
         tirx.transform.VectorizeLoop(),
         _pass("MaskStridedStores", with_strided_masked_stores),
         _pass("StoreNonTemporally", with_non_temporal_stores),
+        _pass("RoundToBf16", with_roundings),
         _rewriting("InsertPrefetches", tirx.AttrStmt, with_prefetches),
     ]
 

@@ -25,7 +25,9 @@ from tvmconvgrad.tir.rewriting import nodes, rewritten, with_body
 _TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
 """LLVM's name of an element's type, and its bytes."""
 
-_PREFIX = "non_temporal_"
+PREFIX = "non_temporal_"
+"""How the names of the functions that store begin."""
+
 _EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
@@ -64,7 +66,7 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
         if len(statement.indices) > 1 or dtype not in _TYPES or not _is_run(place):
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
-        called, size = f"{_PREFIX}{name}_{lanes}", lanes * element
+        called, size = f"{PREFIX}{name}_{lanes}", lanes * element
         non_temporal = (_NON_TEMPORAL_HALF_STORE if name == "half" else _NON_TEMPORAL_STORE).format(
             n=lanes, type=name, bytes=size
         )
@@ -106,7 +108,7 @@ def _fenced(loop: tirx.For) -> tirx.For:
 
 
 def _non_temporal(call: Call) -> bool:
-    return call.op.same_as(_EXTERN) and str(call.args[0].value).startswith(_PREFIX)
+    return call.op.same_as(_EXTERN) and str(call.args[0].value).startswith(PREFIX)
 
 
 def _fence() -> tirx.Stmt:

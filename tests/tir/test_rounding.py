@@ -1,0 +1,55 @@
+"""Programs with tile registers round their results by an instruction; others, and those with non-temporal stores, not.
+
+That results are rounded right: operators/algorithms/test_tile_registers.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tvmconvgrad as cg
+from tests.support.cpu.amx import AMX
+from tvmconvgrad import schedules
+from tvmconvgrad.compiler import llvm
+from tvmconvgrad.machines.targets import parse_target
+from tvmconvgrad.spec import Problem
+
+VECTORS = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16 -mtriple=x86_64-linux-gnu"
+
+
+def forward(data_format: str) -> Problem:
+    """A 1x1 forward of 32 to 64 channels."""
+    operator = cg.ConvTransposeBackpropData(
+        strides=(1,), dilations=(1,), pads_begin=(0,), pads_end=(0,), data_format=data_format, filter_format="XIO"
+    )
+    shape = (4, 300, 32) if data_format == "NXC" else (4, 32, 300)
+    return operator.problem(shape, (1, 64, 32), dtype="bf16")
+
+
+def assembly(problem: Problem, target: str, rule: str, non_temporal: int) -> str:
+    made = schedules.schedule(problem, parse_target(target), rule)
+    given = {"non_temporal": non_temporal} if "non_temporal" in made.candidates else {}
+    made = schedules.schedule(problem, parse_target(target), rule, given)
+    return llvm.build_scheduled(made, parse_target(target)).assembly()
+
+
+@pytest.mark.parametrize(
+    ("data_format", "rule"), [("NXC", "data-tiles"), ("NCX", "data-tiles"), ("NCX", "data-tiles-positions")]
+)
+def test_programs_with_tile_registers_round_by_an_instruction(data_format: str, rule: str) -> None:
+    found = assembly(forward(data_format), AMX, rule, non_temporal=0)
+    assert "tdpbf16ps" in found
+    assert "vcvtneps2bf16" in found
+
+
+def test_programs_with_non_temporal_stores_do_not() -> None:
+    """And every vector has such a store: as many as there are plain ones, for other addresses."""
+    found = assembly(forward("NXC"), AMX, "data-tiles", non_temporal=1)
+    assert "vcvtneps2bf16" not in found
+    assert found.count("vmovnt") >= 32
+
+
+def test_sums_of_vectors_keep_small_numbers() -> None:
+    found = assembly(forward("NXC"), VECTORS, "data-channels", non_temporal=0)
+    assert "vdpbf16ps" in found
+    assert "vcvtneps2bf16" not in found

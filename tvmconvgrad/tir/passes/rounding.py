@@ -1,0 +1,71 @@
+"""A pass for CPUs with AVX512_BF16: one instruction rounds a vector of f32 to bf16.
+
+    (bits + (bits >> 16 & 1) + 0x7FFF) >> 16    ->    VCVTNEPS2BF16
+
+Both round to the nearest, ties to even. The instruction takes numbers below the least normal one as zeros, as AMX does.
+So only programs with tile registers have it: none of their sums is such a number, and it is lost at most where sums are
+added up further. Programs that add pairs by vectors took as long with it (14 forwards, an Intel Xeon with AMX).
+
+Programs with non-temporal stores keep the other form: of vectors that the instruction has rounded, LLVM 22 makes plain
+stores of all but the first, and MobileNetV2's block2_expand (forward) took 4 times as long (an Intel Xeon with AMX).
+"""
+
+from __future__ import annotations
+
+from tvm import DataType, tirx
+from tvm.ir import Call, Expr, IRModule, StringImm
+from tvm.target import codegen
+from tvm_ffi.structural import structural_equal
+
+from tvmconvgrad.tir.passes.non_temporal import PREFIX as NON_TEMPORAL
+from tvmconvgrad.tir.passes.statements import with_functions
+from tvmconvgrad.tir.passes.tiles import MULTIPLY_TILES
+from tvmconvgrad.tir.rewriting import REINTERPRET, nodes, rewritten
+
+_FUNCTION = """
+define <{n} x i16> @round_to_bf16_{n}(<{n} x float> %values) {{
+  %rounded = fptrunc <{n} x float> %values to <{n} x bfloat>
+  %bits = bitcast <{n} x bfloat> %rounded to <{n} x i16>
+  ret <{n} x i16> %bits
+}}
+"""
+
+
+def with_roundings(module: IRModule) -> IRModule:
+    """`module` with vectors rounded by the instruction, if the CPU has it, and the program has tile registers and no
+    non-temporal stores."""
+    called = [name.value for name in nodes(module, StringImm)]
+    stores_past_caches = any(name.startswith(NON_TEMPORAL) for name in called)
+    if MULTIPLY_TILES not in called or stores_past_caches or not _has_instruction(module):
+        return module
+    widths: set[int] = set()
+
+    def cast(found: tirx.Cast) -> Expr:
+        lanes = DataType(str(found.ty)).lanes
+        if str(found.ty) != f"uint16x{lanes}" or lanes < 4:
+            return found
+        calls = [call for call in nodes(found.value, Call) if call.op.same_as(REINTERPRET)]
+        values = [call.args[0] for call in calls if str(call.args[0].ty) == f"float32x{lanes}"]
+        if not values or not structural_equal(found.value, _rounded(values[0], lanes)):
+            return found
+        widths.add(lanes)
+        return tirx.call_extern(f"uint16x{lanes}", f"round_to_bf16_{lanes}", values[0])
+
+    module = rewritten(module, (tirx.Cast, cast))
+    return with_functions(module, (_FUNCTION.format(n=lanes) for lanes in sorted(widths))) if widths else module
+
+
+def _rounded(value: Expr, lanes: int) -> Expr:
+    """The expression by which TVM rounds a vector of f32, in the upper 16 bits before they are moved."""
+
+    def constant(number: int) -> Expr:
+        return tirx.Broadcast(tirx.const(number, "uint32"), lanes)
+
+    bits = tirx.reinterpret(f"uint32x{lanes}", value)
+    return (bits + ((bits >> constant(16) & constant(1)) + constant(0x7FFF))) >> constant(16)
+
+
+def _has_instruction(module: IRModule) -> bool:
+    """Whether the target's CPU has VCVTNEPS2BF16."""
+    targets = [function.attrs["target"] for function in module.functions.values()]
+    return bool(codegen.llvm_cpu_has_features("avx512bf16", targets[0]))
