@@ -16,10 +16,16 @@ from tvmconvgrad.tir.rewriting import replaced
 
 
 def transposed_block(
-    copy: TransposedCopy, a: tvm.ir.Expr, b: tvm.ir.Expr, value: tvm.ir.Expr, skip: tuple[int, int] = (0, 0)
+    copy: TransposedCopy,
+    a: tvm.ir.Expr,
+    b: tvm.ir.Expr,
+    value: tvm.ir.Expr,
+    skip: tuple[int, int] = (0, 0),
+    instead: tvm.ir.Expr | None = None,
 ) -> tirx.Stmt:
     """One block of a `value` for which no condition is tested. What is added is not added to the first elements
-    along `a` and along `b` that `skip` counts."""
+    along `a` and along `b` that `skip` counts. If a value is given `instead`, elements for which an own condition does
+    not hold are replaced by it, after the strided ones between them are dropped."""
     value = _as_stored_in_f16(value)
     dtype = str(value.ty)
     memory = tirx.decl_buffer((copy.rows * copy.lanes * copy.run * copy.stride,), dtype, "rows", scope="local")
@@ -39,7 +45,11 @@ def transposed_block(
     for row in range(copy.rows):
         loads, parts = _loaded(copy, memory, row, value, a, b)
         statements += loads
-        vectors.append(parts[0] if len(parts) == 1 else shuffled(parts, _taken(copy)))
+        vector = parts[0] if len(parts) == 1 else shuffled(parts, _taken(copy))
+        if instead is not None:
+            choice, vector = _chosen(copy, vector, instead, a, b + row)
+            statements += choice
+        vectors.append(vector)
     if copy.rows == 2:
         one, other = vectors
         vectors = [shuffled_elements(one, other, lanes) for lanes in shuffles.interleaved(copy.lanes)]
@@ -117,6 +127,27 @@ def _loaded(
             statements.append(tirx.For(lane, 0, length, tirx.ForKind.VECTORIZED, load))
             parts.append(tirx.BufferLoad(memory, [tirx.Ramp(index(to), index(1), length)]))
     return statements, parts
+
+
+def _chosen(
+    copy: TransposedCopy, vector: tvm.ir.Expr, instead: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
+) -> tuple[list[tirx.Stmt], tvm.ir.Expr]:
+    """A vector that begins at (a, b), with elements replaced where an own condition does not hold, and what makes
+    it."""
+    picked, chosen = (
+        tirx.decl_buffer((copy.lanes,), str(instead.ty), name, scope="local") for name in ("picked", "chosen")
+    )
+    keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}
+    lane, whole = tirx.Var("lane", "int64"), tirx.Ramp(index(0), index(1), copy.lanes)
+    holds = replaced(tirx.all(*copy.own), {copy.a: a + lane, copy.b: b})
+    choice = tirx.BufferStore(chosen, tirx.Select(holds, tirx.BufferLoad(picked, [lane]), instead), [lane])
+    statements = [
+        tirx.AllocBuffer(picked, keep),
+        tirx.AllocBuffer(chosen, keep),
+        tirx.BufferStore(picked, vector, [whole]),
+        tirx.For(lane, 0, copy.lanes, tirx.ForKind.VECTORIZED, choice),
+    ]
+    return statements, tirx.BufferLoad(chosen, [whole])
 
 
 def _taken(copy: TransposedCopy) -> list[int]:

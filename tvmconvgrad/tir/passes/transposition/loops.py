@@ -216,7 +216,10 @@ def _chosen(
             [replaced(copy.store, {copy.a: a + i, copy.b: b + j} | copy.in_pair(k)) for k in range(copy.run)]
         ),
     )
-    selected = transposed_block(copy, a, b, tirx.Select(tirx.all(*copy.own), loaded, instead))
+    if copy.stride == 1:
+        selected = transposed_block(copy, a, b, tirx.Select(tirx.all(*copy.own), loaded, instead))
+    else:
+        selected = transposed_block(copy, a, b, loaded, instead=instead)
     return tirx.IfThenElse(inside, selected, by_element)
 
 
