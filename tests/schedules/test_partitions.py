@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 
 import pytest
+from tvm import tirx
+from tvm.s_tir.stmt import SBlock, SBlockRealize
 
 import tvmconvgrad as cg
 from tests.support.cpu.amx import AMX
@@ -16,6 +18,7 @@ from tvmconvgrad.schedules.cpu.data.sizes import WORK_ITEMS
 from tvmconvgrad.schedules.cpu.weights.access import LEAST_CACHE_BLOCK
 from tvmconvgrad.spec import Problem
 from tvmconvgrad.spec.reducing import reduced
+from tvmconvgrad.tir.rewriting import nodes, replaced, uses
 
 TARGET = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
 
@@ -144,3 +147,19 @@ def test_depthwise_layers_keep_their_cache_blocks() -> None:
     )
     plan = planned(operator.problem((16, 7, 7, 960), (16, 7, 7, 960), dtype="f32")).plan
     assert plan["tile"]["groups"] > 1 and plan["cache_block"] == (1, 1, 7)
+
+
+@pytest.mark.parametrize("target", [TARGET, AMX])
+def test_partial_sums_of_groups_are_added_by_contiguous_vectors(target: str) -> None:
+    """Of ResNeXt's conv4a_grouped: along the channels of a group, not across groups."""
+    pads = {"strides": (2, 2), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    operator = cg.ConvolutionBackpropFilters(**pads, data_format="NCX", groups=32, filter_shape=(3, 3, 16, 512))
+    problem = reduced(operator.problem((8, 512, 28, 28), (8, 512, 14, 14), dtype="bf16"))
+    rule = "weights-tiles" if target == AMX else "weights-o"
+    found = schedules.schedule(problem, parse_target(target), rule, {"split_k": 2})
+    loops = [loop for loop in nodes(found.module, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
+    (adding,) = [loop for loop in loops if [block.name_hint for block in nodes(loop, SBlock)] == ["sum"]]
+    (realize,) = nodes(adding, SBlockRealize)
+    stored = realize.block.writes[0].region[-1].min
+    values = {each.var: value for each, value in zip(realize.block.iter_vars, realize.iter_values)}
+    assert uses(replaced(stored, values), adding.loop_var)

@@ -330,4 +330,7 @@ def _nest_tile(
 def _innermost(sch: Schedule, loops: Sequence[LoopRV], tile: WeightsTile) -> LoopRV:
     """The loop of the sum over splits of K along which the accumulator is contiguous."""
     g, *k, c, o, _ = loops
+    axis, width = tile.vector
+    if width > 1:
+        return {"G": g, "C": c, "O": o}[axis]
     return next((loop for loop in reversed(tile.loops(k, c, o, g)) if blocks.extent(sch, loop) > 1), g)
