@@ -5,6 +5,8 @@ That results are rounded right: operators/algorithms/test_tile_registers.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tvmconvgrad as cg
@@ -13,6 +15,7 @@ from tvmconvgrad import schedules
 from tvmconvgrad.compiler import llvm
 from tvmconvgrad.machines.targets import parse_target
 from tvmconvgrad.spec import Problem
+from tvmconvgrad.spec.epilogue import Epilogue
 
 VECTORS = "llvm -mcpu=x86-64-v4 -mattr=+avx512bf16 -mtriple=x86_64-linux-gnu"
 
@@ -42,8 +45,15 @@ def test_programs_with_tile_registers_round_by_an_instruction(data_format: str, 
     assert "vcvtneps2bf16" in found
 
 
+@pytest.mark.parametrize("epilogue", [Epilogue(bias=True), Epilogue(accumulate=True)], ids=str)
+def test_a_sum_that_something_is_added_to_keeps_small_numbers(epilogue: Epilogue) -> None:
+    found = assembly(replace(forward("NXC"), epilogue=epilogue), AMX, "data-tiles", non_temporal=0)
+    assert "tdpbf16ps" in found
+    assert "vcvtneps2bf16" not in found
+
+
 def test_programs_with_non_temporal_stores_do_not() -> None:
-    """And every vector has such a store: as many as there are plain ones, for other addresses."""
+    """Every vector has a non-temporal store, beside a plain one for other addresses."""
     found = assembly(forward("NXC"), AMX, "data-tiles", non_temporal=1)
     assert "vcvtneps2bf16" not in found
     assert found.count("vmovnt") >= 32

@@ -92,6 +92,16 @@ def test_of_strided_columns(size: tuple[int, int], dtype: str, stride: int) -> N
     assert np.array_equal(got, source[:, ::stride].T)
 
 
+@pytest.mark.parametrize("stride", [2, 3, 4])
+@pytest.mark.parametrize("pad", [1, 5])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("width", [16, 50, 97])
+def test_of_strided_columns_of_two_rows_with_a_border(width: int, dtype: str, pad: int, stride: int) -> None:
+    source = np.arange(1, 2 * width + 1, dtype=np.float32).reshape(2, width)
+    got, _ = copied(source.astype(NUMPY[dtype]), dtype, pad, stride)
+    assert np.array_equal(got, np.pad(source[:, ::stride].T, ((pad, pad), (0, 0))))
+
+
 @pytest.mark.parametrize("result", ["float16", "bfloat16"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_a_copy_that_is_rounded(size: tuple[int, int], result: str) -> None:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-SPARES = 0.95
-"""A problem's other form is taken if it costs at most so much of the first one. Of ten layers with filters as 7x1, in
-f32 and bf16, in NCX and NXC, those with 0.72 to 0.95 took 0.58 to 0.93 of the time, but for one grouped layer (1.22);
-those with 0.95 to 0.99 0.97 to 1.1 times (forwards and data gradients, an Intel Xeon with AMX)."""
+CLEARLY_LESS = 0.95
+"""A later form of a problem is taken if it costs at most so much of the best one before it. Of ten layers with filters
+as 7x1, in f32 and bf16, in NCX and NXC, those with 0.72 to 0.95 took 0.58 to 0.93 of the time, but for one grouped
+layer (1.22); those with 0.95 to 0.99 0.97 to 1.1 times (forwards and data gradients, an Intel Xeon with AMX)."""
 
 
 def numbers_of(plan: DataclassInstance) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
     def schedule(self, problem: Problem, given: Mapping[str, int] | None = None) -> Scheduled:
         """The program that the text of the rule's module describes, with the numbers of its planner."""
         decisions, planned = Decisions(given or {}), self._planned(problem)
-        assert planned is not None, "cost accepts the problem"
+        assert planned is not None, "the rule does not take the problem"
         form, planner = planned
         plan = planner.plan(decisions)
         expression, module = self.program(form, planner, plan)
@@ -159,12 +159,12 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
 
     def _planned(self, problem: Problem) -> tuple[Problem, AnyPlanner] | None:
         """The form of a problem that the rule takes, and its planner; None if it takes none. A later form must cost
-        clearly less (`SPARES`)."""
+        clearly less (`CLEARLY_LESS`)."""
         planners = ((form, self.planner(form)) for form in self.forms(problem))
         able = [(form, planner) for form, planner in planners if planner.is_applicable()]
         best = able[0] if able else None
         for form, planner in able[1:]:
-            if best and planner.least_cost() <= SPARES * best[1].least_cost():
+            if best and planner.least_cost() <= CLEARLY_LESS * best[1].least_cost():
                 best = form, planner
         return best
 

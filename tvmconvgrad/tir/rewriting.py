@@ -14,6 +14,7 @@ _PARTS = ["iter_vars", "reads", "writes", "name_hint", "body", "init", "alloc_bu
 
 IF_THEN_ELSE = Op.get("prim.if_then_else")
 REINTERPRET = Op.get("tirx.reinterpret")
+EXTERN = Op.get("tirx.call_extern")
 
 Node = TypeVar("Node", Expr, tirx.Stmt)
 Found = TypeVar("Found")

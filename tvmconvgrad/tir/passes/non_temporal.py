@@ -14,13 +14,13 @@ stores, so they are functions in LLVM IR.
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.ir import Call, Expr, IRModule, Op
+from tvm.ir import Call, Expr, IRModule
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
 from tvmconvgrad.tir.annotations import NON_TEMPORAL
 from tvmconvgrad.tir.passes.statements import with_functions
-from tvmconvgrad.tir.rewriting import nodes, rewritten, with_body
+from tvmconvgrad.tir.rewriting import EXTERN, nodes, rewritten, with_body
 
 _TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
 """LLVM's name of an element's type, and its bytes."""
@@ -28,7 +28,6 @@ _TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
 PREFIX = "non_temporal_"
 """How the names of the functions that store begin."""
 
-_EXTERN = Op.get("tirx.call_extern")
 _FENCE = "llvm.x86.sse.sfence"
 _METADATA = "!0 = !{i32 1}\n"
 _NON_TEMPORAL_STORE = "store <{n} x {type}> %vector, ptr %to, align {bytes}, !nontemporal !0"
@@ -108,7 +107,7 @@ def _fenced(loop: tirx.For) -> tirx.For:
 
 
 def _non_temporal(call: Call) -> bool:
-    return call.op.same_as(_EXTERN) and str(call.args[0].value).startswith(PREFIX)
+    return call.op.same_as(EXTERN) and str(call.args[0].value).startswith(PREFIX)
 
 
 def _fence() -> tirx.Stmt:

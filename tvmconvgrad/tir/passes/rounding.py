@@ -3,8 +3,9 @@
     (bits + (bits >> 16 & 1) + 0x7FFF) >> 16    ->    VCVTNEPS2BF16
 
 Both round to the nearest, ties to even. The instruction takes numbers below the least normal one as zeros, as AMX does.
-So only programs with tile registers have it: none of their sums is such a number, and it is lost at most where sums are
-added up further. Programs that add pairs by vectors took as long with it (14 forwards, an Intel Xeon with AMX).
+So it rounds only what tile registers have stored, none of which is such a number: not a sum to which a bias or an older
+result was added, nor a bias gradient. Programs that add pairs by vectors took as long with it (14 forwards, an Intel
+Xeon with AMX).
 
 Programs with non-temporal stores keep the other form: of vectors that the instruction has rounded, LLVM 22 makes plain
 stores of all but the first, and MobileNetV2's block2_expand (forward) took 4 times as long (an Intel Xeon with AMX).
@@ -13,14 +14,14 @@ stores of all but the first, and MobileNetV2's block2_expand (forward) took 4 ti
 from __future__ import annotations
 
 from tvm import DataType, tirx
-from tvm.ir import Call, Expr, IRModule, StringImm
+from tvm.ir import Call, Expr, IRModule, StringImm, TensorLoad
 from tvm.target import codegen
 from tvm_ffi.structural import structural_equal
 
 from tvmconvgrad.tir.passes.non_temporal import PREFIX as NON_TEMPORAL
 from tvmconvgrad.tir.passes.statements import with_functions
-from tvmconvgrad.tir.passes.tiles import MULTIPLY_TILES
-from tvmconvgrad.tir.rewriting import REINTERPRET, nodes, rewritten
+from tvmconvgrad.tir.passes.tiles import STORE_TILES
+from tvmconvgrad.tir.rewriting import EXTERN, REINTERPRET, nodes, rewritten
 
 _FUNCTION = """
 define <{n} x i16> @round_to_bf16_{n}(<{n} x float> %values) {{
@@ -32,11 +33,12 @@ define <{n} x i16> @round_to_bf16_{n}(<{n} x float> %values) {{
 
 
 def with_roundings(module: IRModule) -> IRModule:
-    """`module` with vectors rounded by the instruction, if the CPU has it, and the program has tile registers and no
+    """`module` with sums from tile registers rounded by the instruction, if the CPU has it and the program has no
     non-temporal stores."""
     called = [name.value for name in nodes(module, StringImm)]
     stores_past_caches = any(name.startswith(NON_TEMPORAL) for name in called)
-    if MULTIPLY_TILES not in called or stores_past_caches or not _has_instruction(module):
+    sums = [load.source for call in nodes(module, Call) if _stores_tiles(call) for load in nodes(call, TensorLoad)]
+    if not sums or stores_past_caches or not _has_instruction(module):
         return module
     widths: set[int] = set()
 
@@ -45,8 +47,10 @@ def with_roundings(module: IRModule) -> IRModule:
         if str(found.ty) != f"uint16x{lanes}" or lanes < 4:
             return found
         calls = [call for call in nodes(found.value, Call) if call.op.same_as(REINTERPRET)]
-        values = [call.args[0] for call in calls if str(call.args[0].ty) == f"float32x{lanes}"]
-        if not values or not structural_equal(found.value, _rounded(values[0], lanes)):
+        values = [call.args[0] for call in calls if isinstance(call.args[0], TensorLoad)]
+        if not values or not any(values[0].source.same_as(each) for each in sums):
+            return found
+        if not structural_equal(found.value, _rounded(values[0], lanes)):
             return found
         widths.add(lanes)
         return tirx.call_extern(f"uint16x{lanes}", f"round_to_bf16_{lanes}", values[0])
@@ -63,6 +67,11 @@ def _rounded(value: Expr, lanes: int) -> Expr:
 
     bits = tirx.reinterpret(f"uint32x{lanes}", value)
     return (bits + ((bits >> constant(16) & constant(1)) + constant(0x7FFF))) >> constant(16)
+
+
+def _stores_tiles(call: Call) -> bool:
+    """Whether a call stores tile registers."""
+    return bool(call.op.same_as(EXTERN)) and str(call.args[0].value) == STORE_TILES
 
 
 def _has_instruction(module: IRModule) -> bool:

@@ -29,7 +29,6 @@ from tvmconvgrad.tir.passes.statements import (
     adds_in_place,
     begins_of,
     conjuncts,
-    if_any_holds,
     index,
     is_bias,
     is_guarded,
@@ -38,6 +37,7 @@ from tvmconvgrad.tir.passes.statements import (
     shared_and_own,
     step_of,
     undivided,
+    unless_nowhere,
     without_binds,
 )
 from tvmconvgrad.tir.passes.strided_stores import masked_stores
@@ -101,7 +101,7 @@ class Row:
         smaller = [([begin], size) for begin in begins]
         if len(begins) == 1:
             smaller = [([begins[0]], half), ([begins[0] + half], half)]
-        parts = if_any_holds(self.conditions, corners, tirx.SeqStmt([self._stored(*each) for each in smaller]))
+        parts = unless_nowhere(self.conditions, corners, tirx.SeqStmt([self._stored(*each) for each in smaller]))
         return tirx.IfThenElse(condition, stores, parts)
 
     def _may_mask(self) -> bool:

@@ -82,11 +82,11 @@ def is_linear(condition: tvm.ir.Expr, var: tirx.Var) -> bool:
     return compares and step_of([condition.a - condition.b], var) is not None
 
 
-def if_any_holds(
+def unless_nowhere(
     conditions: Sequence[tvm.ir.Expr], corners: Sequence[Mapping[tirx.Var, tvm.ir.Expr]], body: tirx.Stmt
 ) -> tirx.Stmt:
-    """`body`, where each of some linear conditions holds at one of the corners at least: otherwise one holds nowhere
-    between them, and the body would do nothing."""
+    """`body`, unless one of these linear conditions holds at no corner, and so nowhere between them: the body would do
+    nothing then."""
     holding = [tirx.any(*(replaced(each, corner) for corner in corners)) for each in conditions]
     may = Analyzer().simplify(tirx.all(tirx.const(True), *holding))
     return body if isinstance(may, tirx.IntImm) and may.value else tirx.IfThenElse(may, body, None)

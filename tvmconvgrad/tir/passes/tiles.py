@@ -33,8 +33,8 @@ COLUMNS = 16
 REGISTERS = 8
 """The number of tile registers."""
 
-MULTIPLY_TILES = "multiply_tiles"
-"""The name of the function that adds up products."""
+STORE_TILES = "store_tiles"
+"""The name of the function that stores a block's sums."""
 
 INTRINSICS = "llvm.x86."
 """How the names of the instructions' functions begin. A test puts functions in C in their place."""
@@ -182,11 +182,13 @@ def with_tiles(module: IRModule) -> IRModule:
 
 def _in_lines(module: IRModule, arrays: Sequence[tirx.Buffer]) -> IRModule:
     """`module` with arrays of f32 on the stack that begin a cache line: a row that is stored from a tile register is a
-    line long. TVM aligns the stack's arrays to 16 bytes at most, so that they have some elements more, of which the
-    first ones are skipped."""
-    declared = nodes(module, tirx.DeclBuffer)
-    of_others = {each.buffer: each.data.args[0] for each in declared if _find(each.buffer, arrays) is not None}
-    memory = [of_others.get(array, array) for array in arrays]
+    line long. TVM aligns the stack's arrays to 16 bytes at most. So each gets a line less one element more, and begins
+    behind as many elements as the next line is away."""
+    declared = nodes(module, tirx.DeclBuffer)  # over memory that has been allocated for another array, or for itself
+    allocated_as = {each.buffer: each.data.args[0] for each in declared if _find(each.buffer, arrays) is not None}
+    memory = [allocated_as.get(array, array) for array in arrays]
+    if any(_find(each, memory[:at]) is not None for at, each in enumerate(memory)):
+        raise RuntimeError("two arrays of tiles lie in the same memory")
     begins = [tirx.Var(f"{array.name}_begin", "int64") for array in arrays]
 
     def allocate(statement: tirx.AllocBuffer) -> tirx.Stmt:
@@ -271,7 +273,7 @@ class _Nest:
             result = _Access(self.store.buffer, self.store.indices[0], self.loops)
             result.expect_step(n, 1)
             places = [place for row in range(block.m) for place in result.tiles(n, block.n, m, row * self.rows)]
-            return _call("store_tiles", *places, result.row_stride_bytes(m, self.rows))
+            return _call(STORE_TILES, *places, result.row_stride_bytes(m, self.rows))
         first, second = (_Access(load.source, load.indices[0], self.loops) for load in self.loads)
         a, b = (first, second) if second.step(n) == 2 else (second, first)
         _, _, k, _ = self.loops
@@ -280,7 +282,7 @@ class _Nest:
         a.expect_fixed(n)
         b.expect_fixed(m)
         strides = a.row_stride_bytes(m, self.rows), b.row_stride_bytes(k, block.pairs)
-        return _call(MULTIPLY_TILES, *a.tiles(m, block.m), *b.tiles(n, block.n), *strides)
+        return _call("multiply_tiles", *a.tiles(m, block.m), *b.tiles(n, block.n), *strides)
 
 
 class _Access:

@@ -102,7 +102,7 @@ class WeightsPlanner:
         return WeightsAccess(self.machine, self.problem, tile)
 
     def least_cost(self) -> float:
-        """The cost of the best tile, in cycles of one core, and in tile registers what cache blocks pack again."""
+        """The cost of the best tile, in cycles of one core; in tile registers with what cache blocks pack again."""
         cycles, _, tile = _ranked(self)[0]
         access = self.access(tile)
         if not tile.tile_rows:

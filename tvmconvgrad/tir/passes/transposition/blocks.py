@@ -25,9 +25,10 @@ def transposed_block(
 ) -> tirx.Stmt:
     """One block of a `value` for which no condition is tested. What is added is not added to the first elements
     along `a` and along `b` that `skip` counts. If a value is given `instead`, elements for which an own condition does
-    not hold are replaced by it, after the strided ones between them are dropped."""
+    not hold are replaced by it, after the elements between strided ones are dropped."""
     value = _as_stored_in_f16(value)
     dtype = str(value.ty)
+    instead = None if instead is None else instead.astype(dtype)
     memory = tirx.decl_buffer((copy.rows * copy.lanes * copy.run * copy.stride,), dtype, "rows", scope="local")
     keep = {"disable_lower_builtin": tirx.IntImm("int32", 1)}  # on the stack, that is in registers
     statements: list[tirx.Stmt] = [tirx.AllocBuffer(memory, keep)]
@@ -47,7 +48,7 @@ def transposed_block(
         statements += loads
         vector = parts[0] if len(parts) == 1 else shuffled(parts, _taken(copy))
         if instead is not None:
-            choice, vector = _chosen(copy, vector, instead, a, b + row)
+            choice, vector = _with_lanes_replaced(copy, vector, instead, a, b + row)
             statements += choice
         vectors.append(vector)
     if copy.rows == 2:
@@ -129,11 +130,11 @@ def _loaded(
     return statements, parts
 
 
-def _chosen(
+def _with_lanes_replaced(
     copy: TransposedCopy, vector: tvm.ir.Expr, instead: tvm.ir.Expr, a: tvm.ir.Expr, b: tvm.ir.Expr
 ) -> tuple[list[tirx.Stmt], tvm.ir.Expr]:
-    """A vector that begins at (a, b), with elements replaced where an own condition does not hold, and what makes
-    it."""
+    """The vector at (a, b) with `instead` in the lanes for which an own condition does not hold: statements, and the
+    vector that they make."""
     picked, chosen = (
         tirx.decl_buffer((copy.lanes,), str(instead.ty), name, scope="local") for name in ("picked", "chosen")
     )

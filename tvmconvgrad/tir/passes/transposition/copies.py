@@ -139,8 +139,8 @@ class TransposedCopy:
         if self.rows == 2 and step_of(self.store.indices, self.a) != self.rows:
             return False
         has_bias = any(map(is_bias, nodes(self.store.value, tvm.ir.TensorLoad)))
-        chooses_among_many = self.chooses and self.rows != 2
-        most = 1 if chooses_among_many or self.pair is not None or has_bias else MAX_STRIDE
+        chooses_in_many_rows = self.chooses and self.rows != 2
+        most = 1 if chooses_in_many_rows or self.pair is not None or has_bias else MAX_STRIDE
         most_stored = 1 if self.rows == 2 or self.pair is not None else MAX_STRIDE
         return 1 <= self.stride <= most and 1 <= self.stored_stride <= most_stored
 

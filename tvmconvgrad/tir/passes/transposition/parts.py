@@ -21,12 +21,12 @@ from tvm.sym import Analyzer
 
 from tvmconvgrad.tir.passes.statements import (
     conjuncts,
-    if_any_holds,
     index,
     is_guarded,
     is_linear,
     sequence,
     undivided,
+    unless_nowhere,
     without_binds,
 )
 from tvmconvgrad.tir.passes.transposition.copies import TransposedCopy
@@ -78,7 +78,7 @@ def _halved(loops: Loops, store: tirx.BufferStore, conditions: Conditions, block
     axis = 1 if any(uses(each, loops[1].loop_var) for each in left) else 0
     halves = _halves(loops, axis, store, left)
     parts = [_halved(half, moved, of_half, blocked) for half, moved, of_half in halves]
-    rest = if_any_holds(left, corners, tirx.SeqStmt(parts))
+    rest = unless_nowhere(left, corners, tirx.SeqStmt(parts))
     return tirx.IfThenElse(Analyzer().simplify(tirx.all(*holds)), copied, rest)
 
 
