@@ -36,9 +36,7 @@ def assembly(problem: Problem, target: str, rule: str, non_temporal: int) -> str
     return llvm.build_scheduled(made, parse_target(target)).assembly()
 
 
-@pytest.mark.parametrize(
-    ("data_format", "rule"), [("NXC", "data-tiles"), ("NCX", "data-tiles"), ("NCX", "data-tiles-positions")]
-)
+@pytest.mark.parametrize(("data_format", "rule"), [("NXC", "data-tiles"), ("NCX", "data-tiles-positions")])
 def test_programs_with_tile_registers_round_by_an_instruction(data_format: str, rule: str) -> None:
     found = assembly(forward(data_format), AMX, rule, non_temporal=0)
     assert "tdpbf16ps" in found
