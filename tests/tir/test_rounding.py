@@ -1,4 +1,5 @@
-"""Programs with tile registers round their results by an instruction; others, and those with non-temporal stores, not.
+"""Programs with tile registers round their results by an instruction; others do not, nor do those that store
+non-temporally or by masks.
 
 That results are rounded right: operators/algorithms/test_tile_registers.py.
 """
@@ -55,6 +56,17 @@ def test_programs_with_non_temporal_stores_do_not() -> None:
     found = assembly(forward("NXC"), AMX, "data-tiles", non_temporal=1)
     assert "vcvtneps2bf16" not in found
     assert found.count("vmovnt") >= 32
+
+
+def test_programs_that_store_strided_results_by_masks_do_not() -> None:
+    """As of ResNet-50's res4a_branch2a."""
+    operator = cg.ConvolutionBackpropData(
+        strides=(2, 2), dilations=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), data_format="NCX", filter_format="OIX"
+    )
+    problem = operator.problem((2, 64, 14, 14), (64, 96, 1, 1), shape_input=(2, 96, 28, 28), dtype="bf16")
+    found = assembly(problem, AMX, "data-tiles-positions", non_temporal=0)
+    assert "tdpbf16ps" in found
+    assert "vcvtneps2bf16" not in found
 
 
 def test_sums_of_vectors_keep_small_numbers() -> None:

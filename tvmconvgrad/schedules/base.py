@@ -128,7 +128,8 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
         return 3
 
     def forms(self, problem: Problem) -> tuple[Problem, ...]:
-        """The forms of a problem, on the same memory, of which the rule takes the cheapest."""
+        """The forms of a problem, on the same memory: the rule takes the first, or a later one that costs clearly
+        less."""
         return (problem,)
 
     @abstractmethod
@@ -158,8 +159,7 @@ class PlannedRule(ABC, Generic[AnyPlanner]):
         return Scheduled(expression, module, self.name, numbers, decisions.candidates, self.opt_level)
 
     def _planned(self, problem: Problem) -> tuple[Problem, AnyPlanner] | None:
-        """The form of a problem that the rule takes, and its planner; None if it takes none. A later form must cost
-        clearly less (`CLEARLY_LESS`)."""
+        """The form of a problem that the rule takes, and its planner; None if it takes none."""
         planners = ((form, self.planner(form)) for form in self.forms(problem))
         able = [(form, planner) for form, planner in planners if planner.is_applicable()]
         best = able[0] if able else None

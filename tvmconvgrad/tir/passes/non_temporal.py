@@ -14,12 +14,12 @@ stores, so they are functions in LLVM IR.
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.ir import Call, Expr, IRModule
+from tvm.ir import Call, IRModule
 from tvm_ffi.structural import structural_map
 
 from tvmconvgrad.machines.cpu import CACHE_LINE
 from tvmconvgrad.tir.annotations import NON_TEMPORAL
-from tvmconvgrad.tir.passes.statements import with_functions
+from tvmconvgrad.tir.passes.statements import is_run, with_functions
 from tvmconvgrad.tir.rewriting import EXTERN, nodes, rewritten, with_body
 
 _TYPES = {"float32": ("float", 4), "float16": ("half", 2), "uint16": ("i16", 2)}
@@ -62,7 +62,7 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
 
     def store(statement: tirx.BufferStore) -> tirx.Stmt:
         place, dtype = statement.indices[-1], str(statement.buffer.dtype)
-        if len(statement.indices) > 1 or dtype not in _TYPES or not _is_run(place):
+        if len(statement.indices) > 1 or dtype not in _TYPES or not is_run(place):
             return statement
         lanes, (name, element) = int(place.lanes), _TYPES[dtype]
         called, size = f"{PREFIX}{name}_{lanes}", lanes * element
@@ -92,11 +92,6 @@ def with_non_temporal_stores(module: IRModule) -> IRModule:
     module = rewritten(module, (tirx.For, _fenced))
     fenced = {name: each.with_body(tirx.SeqStmt([each.body, _fence()])) for name, each in module.functions.items()}
     return with_functions(IRModule(fenced, attrs=module.attrs), [*functions.values(), _METADATA])
-
-
-def _is_run(place: Expr) -> bool:
-    """Whether a store's elements are contiguous."""
-    return isinstance(place, tirx.Ramp) and isinstance(place.stride, tirx.IntImm) and int(place.stride) == 1
 
 
 def _fenced(loop: tirx.For) -> tirx.For:

@@ -20,9 +20,9 @@ from tvm.target import codegen
 from tvm_ffi.structural import structural_equal
 
 from tvmconvgrad.tir.passes.non_temporal import PREFIX as NON_TEMPORAL
-from tvmconvgrad.tir.passes.statements import index, with_functions
+from tvmconvgrad.tir.passes.statements import is_run, with_functions
 from tvmconvgrad.tir.passes.tiles import STORE_TILES
-from tvmconvgrad.tir.rewriting import EXTERN, REINTERPRET, nodes, rewritten
+from tvmconvgrad.tir.rewriting import EXTERN, nodes, rewritten
 
 _FUNCTION = """
 define <{n} x i16> @round_to_bf16_{n}(<{n} x float> %values) {{
@@ -44,21 +44,14 @@ def with_roundings(module: IRModule) -> IRModule:
     widths: set[int] = set()
 
     def store(found: tirx.BufferStore) -> tirx.BufferStore:
-        place, lanes = found.indices[0], DataType(str(found.value.ty)).lanes
-        if (
-            str(found.buffer.scope()) == "local"
-            or not isinstance(place, tirx.Ramp)
-            or not structural_equal(place.stride, index(1))
-        ):
+        if str(found.buffer.scope()) == "local" or not is_run(found.indices[0]):
             return found
-        calls = [call for call in nodes(found.value, Call) if call.op.same_as(REINTERPRET)]
-        values = [call.args[0] for call in calls if isinstance(call.args[0], TensorLoad)]
-        if not values or not any(values[0].source.same_as(each) for each in sums):
-            return found
-        if not structural_equal(found.value, _rounded(values[0], lanes)):
+        loads = [load for load in nodes(found.value, TensorLoad) if any(load.source.same_as(each) for each in sums)]
+        lanes = DataType(str(found.value.ty)).lanes
+        if not loads or not structural_equal(found.value, _rounded(loads[0], lanes)):
             return found
         widths.add(lanes)
-        rounded = tirx.call_extern(f"uint16x{lanes}", f"round_to_bf16_{lanes}", values[0])
+        rounded = tirx.call_extern(f"uint16x{lanes}", f"round_to_bf16_{lanes}", loads[0])
         return tirx.BufferStore(found.buffer, rounded, found.indices)
 
     module = rewritten(module, (tirx.BufferStore, store))

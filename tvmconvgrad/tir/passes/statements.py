@@ -122,6 +122,11 @@ def index(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
+def is_run(place: tvm.ir.Expr) -> bool:
+    """Whether a vector's elements are contiguous in memory."""
+    return isinstance(place, tirx.Ramp) and isinstance(place.stride, tirx.IntImm) and int(place.stride) == 1
+
+
 def step_of(indices: Sequence[tvm.ir.Expr], var: tirx.Var) -> int | None:
     """By how much an index grows when a variable grows by one; None if that varies."""
     if len(indices) != 1:

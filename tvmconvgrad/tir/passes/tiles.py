@@ -22,8 +22,8 @@ from tvm import DataType, tirx
 from tvm.ir import Expr, IRModule, TensorLoad
 from tvm.sym import Analyzer
 
-from tvmconvgrad.machines.cpu import CACHE_LINE, F32_BYTES
 from tvmconvgrad.tir.annotations import TILES
+from tvmconvgrad.tir.passes.buffers import with_arrays_in_lines
 from tvmconvgrad.tir.passes.statements import index, with_functions, without_binds
 from tvmconvgrad.tir.rewriting import nodes, replaced, rewritten, with_body
 
@@ -76,18 +76,6 @@ define i32 @store_tiles({parameters}, i64 %stride) {{
   ret i32 0
 }}
 """
-
-
-_AHEAD = """
-define i64 @elements_to_line(ptr %array) {{
-  %address = ptrtoint ptr %array to i64
-  %negative = sub i64 0, %address
-  %bytes = and i64 %negative, {last}
-  %elements = lshr i64 %bytes, 2
-  ret i64 %elements
-}}
-"""
-"""How many f32 of an array come before the first that begins a cache line."""
 
 
 @dataclass(frozen=True)
@@ -176,57 +164,8 @@ def with_tiles(module: IRModule) -> IRModule:
     module = rewritten(module, (tirx.For, work_items))
     if alone:
         module = rewritten(module, (tirx.PrimFunc, lambda program: program.with_body(_configured(program.body))))
-    module = _in_lines(rewritten(module, (tirx.AttrStmt, statement)), stored)
-    return with_functions(module, [*block.functions(), _AHEAD.format(last=CACHE_LINE - 1)])
-
-
-def _in_lines(module: IRModule, arrays: Sequence[tirx.Buffer]) -> IRModule:
-    """`module` with arrays of f32 on the stack that begin a cache line: a row that is stored from a tile register is a
-    line long. TVM aligns the stack's arrays to 16 bytes at most. So each gets a line less one element more, and begins
-    behind as many elements as the next line is away."""
-    declared = nodes(module, tirx.DeclBuffer)  # over memory that has been allocated for another array, or for itself
-    allocated_as = {each.buffer: each.data.args[0] for each in declared if _find(each.buffer, arrays) is not None}
-    memory = [allocated_as.get(array, array) for array in arrays]
-    if any(_find(each, memory[:at]) is not None for at, each in enumerate(memory)):
-        raise RuntimeError("two arrays of tiles lie in the same memory")
-    begins = [tirx.Var(f"{array.name}_begin", "int64") for array in arrays]
-
-    def allocate(statement: tirx.AllocBuffer) -> tirx.Stmt:
-        at = _find(statement.buffer, memory)
-        if at is None:
-            return statement
-        elements = int(statement.buffer.shape[0]) + CACHE_LINE // F32_BYTES - 1
-        longer = tirx.decl_buffer((elements,), "float32", statement.buffer.name, scope=statement.buffer.scope())
-        first = tirx.address_of(tirx.BufferLoad(longer, [index(0)]))
-        return tirx.SeqStmt(
-            [
-                tirx.AllocBuffer(longer, statement.annotations),
-                tirx.DeclBuffer(statement.buffer, data=longer.data),
-                tirx.Bind(begins[at], tirx.call_extern("int64", "elements_to_line", first)),
-            ]
-        )
-
-    def moved(array: tirx.Buffer, place: Expr) -> list[Expr]:
-        at = _find(array, arrays)
-        if at is None:
-            return [place]
-        if isinstance(place, tirx.Ramp):
-            return [tirx.Ramp(place.base + begins[at], place.stride, place.lanes)]
-        return [place + begins[at]]
-
-    def load(found: TensorLoad) -> TensorLoad:
-        return tirx.BufferLoad(found.source, moved(found.source, *found.indices))
-
-    def store(found: tirx.BufferStore) -> tirx.BufferStore:
-        return tirx.BufferStore(found.buffer, found.value, moved(found.buffer, *found.indices))
-
-    moving = rewritten(module, (TensorLoad, load), (tirx.BufferStore, store))
-    return rewritten(moving, (tirx.AllocBuffer, allocate))
-
-
-def _find(buffer: tirx.Buffer, among: Sequence[tirx.Buffer]) -> int | None:
-    """Which of these buffers it is; None if it is none of them."""
-    return next((at for at, each in enumerate(among) if each.same_as(buffer)), None)
+    module = with_arrays_in_lines(rewritten(module, (tirx.AttrStmt, statement)), stored)
+    return with_functions(module, block.functions())
 
 
 def _tiles(statement: tirx.Stmt) -> int:

@@ -328,7 +328,8 @@ def _nest_tile(
 
 
 def _innermost(sch: Schedule, loops: Sequence[LoopRV], tile: WeightsTile) -> LoopRV:
-    """The loop of the sum over splits of K along which the accumulator is contiguous."""
+    """The loop of the sum over splits of K along which the accumulator is contiguous: that of the vectors, if they have
+    several lanes."""
     g, *k, c, o, _ = loops
     axis, width = tile.vector
     if width > 1:
